@@ -1,8 +1,9 @@
 """Compares real flows with decided shares: whether the nodes of a source follow the decision.
 
 Proxies find out by health checks or outlier detection that a target is dead, and send its requests elsewhere. The
-server may never learn that. So a target that gets less than half of its share from a source, in two intervals in a row,
-has no capacity for that source. With ``errors_above`` the same holds for a target that fails too many requests.
+server may never learn that. So a target that gets clearly less than `LEFT_BELOW` of its share from a source, in two
+intervals in a row, has no capacity for that source. With ``errors_above`` the same holds for a target that fails too
+many requests.
 
 After a while one source sends a few requests to the target again, as a probe. When they arrive, the target has its
 capacity back. A target that the nodes left keeps this small share until then: nodes that consider the target dead send

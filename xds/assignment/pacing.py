@@ -24,6 +24,8 @@ TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
 # If demand does not fit otherwise, at most this part of a level's free capacity stays free.
 _FREE_WHEN_FULL = 0.5
+# Then the lower edge of the band is at this multiple of the free capacity, so that shares stay while noise is learnt.
+_EDGE_WHEN_FULL = 2.0
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -32,8 +34,8 @@ _ELAPSED = 0.9
 class HysteresisBand:
     """The wanted shares of every source, and the shares at the edges of the band around them.
 
-    ``relieved``: the shares that a source takes when it must leave a target. They leave half of the band free, so that
-    noise and a further rise of demand do not cause a change in each interval.
+    ``relieved``: the shares that a source takes when it must leave a target. They leave at most half of the band free,
+    so that noise and a further rise of demand do not cause a change in each interval.
 
     ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``surplus``: the
     part of each source's demand that fits nowhere, in requests a second.
@@ -85,8 +87,13 @@ def hysteresis_band(
     no_reserve = dict.fromkeys(capacity, 0.0)
     full = _fill_targets(policy, demand, capacity, used, ranked, no_reserve, no_reserve)
     free = free_capacity(policy, demand, capacity, full, change)
-    levels = (free.returned, dict.fromkeys(capacity, policy.hysteresis), free.relieved)
-    placements = [_fill_targets(policy, demand, capacity, used, ranked, level, free.when_full) for level in levels]
+    edge = {name: _EDGE_WHEN_FULL * part for name, part in free.when_full.items()}
+    levels = (
+        (free.returned, free.when_full),
+        (dict.fromkeys(capacity, policy.hysteresis), edge),
+        (free.relieved, free.when_full),
+    )
+    placements = [_fill_targets(policy, demand, capacity, used, ranked, *level) for level in levels]
     upper = _shares_of(full.flows, demand)
     middle, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
