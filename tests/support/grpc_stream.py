@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -56,12 +56,14 @@ def sotw_ack(response: Any, names: Iterable[str] = ()) -> bytes:
 class GrpcStream:
     """A stream on its own channel, or on ``channel``. Nothing is read until the test asks for it."""
 
-    def __init__(self, port: int, method: str = SOTW, channel: Any = None) -> None:
+    def __init__(
+        self, port: int, method: str = SOTW, channel: Any = None, metadata: Sequence[tuple[str, str]] = ()
+    ) -> None:
         self._own = channel is None
         self._channel = open_channel(port) if channel is None else channel
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._channel.stream_stream(method)
-        self._call = call(iter(self._requests.get, None), timeout=STREAM_DEADLINE_S)
+        self._call = call(iter(self._requests.get, None), timeout=STREAM_DEADLINE_S, metadata=metadata)
         self._parse = (wire_pb2.DeltaDiscoveryResponse if "/Delta" in method else wire_pb2.DiscoveryResponse).FromString
 
     def send(self, *requests: bytes) -> Self:
