@@ -363,9 +363,10 @@ OPERATIONS: Walk = [
     ("XDS_ADDR=http://127.0.0.1:18180 xds get groups --token-file token", says()),
     ("XDS_ADDR=http://127.0.0.1:18180 xds get groups", fails(6)),
     (
-        "xds bootstrap --token $(cat token) --ca /etc/xds/ca.pem --xds-addr xds.example:18000",
-        says("trusted_ca", "Bearer"),
+        "xds bootstrap --token-file token --ca /etc/xds/ca.pem --xds-addr xds.example:18000 -o envoy.yaml",
+        says(),
     ),
+    ("cat envoy.yaml", says("trusted_ca", "Bearer")),
     ("xds backup xds.tar", says()),
     ("xds restore xds.tar --check", says("xds.tar: 1 groups")),
     ("xds backup - --no-history > now.tar", says()),

@@ -5,12 +5,9 @@ Written files are readable by their owner only. They appear complete or not at a
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +15,7 @@ from typing import IO, Any
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
+from xds.cli.private_file import private_file
 from xds.control import backup_archive
 from xds.control.backup_archive import CheckedArchive
 from xds.control.backups import archived, examine_directory
@@ -139,25 +137,3 @@ def _open_file(source: Path) -> IO[bytes]:
         return source.open("rb")
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{source}: {error.strerror}") from None
-
-
-@contextmanager
-def private_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 that replaces ``path`` when it is complete.
-
-    Raises ``CommandError`` if it cannot be written.
-    """
-    temporary = ""
-    try:
-        # ``mkstemp`` creates the file with mode 0600.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-        with os.fdopen(descriptor, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise CommandError(Exit.USAGE, f"{path}: {error.strerror or error}") from None
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)

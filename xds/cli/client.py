@@ -359,15 +359,18 @@ def read_token(file: Path | None) -> str:
     given = str(file) if file is not None else os.environ.get(TOKEN_FILE_VARIABLE, "")
     if file is None and os.environ.get(TOKEN_VARIABLE):
         return os.environ[TOKEN_VARIABLE].strip()
-    if not given:
-        return ""
+    return read_token_file(Path(given)) if given else ""
+
+
+def read_token_file(file: Path) -> str:
+    """The bearer token in a file. Raises ``CommandError``."""
     try:
-        with Path(given).open(encoding="ascii") as stream:
+        with file.open(encoding="ascii") as stream:
             token = stream.read(TOKEN_LIMIT_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(Exit.USAGE, f"{given}: {getattr(error, 'strerror', None) or 'not a token'}") from None
+        raise CommandError(Exit.USAGE, f"{file}: {getattr(error, 'strerror', None) or 'not a token'}") from None
     if not token or not token.isprintable():
-        raise CommandError(Exit.USAGE, f"{given}: not a token")
+        raise CommandError(Exit.USAGE, f"{file}: not a token")
     return token
 
 

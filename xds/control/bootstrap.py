@@ -89,6 +89,7 @@ class ClientTls:
 class BootstrapOptions:
     """The parameters of a bootstrap. ``host`` and ``port`` are the gRPC address of the server; for REST, the HTTP one.
 
+    An empty ``node_id`` or ``node_cluster`` is left to Envoy's own flags, ``--service-node`` and ``--service-cluster``.
     With ``admin_port`` 0 Envoy chooses a free port. Any other port is also in the node's metadata (`ADMIN_KEY`), so
     that operators see it. ``load_reports`` lets Envoy open a load report stream over gRPC; not with REST. gRPC
     libraries report the load of clusters with ``lrs_server``, whatever the bootstrap says.
@@ -127,7 +128,8 @@ def _envoy(options: BootstrapOptions) -> Json:
 def _node(options: BootstrapOptions) -> Json:
     locality = options.locality
     parts = {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
-    node: Json = {"id": options.node_id, "cluster": options.node_cluster}
+    named = {"id": options.node_id, "cluster": options.node_cluster}
+    node: Json = {key: value for key, value in named.items() if value}
     if any(parts.values()):
         node["locality"] = {key: value for key, value in parts.items() if value}
     metadata = dict(options.metadata)
@@ -170,7 +172,7 @@ def _xds_cluster(options: BootstrapOptions) -> Json:
     endpoint = {"endpoint": {"address": _address(options.host, options.port)}}
     cluster: Json = {
         "name": XDS_CLUSTER,
-        "type": "STATIC" if _is_address(options.host) else "STRICT_DNS",
+        **_discovery(options.host),
         "connect_timeout": CONNECT_TIMEOUT,
         "load_assignment": {"cluster_name": XDS_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
@@ -179,6 +181,11 @@ def _xds_cluster(options: BootstrapOptions) -> Json:
     if options.tls is not None:
         cluster["transport_socket"] = _transport_socket(options.tls, options.host)
     return cluster
+
+
+def _discovery(host: str) -> Json:
+    """How Envoy finds the addresses of the host: all of them, for a server may listen on one family only."""
+    return {"type": "STATIC"} if _is_address(host) else {"type": "STRICT_DNS", "dns_lookup_family": "ALL"}
 
 
 def _http2_options() -> Json:

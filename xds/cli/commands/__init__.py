@@ -8,6 +8,7 @@ All of these modules are imported at every start. Code that needs the codec or t
 
 from xds.cli.app import run
 from xds.cli.commands import serve as serve
+from xds.cli.commands import bootstrap as bootstrap
 from xds.cli.commands import validate as validate
 from xds.cli.commands import convert as convert
 from xds.cli.commands import apply as apply

@@ -1,0 +1,124 @@
+"""The parts of a bootstrap that the options of ``xds bootstrap`` give, and where it is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from xds.cli.arguments import parse_address
+from xds.cli.client import read_token_file
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, to_json, to_yaml, write_document
+from xds.cli.private_file import private_file
+from xds.control.bootstrap import BootstrapMode, ClientTls
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK
+from xds.model.node import DEFAULT_GROUP
+
+Json = dict[str, Any]
+
+DEFAULT_NODE_ID = "envoy-1"
+METADATA_DEPTH = 32
+_DOT = re.compile(r"(?<!\\)\.")
+
+
+def proxy_identity(
+    node_id: str | None, cluster: str | None, mode: BootstrapMode, is_left_to_envoy: bool
+) -> tuple[str, str]:
+    """Node id and cluster, with defaults for what is not given (None); both empty if Envoy's own flags have them.
+
+    Raises ``CommandError``.
+    """
+    if not is_left_to_envoy:
+        if node_id == "":
+            raise CommandError(Exit.USAGE, "--node-id: a proxy without an id is refused")
+        return node_id or DEFAULT_NODE_ID, DEFAULT_GROUP if cluster is None else cluster
+    if mode is BootstrapMode.GRPC:
+        raise CommandError(Exit.USAGE, "--service-node: gRPC libraries have no such flags; give --node-id")
+    if node_id is not None or cluster is not None:
+        raise CommandError(Exit.USAGE, "--service-node leaves --node-id and --cluster to Envoy's own flags")
+    return "", ""
+
+
+def proxy_connection(
+    address: str, mode: BootstrapMode, ca: str, cert: str, key: str
+) -> tuple[str, int, ClientTls | None]:
+    """Host and port of the server, and the TLS files. Raises ``CommandError``."""
+    host, port = parse_address(address or f"{LOOPBACK}:{HTTP_PORT if mode is BootstrapMode.REST else GRPC_PORT}")
+    try:
+        return host, port, ClientTls.of(ca, cert, key)
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"--ca, --cert, --key: {error}") from None
+
+
+def proxy_token(token: str, file: Path | None, mode: BootstrapMode) -> str:
+    """The bearer token that the proxy sends, from an option or a file; empty if it has none.
+
+    Raises ``CommandError``.
+    """
+    if token and file is not None:
+        raise CommandError(Exit.USAGE, "give either --token or --token-file")
+    secret = token or (read_token_file(file) if file is not None else "")
+    if secret and mode is BootstrapMode.GRPC:
+        raise CommandError(
+            Exit.USAGE, "gRPC libraries cannot send a token that a bootstrap names: give --cert and --key instead"
+        )
+    if secret and mode is BootstrapMode.REST:
+        raise CommandError(Exit.USAGE, "Envoy sends no token when it polls: give --cert and --key, or another --mode")
+    return secret
+
+
+def parse_metadata(fields: Iterable[str]) -> Json:
+    """The metadata of ``KEY=VALUE`` fields: dots in a key nest, ``\\.`` does not; a value that is JSON is read as such.
+
+    Raises ``CommandError``.
+    """
+    metadata: Json = {}
+    for field in fields:
+        key, equals, text = field.partition("=")
+        names = [name.replace("\\.", ".") for name in _DOT.split(key)]
+        if not equals or not all(names) or len(names) > METADATA_DEPTH:
+            raise CommandError(Exit.USAGE, f"--metadata: not KEY=VALUE: {field!r}")
+        _put(metadata, names, _value(text), field)
+    return metadata
+
+
+def _put(metadata: Json, names: list[str], value: Any, field: str) -> None:
+    """Set the value at its place; what another field has set there is not replaced."""
+    *parents, last = names
+    for name in parents:
+        metadata = metadata.setdefault(name, {})
+        if not isinstance(metadata, dict):
+            raise CommandError(Exit.USAGE, f"--metadata: {field!r}: {name!r} has a value already")
+    if last in metadata:
+        raise CommandError(Exit.USAGE, f"--metadata: {field!r}: {last!r} has a value already")
+    metadata[last] = value
+
+
+def _value(text: str) -> Any:
+    """The value of JSON, else the text itself; ``NaN`` and ``Infinity`` are no JSON."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def write_bootstrap(document: Json, target: str, format: Format) -> None:
+    """Write a bootstrap to standard output if ``target`` is a format, ``-`` or empty, else to a file of that name.
+
+    The file has JSON if its name ends so, and may be read by its owner only (0600), since it may have a token. Raises
+    ``CommandError``.
+    """
+    if target in {"", "-", *Format}:
+        write_document(document, Format(target) if target in set(Format) else format)
+        return
+    path = Path(target)
+    text = to_json(document) if path.suffix == ".json" or format is Format.JSON else to_yaml(document)
+    with private_file(path) as file:
+        file.write(text.encode())

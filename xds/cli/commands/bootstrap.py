@@ -1,0 +1,99 @@
+"""``xds bootstrap``: the configuration with which a proxy or a gRPC library connects to the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.errors import CommandError, Exit
+from xds.control.bootstrap import BootstrapMode
+
+# Envoy takes these from its own command line, where the bootstrap leaves them out.
+ENVOY_FLAGS = "--service-node ID --service-cluster CLUSTER --service-zone ZONE"
+
+
+@app.command(cls=Command)
+def bootstrap(
+    context: typer.Context,
+    node_id: Annotated[
+        str | None, typer.Option(help="The proxy's node id (envoy-1). It also chooses the group of that name.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="The proxy's cluster (default). It also chooses the group of that name.")
+    ] = None,
+    service_node: Annotated[
+        bool, typer.Option("--service-node", help=f"Leave id, cluster and zone to Envoy's own flags: {ENVOY_FLAGS}.")
+    ] = False,
+    xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server (gRPC; HTTP with --mode rest).")] = "",
+    mode: Annotated[
+        BootstrapMode, typer.Option(help="The protocol between proxy and server; grpc: bootstrap of a gRPC library.")
+    ] = BootstrapMode.ADS_DELTA,
+    admin_port: Annotated[
+        int, typer.Option(help="Envoy's admin port on its loopback; 0: Envoy takes a free one.", min=0, max=65535)
+    ] = 0,
+    region: Annotated[str, typer.Option(help="The region of the proxy's locality.")] = "",
+    zone: Annotated[str, typer.Option(help="The zone of the locality.")] = "",
+    sub_zone: Annotated[str, typer.Option(help="The sub-zone of the locality.")] = "",
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A field of the node's metadata, for selectors; VALUE may be JSON. Dots in KEY nest, `\\.` does not.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+    ca: Annotated[str, typer.Option(help="PEM file of trusted certificate authorities; turns TLS on.")] = "",
+    cert: Annotated[str, typer.Option("--cert", help="PEM file of the proxy's certificate.")] = "",
+    key: Annotated[str, typer.Option("--key", help="PEM file of its key.")] = "",
+    token: Annotated[str, typer.Option(help="The proxy's bearer token; others may see it in the process list.")] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the proxy's bearer token; it is written into the bootstrap.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let the proxy send its token without TLS beyond the loopback.")
+    ] = False,
+    lrs: Annotated[bool, typer.Option("--lrs/--no-lrs", help="Report load; not with --mode rest.")] = True,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="json or yaml, or a file, which only you may read.", metavar="FILE")
+    ] = "",
+) -> None:
+    """Write a bootstrap for Envoy or a gRPC library; needs no running server.
+
+    XDS_TOKEN and the token of a context are yours, and never get into a bootstrap.
+
+    \b
+    Examples:
+      xds bootstrap --node-id edge-1 --cluster edge > envoy.yaml && envoy -c envoy.yaml
+      xds bootstrap --token-file edge.token --ca ca.pem --xds-addr xds.example:18000 -o envoy.yaml
+      xds bootstrap --service-node --metadata tier=web --metadata 'limits={"rps": 5}' > envoy.yaml
+      xds bootstrap --mode grpc -o json > bootstrap.json
+    """
+    from xds.cli.bootstrap import parse_metadata, proxy_connection, proxy_identity, proxy_token, write_bootstrap
+    from xds.cli.output import say
+    from xds.control.bootstrap import ADMIN_HOST, BootstrapOptions
+    from xds.control.bootstrap import bootstrap as build
+    from xds.control.settings import is_loopback
+    from xds.model.node import Locality
+
+    name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy=service_node)
+    host, port, tls = proxy_connection(xds_addr, mode, ca, cert, key)
+    secret = proxy_token(token, token_file or shared(context).token_file, mode)
+    if secret and tls is None and not (insecure or is_loopback(host)):
+        raise CommandError(Exit.USAGE, f"the token would reach {host} without TLS: give --ca, or --insecure")
+    options = BootstrapOptions(
+        *(name, service, host, port, mode, admin_port, Locality(region, zone, sub_zone), tls),
+        token=secret,
+        load_reports=lrs,
+        metadata=parse_metadata(metadata or ()),
+    )
+    write_bootstrap(build(options), output, shared(context).document_format())
+    if mode is BootstrapMode.GRPC:
+        return
+    if service_node:
+        say(f"start the proxy with `envoy -c FILE {ENVOY_FLAGS}`: without an id it is refused")
+    if admin_port:
+        say(f"Envoy's admin page: http://{ADMIN_HOST}:{admin_port}, also in `xds describe node {name or 'ID'}`")
+    else:
+        say("Envoy takes a free port for its admin page and logs it as `admin address`; --admin-port sets one")
