@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +17,8 @@ import pytest
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
-from tests.support.process import wait_until
+from tests.support.commands import COMMANDS, address
+from tests.support.process import REPOSITORY, child_environment, wait_until
 from tests.support.resources import static_cluster
 
 
@@ -34,12 +37,12 @@ def node(remote: Remote, group: str) -> Iterator[Proxy]:
         yield proxy
 
 
-def refuse(remote: Remote, node: Proxy, group: str) -> None:
+def refuse(remote: Remote, node: Proxy, group: str, proxy_id: str = "") -> None:
     """Push revision 2, which the proxy rejects."""
     node.refusal = "not to my taste"
     remote.server.push(group, [static_cluster("a", 81), static_cluster("c", 80)])
     node.answer()
-    remote.server.wait_nack(f"{group}-1", "clusters")
+    remote.server.wait_nack(proxy_id or f"{group}-1", "clusters")
 
 
 def test_grid_counts_and_says_where_to_look(remote: Remote, node: Proxy, group: str) -> None:
@@ -201,3 +204,33 @@ def test_lists_are_shown_again_when_something_happens(remote: Remote, node: Prox
         refuse(remote, node, group)
         following.wait_until(lambda: "✗ 1→2 NACK" in following.log(), "the second one")
         assert following.log().count("NODE") >= 2
+
+
+def test_eighty_columns_show_states_and_the_note(remote: Remote, group: str) -> None:
+    """With ids as fleets have them: pods of a Kubernetes deployment in a zone of a cloud."""
+    remote.server.push(group, [static_cluster("a", 80), static_cluster("b", 80)])
+    with Proxy(remote.server.grpc_port, f"{group}-7d9f8b6c5d-x2x4z", group, zone="europe-west1-b") as proxy:
+        proxy.answer()
+        refuse(remote, proxy, group, proxy_id=f"{group}-7d9f8b6c5d-x2x4z")
+        shown = COMMANDS.run_in_terminal(
+            ["nodes", "-g", group, "--color", "never"], 80, {**address(remote.server.http_port), "COLUMNS": ""}
+        )
+    head, row, *_ = lines = shown.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {"NODE", "CDS", "NOTE"} <= set(head.split())
+    assert {"LOCALITY", "AGENT", "CLUSTER", "EDS", "SDS"}.isdisjoint(head.split())
+    assert "✗ 1→2 NACK" in row
+
+
+def test_without_utf_8_states_are_words(remote: Remote, node: Proxy, group: str) -> None:
+    def shown(*words: str) -> str:
+        """What a new interpreter prints, whose streams have the encoding of the environment."""
+        environment = child_environment({**address(remote.server.http_port), "PYTHONIOENCODING": "ascii"})
+        command = [sys.executable, "-m", "xds.cli.main", *words]
+        ran = subprocess.run(command, capture_output=True, env=environment, cwd=REPOSITORY, timeout=60, check=False)
+        return (ran.stdout + ran.stderr).decode("ascii")
+
+    assert "ok 1" in shown("nodes", "-g", group)
+    refuse(remote, node, group)
+    assert " 1>2 NACK " in shown("nodes", "-g", group)
+    assert "?" not in shown("nodes", "-g", group) + shown("check")

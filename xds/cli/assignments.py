@@ -15,7 +15,7 @@ from urllib.parse import quote
 from xds.cli.client import Client, group_option, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
-from xds.cli.output import Color, Format, say, write, write_document
+from xds.cli.output import Color, Format, can_show, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
 Json = dict[str, Any]
@@ -104,11 +104,7 @@ def _bar_width(rows: list[Json], style: Style) -> int:
 
 
 def _has_blocks() -> bool:
-    try:
-        f"{_EIGHTHS}░".encode(sys.stdout.encoding or "utf-8")
-    except (UnicodeError, LookupError):
-        return False
-    return True
+    return can_show(f"{_EIGHTHS}░", sys.stdout)
 
 
 def _percent(part: float | None) -> str:

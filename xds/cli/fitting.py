@@ -1,5 +1,7 @@
 """Fits tables to the terminal: the widest cells are shortened, and columns that still do not fit are left out.
 
+First to be left out are columns without any value, then those that a table can do without, then those at its right.
+
 A row is never wrapped. Output to a file or a pipe has all columns with their full values.
 """
 
@@ -21,11 +23,16 @@ _ELLIPSIS = "…"
 
 @dataclass(frozen=True, slots=True)
 class ColumnWidth:
-    """The width of a column's header and of its widest cell; prose is shortened first, and at its end."""
+    """The width of a column's header and of its widest cell; prose is shortened first, and at its end.
+
+    ``leaves``: the place of the column among those that the table can do without; 0: it is not one of them.
+    """
 
     header: int
     cell: int
     is_prose: bool = False
+    leaves: int = 0
+    is_empty: bool = False
 
     @property
     def wanted(self) -> int:
@@ -38,16 +45,25 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
 
 
-def fitted(columns: Sequence[ColumnWidth], width: int) -> list[int]:
-    """The widths of the columns that fit into ``width``, from the left. Columns beyond the result are left out."""
-    prose = [PROSE_LEAST if column.is_prose else width for column in columns]
-    readable = _narrowed(columns, (prose, [NAME_LEAST] * len(columns)), width)
-    if total(readable) <= width:
-        return readable
-    narrowest = _narrowed(columns, (prose, [CELL_LEAST] * len(columns)), width)
-    if total(narrowest) <= width:
-        return narrowest
-    return _fitting_widths(readable, width) or [width]
+def fitted(columns: Sequence[ColumnWidth], width: int) -> dict[int, int]:
+    """The widths of the columns that fit into ``width``, by their positions. The other columns are left out."""
+    kept = list(range(len(columns)))
+    for position in (*_dispensable(columns), None):
+        shown = [columns[at] for at in kept]
+        readable = _narrowed(shown, NAME_LEAST, width)
+        if total(readable) <= width or position is None or len(kept) == 1:
+            break
+        kept.remove(position)
+    if total(readable) > width:
+        narrowest = _narrowed(shown, CELL_LEAST, width)
+        readable = narrowest if total(narrowest) <= width else _fitting_widths(readable, width) or [width]
+    return dict(zip(kept, readable, strict=False))
+
+
+def _dispensable(columns: Sequence[ColumnWidth]) -> list[int]:
+    """The positions of the columns that a table can do without, the first to be left out first."""
+    found = [at for at, column in enumerate(columns) if column.is_empty or column.leaves]
+    return sorted(found, key=lambda at: (not columns[at].is_empty, columns[at].leaves))
 
 
 def total(widths: Sequence[int]) -> int:
@@ -55,11 +71,12 @@ def total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _narrowed(columns: Sequence[ColumnWidth], steps: Sequence[Sequence[int]], width: int) -> list[int]:
-    """The widths after steps of shortening; a step has the least width of each column. Headers stay whole."""
+def _narrowed(columns: Sequence[ColumnWidth], least: int, width: int) -> list[int]:
+    """The widths after prose is shortened, then all cells, to ``least`` at the least. Headers stay whole."""
     widths = [min(column.wanted, width) for column in columns]
-    for step in steps:
-        _narrow(widths, [max(column.header, least) for column, least in zip(columns, step, strict=True)], width)
+    prose = [PROSE_LEAST if column.is_prose else width for column in columns]
+    for step in (prose, [least] * len(columns)):
+        _narrow(widths, [max(column.header, each) for column, each in zip(columns, step, strict=True)], width)
     return widths
 
 

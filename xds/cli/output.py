@@ -18,6 +18,8 @@ _OURS = token_hex(16)
 _OUR_SEQUENCE = re.compile(rf"{_OURS}(\x1b\[[0-9;]*[A-Za-z])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all except tab and newline
 _NOT_IN_JSON = re.compile(r"[\x7f-\x9f]")  # control characters that JSON allows unescaped
+# The signs of the command, for a terminal whose encoding lacks them. Each has the same width.
+_PLAIN_SIGNS = str.maketrans("✓✗…→·│├└─", "+x~>-||`-")
 _CODES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "head": "1"}
 
 
@@ -147,4 +149,15 @@ def _safe(text: str, stream: TextIO) -> str:
     encoding = stream.encoding or "utf-8"
     parts = _OUR_SEQUENCE.split(text)
     parts[::2] = (_CONTROL.sub(lambda found: _escaped(found[0]), part) for part in parts[::2])
-    return "".join(parts).encode(encoding, "replace").decode(encoding)
+    joined = "".join(parts)
+    plain = joined if can_show(joined, stream) else joined.translate(_PLAIN_SIGNS)
+    return plain.encode(encoding, "replace").decode(encoding)
+
+
+def can_show(text: str, stream: TextIO) -> bool:
+    """Whether the encoding of the stream has all characters of ``text``."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except (UnicodeError, LookupError):
+        return False
+    return True

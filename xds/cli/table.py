@@ -32,6 +32,7 @@ from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
 
+EMPTY_CELL = "-"
 _GAP = " " * GAP
 _MORE = " …"  # after the headers of a table without some of its columns
 
@@ -46,7 +47,7 @@ class Column:
     """A column. ``cell`` returns the text of an item, or an RFC 3339 time if ``is_time``.
 
     ``style`` returns the name of a color of `paint`. ``is_prose``: a text, such as a message, that is shortened at its
-    end.
+    end. ``leaves``: on a narrow terminal this column is left out as the 1st, 2nd ... before others become unreadable.
     """
 
     header: str
@@ -55,6 +56,7 @@ class Column:
     is_time: bool = False
     is_wide: bool = False
     is_prose: bool = False
+    leaves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,14 @@ def _table(items: Sequence[Json], columns: Sequence[Column], style: Style) -> st
     widths = [_width(column, [row[at] for row in rows], style) for at, column in enumerate(columns)]
     wanted = [width.wanted for width in widths]
     screen = terminal_width()
-    fitting = fitted(widths, screen - text_width(_MORE)) if screen and total(wanted) > screen else wanted
-    left_out = [column.header for column in columns[len(fitting) :]]
-    lines = list(_lines(items, rows, columns[: len(fitting)], fitting, style))
+    is_wide = bool(screen) and total(wanted) > screen
+    fitting = fitted(widths, screen - text_width(_MORE)) if is_wide else dict(enumerate(wanted))
+    left_out = [column.header for at, column in enumerate(columns) if at not in fitting]
+    shown = [[row[at] for at in fitting] for row in rows]
+    lines = list(_lines(items, shown, [columns[at] for at in fitting], list(fitting.values()), style))
     if left_out and style.has_headers:
         lines[0] += _MORE
-    if fitting != wanted and not is_quiet():
+    if is_wide and not is_quiet():
         lines.append(shortened(_note(left_out), screen, at_end=True))
     return "".join(f"{line}\n" for line in lines)
 
@@ -178,14 +182,13 @@ def _lines(
 
 def _width(column: Column, cells: Sequence[str], style: Style) -> ColumnWidth:
     header = text_width(column.header) if style.has_headers else 0
-    return ColumnWidth(header, max(map(text_width, cells), default=0), column.is_prose)
+    is_empty = bool(cells) and set(cells) == {EMPTY_CELL}
+    return ColumnWidth(header, max(map(text_width, cells), default=0), column.is_prose, column.leaves, is_empty)
 
 
 def _shortened(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
     """The cells of the shown columns, shortened to their widths."""
-    return [
-        shortened(cell, width, column.is_prose) for cell, column, width in zip(cells, columns, widths, strict=False)
-    ]
+    return [shortened(cell, width, column.is_prose) for cell, column, width in zip(cells, columns, widths, strict=True)]
 
 
 def _note(left_out: Sequence[str]) -> str:
@@ -206,7 +209,7 @@ def _text(column: Column, item: Json, style: Style) -> str:
     cell = column.cell(item)
     if column.is_time and not style.timestamps:
         return age(cell)
-    return one_line(cell) if cell else "-"
+    return one_line(cell) if cell else EMPTY_CELL
 
 
 def actor_text(item: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
 from xds.cli.linkerd_table import DESTINATIONS
 from xds.cli.nack_table import MERGED_NACKS, NACKS, merge_equal
-from xds.cli.output import Format, age, one_line, printable
+from xds.cli.output import Format, age, can_show, one_line, printable
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
 from xds.cli.table import Column, Style, TableLayout, rendered
@@ -125,16 +126,26 @@ def _state(alias: str, node: Json) -> str:
     sent = _HASH.sub("", state["version_sent"])
     match state["state"]:
         case "synced":
-            shown = f"✓ {has}"
+            shown = f"{_sign('✓', 'ok')} {has}"
         case "nacked":
             versions = sent if has == sent else f"{has or '-'}→{sent}"  # equal: it may have accepted the rest
-            shown = f"✗ {versions} NACK {age(state['since'])}"
+            shown = f"{_sign('✗ ', '')}{versions} NACK {age(state['since'])}"
         case "pending":
-            shown = f"… {sent or has} PENDING"
+            word = (
+                "HELD"
+                if any(each["type"] == alias for held in node["held"] for each in held["resources"])
+                else "PENDING"
+            )
+            shown = f"{_sign('… ', '')}{sent or has} {word}"
         case word:
             shown = f"! {has} {word.upper()}"
     unsent = len(state.get("unexpressed", ()))  # resources that v2 cannot express; -o yaml has the reasons
     return f"{shown.rstrip()}, {unsent} unsent" if unsent else shown.rstrip()
+
+
+def _sign(sign: str, word: str) -> str:
+    """The sign, or the word where the encoding of the terminal lacks it."""
+    return sign if can_show(sign, sys.stdout) else word
 
 
 def _style(alias: str, node: Json) -> str:
@@ -169,11 +180,11 @@ NODES = TableLayout(
     name=lambda node: str(node["id"]),
     columns=(
         Column("NODE", lambda node: node["id"]),
-        Column("CLUSTER", lambda node: node["cluster"]),
-        Column("LOCALITY", lambda node: "/".join(filter(None, node["locality"].values()))),
-        Column("GROUP", lambda node: node["group"]),
-        Column("AGENT", lambda node: node["user_agent"]),
-        Column("UP", _up),
+        Column("CLUSTER", lambda node: node["cluster"], leaves=3),
+        Column("LOCALITY", lambda node: "/".join(filter(None, node["locality"].values())), leaves=1),
+        Column("GROUP", lambda node: node["group"], leaves=5),
+        Column("AGENT", lambda node: node["user_agent"], leaves=2),
+        Column("UP", _up, leaves=4),
         *_types(GRID, is_wide=False),
         *_types(WIDE_GRID, is_wide=True),
         Column("STREAMS", lambda node: str(len(node["streams"])), is_wide=True),
