@@ -103,7 +103,7 @@ async def test_groups_with_settings_only_are_listed(api: Api) -> None:
     await api.client.put(GROUP, json=EDGE)
     items = (await api.client.get("/api/v1/groups")).json()["items"]
     assert [(item["group"], item["revision"]) for item in items] == [("a", 1), ("edge", 0)]
-    assert (await api.client.get("/api/v1/groups", params={"page_size": 1})).status_code == 200
+    assert (await api.client.get("/api/v1/groups", params={"limit": 1})).status_code == 200
 
 
 async def test_a_selector_that_is_none_is_told_with_its_column(api: Api) -> None:

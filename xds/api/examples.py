@@ -59,7 +59,7 @@ def _of(body: object = None, /, **parameters: Any) -> ApiExample:
 
 
 EXAMPLES: Mapping[str, ApiExample] = {
-    "validate": _of({"resources": [_CLUSTER, _ASSIGNMENT]}, group="edge"),
+    "validate": _of({"resources": [_CLUSTER, _ASSIGNMENT]}),
     "put_snapshot": _of({"resources": [_CLUSTER, _ASSIGNMENT]}, **_EDGE, message="add web"),
     "put_group": _of({"selector": 'node.metadata.role == "edge"', "priority": 10}, **_EDGE),
     "put_resource": _of({**_CLUSTER, "connect_timeout": "2s"}, **_EDGE, type="clusters", name="web"),

@@ -171,7 +171,9 @@ def _violations(request: Request, error: ValidationError) -> Response:
     }:
         services_of(request).limit_hits[limit] += 1
     count = len(error.violations)
-    first = _shorten(error.violations[0].detail) if error.violations else "invalid input"
+    first = "invalid input"
+    if error.violations:  # Consul's paths answer with one text, which needs the hint
+        first = _shorten(str(error.violations[0]) if is_consul(request.scope) else error.violations[0].detail)
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
 
 

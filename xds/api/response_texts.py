@@ -113,15 +113,12 @@ def _problems(path: str, method: str, operation: Json) -> Json:
     has_body, writes = "requestBody" in operation, method != "get"
     has_precondition = _has_parameter(operation, "if-match")
     found = {
+        400: _malformed(operation, has_body=has_body),
         401: "A valid bearer token or client certificate is required",
         403: _forbidden(path, method, operation),
         500: "An internal error. The log of the server has its details under `request_id`",
         503: _unavailable(name, writes),
     }
-    if has_body:
-        found[400] = "The body cannot be parsed, or a parameter or header has a wrong form"
-    elif operation.get("parameters"):
-        found[400] = "A parameter or header has a wrong form"
     if "{" in path or name in _WITHOUT_A_PATH:
         found[404] = "There is no such object. The detail names it"
     if name == "restore":
@@ -147,6 +144,20 @@ def _problems(path: str, method: str, operation: Json) -> Json:
     return {str(status): _problem(text, status) for status, text in sorted(found.items())}
 
 
+def _malformed(operation: Json, *, has_body: bool) -> str:
+    causes = ["a query parameter is unknown or is given twice"]
+    if operation.get("parameters"):
+        causes.append("a parameter or header has a wrong form")
+    if has_body:
+        causes.insert(0, "the body cannot be parsed")
+    return _sentence(causes)
+
+
+def _sentence(causes: list[str]) -> str:
+    text = " or ".join((", ".join(causes[:-1]), causes[-1])) if len(causes) > 1 else causes[0]
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def _unavailable(name: str, writes: bool) -> str:
     causes = ["the server is starting"]
     if name == "get_events":
@@ -155,8 +166,7 @@ def _unavailable(name: str, writes: bool) -> str:
         causes.append("another backup or restore runs")
     if writes:
         causes.append("the store cannot write")
-    text = " or ".join((", ".join(causes[:-1]), causes[-1])) if len(causes) > 1 else causes[0]
-    return f"{text[0].upper()}{text[1:]}. Nothing was changed" if writes else f"{text[0].upper()}{text[1:]}"
+    return f"{_sentence(causes)}. Nothing was changed" if writes else _sentence(causes)
 
 
 def _conflict(name: str, operation: Json, tags: set[str], writes: bool) -> str | None:

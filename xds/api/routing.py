@@ -16,16 +16,18 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
 
+from xds.api.parameters import check_consul_parameters, check_parameters
 from xds.api.problem import RequestError
 from xds.control.access import ANONYMOUS, Identity
 from xds.control.audit_log import Caller
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 
 API_PREFIX = "/api/v1"
+CONSUL_API_PREFIX = "/v1"
 
 
 def api_router(tag: str, prefix: str = "") -> APIRouter:
-    """A router whose routes lie under the API's prefix and check the caller's scopes.
+    """A router whose routes lie under the API's prefix and check the caller's scopes and the query's parameters.
 
     Its routes are complete when they are defined. FastAPI would build the routes of an included router in the first
     request: with hundreds of models that blocks the event loop for some tenths of a second.
@@ -33,9 +35,15 @@ def api_router(tag: str, prefix: str = "") -> APIRouter:
     return APIRouter(
         prefix=f"{API_PREFIX}{prefix}",
         tags=[tag],
-        dependencies=[Depends(authorize)],
+        dependencies=[Depends(authorize), Depends(check_parameters)],
         generate_unique_id_function=operation_id,
     )
+
+
+def consul_router(prefix: str = "") -> APIRouter:
+    """A router of Consul's paths, which the description leaves out. They check scopes and Consul's parameters."""
+    checks = [Depends(authorize), Depends(check_consul_parameters)]
+    return APIRouter(prefix=f"{CONSUL_API_PREFIX}{prefix}", dependencies=checks, include_in_schema=False)
 
 
 def operation_id(route: APIRoute) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NoReturn
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
@@ -24,7 +24,7 @@ from xds.api.consul import (
     refuse_findings,
     wait_for_change,
 )
-from xds.api.routing import Calling, authorize, needs
+from xds.api.routing import Calling, consul_router, needs
 from xds.api.services import Deps, Services
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
 from xds.catalog.quantities import parse_duration
@@ -45,7 +45,7 @@ ENTRY_BODY_BYTES = 1 << 20
 OVERRIDES_BODY_BYTES = 64 << 10
 NAME_LIMIT = 1024  # characters of a service's name
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
+router = consul_router()
 
 
 def _entries(deps: Services, request: Request) -> EntryPublisher:

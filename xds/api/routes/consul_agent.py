@@ -11,7 +11,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from time import time
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from xds.api.bodies import Body
@@ -29,7 +29,7 @@ from xds.api.consul_services import (
     registrant_of,
     requested_datacenter,
 )
-from xds.api.routing import ANY, authorize, needs
+from xds.api.routing import ANY, consul_router, needs
 from xds.api.services import Deps, Services
 from xds.api.shapes.consul_services import (
     AGENT_SERVICE_SHAPE,
@@ -47,7 +47,7 @@ from xds.model.errors import NotFoundError, ValidationError
 
 _WRITES = ("register", "deregister", "maintenance")  # segments of the path that are not ids of instances
 
-router = APIRouter(prefix="/v1/agent", dependencies=[Depends(authorize)], include_in_schema=False)
+router = consul_router("/agent")
 
 
 # The status of checks

@@ -10,11 +10,11 @@ from http import HTTPStatus
 from time import time
 from typing import NoReturn
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from xds.api.bodies import Body
-from xds.api.consul import answer_read, answer_write, findings_text, refuse, wait_for_change
+from xds.api.consul import answer_read, answer_write, check_datacenter, findings_text, refuse, wait_for_change
 from xds.api.consul_services import (
     Selection,
     WatchedServices,
@@ -27,7 +27,7 @@ from xds.api.consul_services import (
     permit_of,
     registrant_of,
 )
-from xds.api.routing import ANY, authorize, needs
+from xds.api.routing import ANY, consul_router, needs
 from xds.api.services import Deps, Services
 from xds.api.shapes.consul_services import (
     CATALOG_SHAPE,
@@ -50,7 +50,7 @@ from xds.model.errors import ValidationError
 # Findings that Consul reports while it parses a body, before it checks the content.
 _UNREADABLE = frozenset({"bad_duration", "duplicate_field", "unknown_field", "wrong_type", "enterprise"})
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
+router = consul_router()
 
 
 # Registration by other programs
@@ -60,7 +60,7 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_s
 async def register(deps: Deps, request: Request, body: Body) -> Response:
     """Register a node, and an instance or checks on it. Answers ``true``."""
     value = await parse_json(body, "a registration")
-    _check_datacenter(deps, value)
+    _check_datacenter(deps, request, value)
     try:
         registration = read_catalog_registration(value)
         by, caller = registrant_of(request, time()), caller_of(request)
@@ -74,7 +74,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
 async def deregister(deps: Deps, request: Request, body: Body) -> Response:
     """Deregister an instance, a check, or a node with everything on it, if it is registered. Answers ``true``."""
     value = await parse_json(body, "a deregistration")
-    _check_datacenter(deps, value)
+    _check_datacenter(deps, request, value)
     try:
         form = read_deregistration(value)
         await deps.registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
@@ -83,8 +83,9 @@ async def deregister(deps: Deps, request: Request, body: Body) -> Response:
     return answer_write(request, True)
 
 
-def _check_datacenter(deps: Services, value: object) -> None:
-    """Raises ``RequestError`` unless the registration is for the datacenter of this server."""
+def _check_datacenter(deps: Services, request: Request, value: object) -> None:
+    """Raises ``RequestError`` unless the request and the registration in it are for the datacenter of this server."""
+    check_datacenter(request, own_datacenter(deps))
     datacenter = (
         next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
     )

@@ -1,0 +1,92 @@
+"""Query parameters that a route does not know, or that are given twice: 400, before anything is done.
+
+A misspelt parameter would have no effect otherwise: ``?dryrun=true`` would push. What a route knows is what it and
+its dependencies declare, so a new route is checked without further code. Consul's paths read the parameters of Consul's
+API themselves; ``CONSUL_PARAMETERS`` lists these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
+from typing import get_origin
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+
+from xds.model.errors import MalformedError, Violation
+
+CODE_UNKNOWN, CODE_REPEATED = "unknown_parameter", "repeated_parameter"
+SHOWN = 80  # characters of a parameter's name in an error
+CLOSE = 0.6  # how similar a known name is to be suggested
+_CONSUL_REPEATED = frozenset({"node-meta", "tag"})
+# What clients of Consul may send to the paths that are served here, from the documentation of Consul's API.
+CONSUL_PARAMETERS = _CONSUL_REPEATED | {
+    *("cached", "cas", "compile-dc", "connect", "consistent", "dc", "enable", "filter", "hash", "index", "leader"),
+    *("merge-central-config", "near", "note", "ns", "partition", "passing", "peer", "pretty", "reason"),
+    *("replace-existing-checks", "sg", "stale", "token", "wait"),
+}
+
+
+async def check_parameters(request: Request) -> None:
+    """A dependency of all routes of the API. Raises ``MalformedError`` (400)."""
+    if request.scope["query_string"]:
+        _check(request, *_declared(request))
+
+
+async def check_consul_parameters(request: Request) -> None:
+    """A dependency of all of Consul's paths. Raises ``MalformedError`` (400)."""
+    if request.scope["query_string"]:
+        names, repeated = _declared(request)
+        _check(request, names | CONSUL_PARAMETERS, repeated | _CONSUL_REPEATED)
+
+
+def _declared(request: Request) -> tuple[set[str], set[str]]:
+    """The query parameters that the route knows, and those among them that may be repeated."""
+    names: set[str] = set()
+    repeated: set[str] = set()
+    for dependant in _with_dependencies(request.scope["route"].dependant):
+        for field in dependant.query_params:
+            names.add(field.alias)
+            kind = get_origin(field.field_info.annotation)
+            if isinstance(kind, type) and issubclass(kind, Sequence):
+                repeated.add(field.alias)
+    return names, repeated
+
+
+def _with_dependencies(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for each in dependant.dependencies:
+        yield from _with_dependencies(each)
+
+
+def _check(request: Request, known: Collection[str], repeated: Collection[str]) -> None:
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    found = [finding for name, times in given.items() if (finding := _finding(name, times, known, repeated))]
+    if found:
+        raise MalformedError(found)
+
+
+def _finding(name: str, times: int, known: Collection[str], repeated: Collection[str]) -> Violation | None:
+    shown = name[:SHOWN]
+    if name not in known:
+        detail, hint = f"there is no query parameter {shown!r} here", _hint(shown, known)
+        return Violation(CODE_UNKNOWN, detail, pointer=f"/{shown}", source="query", hint=hint)
+    if times > 1 and name not in repeated:
+        detail = f"the query parameter {shown!r} is given {times} times"
+        return Violation(CODE_REPEATED, detail, pointer=f"/{shown}", source="query", hint="give it once")
+    return None
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    """``did you mean 'dry_run'?``, or all that there are. Case, hyphens and underscores do not matter."""
+    spelt = {_plain(each): each for each in sorted(known)}
+    close = get_close_matches(_plain(name), spelt, n=1, cutoff=CLOSE)
+    if close:
+        return f"did you mean {spelt[close[0]]!r}?"
+    return f"known are {', '.join(sorted(known))}" if known else "this path takes none"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
