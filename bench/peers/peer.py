@@ -36,12 +36,18 @@ class Pushed:
 
     ``version`` is the version_info under which clients get the type that a change of one changes: assignments, or
     clusters where there are no assignments. It is the edition, but for ``go-linear``, which counts the changes of each
-    type by itself, and for one resource of ``ours``, which gets the revision.
+    type by itself, and for one resource of ``ours``, which gets the revision and a hash of the content (`number_of`).
     """
 
     version: str
     asked_at: float
     accepted_at: float
+
+
+def number_of(version: str) -> int:
+    """The place of a pushed version among those of its type. The revision of ``ours`` has a hash of the content behind
+    it: ``2+ce5c5dcb``."""
+    return int(version.partition("+")[0])
 
 
 @dataclass(frozen=True, slots=True)

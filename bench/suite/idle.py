@@ -12,7 +12,7 @@ from bench.suite.measure import Change, push_once
 from bench.suite.process import rest
 from bench.suite.pushes import clients
 from bench.suite.results import merge
-from bench.suite.stage import Side, Stage, connect, take_turns
+from bench.suite.stage import Side, Stage, connect
 
 WARM_STREAMS = 100  # before the push, and as many behind it
 IDLE_S = 2.0
@@ -29,7 +29,7 @@ async def idle(stage: Stage) -> None:
     rounds: dict[Kind, int] = {OURS: stage.scale.idle_rounds, SNAPSHOT: stage.scale.idle_rounds}
     for size, streams in stage.scale.idle:
         for variant in stage.scale.variants:
-            runs = await take_turns(rounds, partial(run_idle, stage, clients(streams, variant), size))
+            runs = await stage.take_turns(rounds, partial(run_idle, stage, clients(streams, variant), size))
             figures = {kind: merge(found) for kind, found in runs.items()}
             stage.keep(f"e/{variant}/{size}", figures, variant=variant, clusters=size, streams=streams)
 

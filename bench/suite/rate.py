@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from bench.load.fleet import Fleet, FleetSpec, Variant
+from bench.peers.peer import number_of
 from bench.suite.goals import OURS, SNAPSHOT
 from bench.suite.latency import convergence_s, quantile
 from bench.suite.measure import Change
@@ -62,7 +63,7 @@ async def _steady(side: Side, variant: Variant, streams: int, seconds: float) ->
 
 
 async def _push_at_rate(side: Side, seconds: float) -> list[tuple[str, float]]:
-    """Versions and when they were accepted, in the order of the versions.
+    """Versions and when they were accepted, in the order of the pushes.
 
     Late pushes follow as soon as they can; a server that cannot take so many gets fewer, not more time.
     """
@@ -73,7 +74,7 @@ async def _push_at_rate(side: Side, seconds: float) -> list[tuple[str, float]]:
         if time.monotonic() - began > seconds:
             break
         pushing.append(asyncio.create_task(_push(side, turns)))
-    return sorted(await asyncio.gather(*pushing), key=lambda pushed: int(pushed[0]))
+    return sorted(await asyncio.gather(*pushing), key=lambda pushed: number_of(pushed[0]))
 
 
 async def _push(side: Side, turns: asyncio.Semaphore) -> tuple[str, float]:

@@ -31,11 +31,12 @@ def named(indexes: Iterable[int]) -> tuple[Subscription, ...]:
 
 @dataclass(slots=True)
 class Stage:
-    """One run of the suite. ``path`` is written after every cell."""
+    """One run of the suite. ``path`` is written after every cell; servers of the kinds ``without`` do not take part."""
 
     scale: Scale
     results: Results
     path: Path
+    without: frozenset[Kind] = frozenset()
 
     @property
     def rounds(self) -> int:
@@ -57,6 +58,16 @@ class Stage:
         self.results.save(self.path)
         print(told(cell), flush=True)
 
+    def taking_part(self, kinds: Iterable[Kind]) -> list[Kind]:
+        """Those of the kinds that take part in this run."""
+        return [kind for kind in kinds if kind not in self.without]
+
+    async def take_turns(
+        self, rounds: Mapping[Kind, int], run: Callable[[Kind], Awaitable[FoundT]]
+    ) -> dict[str, list[FoundT]]:
+        """As the function of that name, with the kinds that take part."""
+        return await take_turns({kind: rounds[kind] for kind in self.taking_part(rounds)}, run)
+
     @asynccontextmanager
     async def sides(
         self, kinds: Sequence[Kind], first: Change, by_name: bool = False, tls: Tls | None = None
@@ -67,7 +78,7 @@ class Stage:
         """
         async with AsyncExitStack() as running:
             sides = []
-            for kind in kinds:
+            for kind in self.taking_part(kinds):
                 flags = ["--ads=false"] if by_name and kind == SNAPSHOT else []
                 starting = Peer.start(kind, tls=tls, binary=kind == OURS, flags=flags)
                 side: Side = measure.Side(kind, await running.enter_async_context(starting))

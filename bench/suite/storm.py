@@ -16,7 +16,7 @@ from bench.suite.measure import Change
 from bench.suite.process import rss_kb
 from bench.suite.pushes import NODE_BYTES, VARIANTS
 from bench.suite.results import merge
-from bench.suite.stage import CLUSTERS, Side, Stage, connect, take_turns
+from bench.suite.stage import CLUSTERS, Side, Stage, connect
 
 SIZE = 100
 ESTABLISHED = 100
@@ -38,7 +38,7 @@ async def storm(stage: Stage) -> None:
     """
     rounds: dict[Kind, int] = {OURS: stage.scale.storm_rounds, SNAPSHOT: PEER_ROUNDS}
     for variant in VARIANTS:
-        runs = await take_turns(rounds, partial(run_storm, stage, variant))
+        runs = await stage.take_turns(rounds, partial(run_storm, stage, variant))
         figures = {kind: gather(found) for kind, found in runs.items()}
         streams, later_s = stage.scale.storm_streams, stage.scale.storm_later_s
         stage.keep(f"d/{variant}", figures, variant=variant, clusters=SIZE, streams=streams, later_s=later_s)

@@ -113,8 +113,8 @@ async def test_a_refusal_is_in_the_audit_list_without_the_parameter(api: Api) ->
 
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in operations()])
 async def test_every_operation_refuses_an_unknown_parameter(api: Api, method: str, path: str) -> None:
-    body = {"json": {}} if method in ("PUT", "POST", "PATCH") else {}
-    answer = await api.client.request(method, f"{filled(path)}?nosuch_parameter=1", **body)  # type: ignore[arg-type]
+    body: dict[str, Any] = {"json": {}} if method in ("PUT", "POST", "PATCH") else {}
+    answer = await api.client.request(method, f"{filled(path)}?nosuch_parameter=1", **body)
     assert answer.status_code == 400, answer.text
     assert [error["code"] for error in answer.json()["errors"]] == ["unknown_parameter"]
 
