@@ -303,7 +303,7 @@ def test_a_refusal_is_told(site: Site) -> None:
     reason = "rule 1: node.id 'edge-1' does not match 'edge-2'"
     assert told.value.details() == f"{ID.format('edge-2')} may not be node 'edge-1': {reason}"
     assert site.server.metrics()['xds_server_streams_refused_total{reason="node"}'] == before + 1
-    wait_until(lambda: "node.refused" in site.server.process.log(), "a line in the log", WAIT_S)
+    wait_until(lambda: "stream.refused" in site.server.process.log(), "a line in the log", WAIT_S)
 
 
 def test_a_proxys_certificate_is_no_administrators(site: Site) -> None:
@@ -393,5 +393,5 @@ def test_in_audit_it_is_logged_and_an_event(audited: Site) -> None:
     log = audited.server.process.log()
     assert "node.audited" in log
     assert ID.format("edge-2") in log
-    assert "node.refused" not in log
+    assert "stream.refused" not in log
     assert audited.server.metrics()['xds_server_streams_refused_total{reason="node"}'] == 0

@@ -16,7 +16,7 @@ from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
-from xds.server.identity import REPORTED_BURST
+from xds.server.refusals import REPORTED_BURST
 
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED

@@ -22,6 +22,7 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
 from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
+from xds.server.refusals import RefusalRecorder
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
 
 
@@ -54,7 +55,8 @@ class Poller:
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
-    door = NodeAuthorizer(Access(), EventLog(), metrics)
+    events = EventLog()
+    door = NodeAuthorizer(Access(), events, metrics, RefusalRecorder(events, metrics))
     app = Starlette(routes=rest_routes(cache, metrics, door, StreamLimits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
     headers = {"content-type": "application/json; charset=utf-8"}

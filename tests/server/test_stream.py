@@ -20,6 +20,7 @@ from xds.server.flow.write_limiter import WriteLimiter
 from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
+from xds.server.refusals import RefusalRecorder
 from xds.server.stream import Status, StreamDependencies, StreamHandler
 
 TOO_MUCH: Status = (grpc.StatusCode.RESOURCE_EXHAUSTED, "too much")
@@ -140,9 +141,11 @@ class Line:
         metrics, options = Metrics(), ServerOptions()
         self.admission = Admission(metrics, FlowLimits(admission_slots=1))
         self.work_queue = WorkQueue()
-        authorizer = NodeAuthorizer(Access(), Fleet().events, metrics)
+        events = Fleet().events
+        refusals = RefusalRecorder(events, metrics)
+        authorizer = NodeAuthorizer(Access(), events, metrics, refusals)
         self.deps = StreamDependencies(
-            self.work_queue, WriteLimiter(1 << 20, nobody), authorizer, metrics, options, count(1)
+            self.work_queue, WriteLimiter(1 << 20, nobody), authorizer, refusals, metrics, options, count(1)
         )
 
     async def begin(self, kind: type[Silent], caller: Caller) -> tuple[Silent, asyncio.Task[None]]:

@@ -45,6 +45,7 @@ from xds.api.routes import (
     registrations,
     revisions,
     sources,
+    streams,
     system,
     transactions,
     upstreams,
@@ -64,7 +65,11 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
     options = services.options
     app.add_middleware(
-        Authentication, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
+        Authentication,
+        access=options.accepted(),
+        phase=services.phase,
+        refuse=services.refuse,
+        wants_certificates=options.wants_certificates,
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
     app.add_middleware(ConsulToken)
@@ -108,6 +113,7 @@ def _described_app() -> FastAPI:
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
+        streams.router,
         load.router,
         registrations.router,
         events.router,

@@ -81,6 +81,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "explain_node": _of(**_NODE),
     "explain_document": _of({"id": "edge-2", "cluster": "web", "metadata": {"role": "edge"}}),
     "list_nacks": _of(since="1h", **_EDGE),
+    "list_refused_streams": _of(limit=10),
     "list_certificates": _of(**_EDGE),
     "release_node": _of(**_NODE),
     "release_group": _of(**_EDGE),

@@ -25,11 +25,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xds.api.problem import is_consul, problem
 from xds.api.routing import AUTHOR_LIMIT, peer_of
-from xds.control.access import Access, Identity
+from xds.control.access import ANONYMOUS, Access, Identity, missing_credential
 from xds.control.audit_log import AuditLog, Caller
 from xds.control.lifecycle import Phase
 from xds.control.push import GROUP_NAME_LIMIT
 from xds.control.tokens import HEADER, READ, XDS
+from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 
 
 class RequestQueue:
@@ -68,6 +69,7 @@ class RequestQueue:
 
 API_PREFIX = "/api/"
 XDS_PREFIX = "/v3/"
+REST_LABEL = "REST"  # of refused polls
 METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 PAGE_PATHS = frozenset({"/", "/docs", "/ui"})
@@ -167,15 +169,22 @@ class Authentication:
     The caller is put into ``request.state.identity`` and its scopes into ``request.state.grant``, which
     ``xds.api.routing`` checks for the routes of the API. A client certificate is expected in
     ``request.state.certificate``, where the HTTP server puts it. With ``wants_certificates`` every request needs a
-    credential.
+    credential. ``refuse`` records refused polls of proxies.
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, phase: Callable[[], Phase], *, wants_certificates: bool = False
+        self,
+        app: ASGIApp,
+        access: Access,
+        phase: Callable[[], Phase],
+        refuse: RecordRefusal,
+        *,
+        wants_certificates: bool = False,
     ) -> None:
         self._app = app
         self._access = access
         self._phase = phase
+        self._refuse = refuse
         self._wants_certificates = wants_certificates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,8 +209,11 @@ class Authentication:
         if identity is None or identity.is_over(time()):
             challenge = {"WWW-Authenticate": "Bearer"}
             what = "a valid bearer token is required" if identity is None else "the client certificate has expired"
+            detail = missing_credential(request.headers.get(HEADER, ""))
             if identity is not None:
                 challenge["Connection"] = "close"  # another certificate needs another connection
+                detail = what
+            self._record(request, RefusalReason.UNAUTHENTICATED, detail)
             return problem(request, HTTPStatus.UNAUTHORIZED, what, headers=challenge)
         grant = identity.grant
         needed = XDS if path.startswith(XDS_PREFIX) else READ if path == METRICS_PATH else ""
@@ -209,6 +221,7 @@ class Authentication:
             challenge = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'}
             whose = "the token" if identity.credential else "the certificate"
             detail, members = f"{whose} lacks the scope {needed}", {"missing_scope": needed}
+            self._record(request, RefusalReason.FORBIDDEN, detail, identity)
             return problem(request, HTTPStatus.FORBIDDEN, detail, headers=challenge, members=members)
         if self._phase() is Phase.STARTING and path != METRICS_PATH:
             # Before the stored state is loaded, every answer would be wrong.
@@ -216,6 +229,10 @@ class Authentication:
             return problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
         request.state.identity, request.state.grant = identity, grant
         return None
+
+    def _record(self, request: Request, reason: RefusalReason, message: str, identity: Identity = ANONYMOUS) -> None:
+        if request.scope["path"].startswith(XDS_PREFIX):
+            self._refuse(reason, message, peer_of(request), service=REST_LABEL, principal=identity.principal)
 
     def _identity(self, request: Request) -> Identity | None:
         certificate = getattr(request.state, "certificate", None)

@@ -28,6 +28,7 @@ from xds.control.sources import Sources
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
+from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.units import MIB
 from xds.store.retention import StoreCondition
@@ -90,7 +91,8 @@ class Services:
     * ``bindings``: assignments that follow services; ``by_hand``: assignments that are set by hand;
     * ``sources``: runs the sources of instances; ``registrations``: instances that are registered over HTTP;
     * ``destinations``: those of Linkerd proxies; None: the Linkerd API is not served;
-    * ``condition``: the condition of the store.
+    * ``condition``: the condition of the store;
+    * ``refused``: the streams of proxies that were refused; ``refuse`` records one.
     """
 
     publisher: Publisher
@@ -116,6 +118,8 @@ class Services:
     registrations: Registrations = field(kw_only=True)
     service_view: ServiceView = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
+    refused: RefusedStreams = field(default_factory=RefusedStreams)
+    refuse: RecordRefusal = record_nothing
 
 
 def services_of(request: Request) -> Services:

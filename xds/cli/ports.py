@@ -14,6 +14,7 @@ from xds.api.browser_rules import ANY, BrowserRules, is_address
 from xds.control.access import Access, NodeAuthMode
 from xds.control.settings import Settings, is_loopback
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
+from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.requests import StreamLimits
 from xds.server.http_server import HttpLimits, HttpServer
@@ -96,11 +97,14 @@ def stream_limits(settings: Settings) -> StreamLimits:
     )
 
 
-def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
+def http_server(
+    settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles, refuse: RecordRefusal
+) -> HttpServer:
     """The server of the HTTP port, with its limits."""
     limits = settings.limits
     bounds = HttpLimits(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
-    return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
+    config, connections = http_config(settings, app), limits.http_connections
+    return HttpServer(config, bounds, metrics.limit_hits, files, connections, refuse)
 
 
 def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:

@@ -201,7 +201,7 @@ class Server:
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
-        self._http = http_server(settings, self._application(), self.metrics, self._files)
+        self._http = http_server(settings, self._application(), self.metrics, self._files, self.grpc.refusals.record)
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
         self._background_tasks: list[asyncio.Task[None]] = []
@@ -434,6 +434,8 @@ class Server:
             sources=self.services.sources,
             by_hand=self.by_hand,
             destinations=self.destinations,
+            refused=self.grpc.refusals.table,
+            refuse=self.grpc.refusals.record,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

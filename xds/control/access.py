@@ -335,6 +335,11 @@ class NodeRefusal:
     enforced: bool
 
 
+def missing_credential(authorization: str) -> str:
+    """What is wrong with the credential of a client that `Access.admit` does not admit, for operators."""
+    return "an unknown token" if authorization else "no token"
+
+
 class Access:
     """The present rules. gRPC and HTTP share one object, so that `assign` changes the rules for both."""
 

@@ -223,7 +223,8 @@ class ServerConnection:
 
     def _read_preface(self, data: bytes) -> int:
         if data[: len(frames.PREFACE)] != frames.PREFACE[: len(data)]:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
+            is_tls = data[:1] == frames.TLS_HANDSHAKE
+            raise Http2Error(ErrorCode.PROTOCOL_ERROR, frames.SPEAKS_TLS if is_tls else "this is not HTTP/2")
         if len(data) < len(frames.PREFACE):
             return 0
         self._has_settings = False

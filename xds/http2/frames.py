@@ -8,6 +8,8 @@ from enum import IntEnum
 from typing import Any
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+TLS_HANDSHAKE = b"\x16"  # the content type of the first TLS record (RFC 8446 5.1)
+SPEAKS_TLS = "the client speaks TLS, and this port does not"
 FRAME_HEADER_BYTES = 9
 DEFAULT_WINDOW = 65_535
 DEFAULT_MAX_FRAME = 16_384

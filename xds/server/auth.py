@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from time import time
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 from zlib import crc32
 
 import grpc
 
-from xds.control.access import ANONYMOUS, Access, Identity
+from xds.control.access import ANONYMOUS, Access, Identity, missing_credential
 from xds.control.lifecycle import Phase
 from xds.control.tokens import HEADER, READ, XDS
+from xds.fleet.refused_streams import RefusalReason
 from xds.server.metrics.counters import Metrics
+from xds.server.refusals import RefusalRecorder
 from xds.server.stream import CallContext, Status, StreamHandler
 
 _HEALTH = "/grpc.health.v1.Health/"
@@ -26,11 +29,12 @@ STATUS_READ_S = 0.5  # for clients to read the final status before their connect
 
 
 class AuthRefusal(NamedTuple):
-    """Why a call is refused: the counter's label, and the client's status."""
+    """Why a call is refused: the reason, the client's status, and what operators read (by default the same)."""
 
-    reason: str
+    reason: RefusalReason
     code: grpc.StatusCode
     message: str
+    detail: str = ""
 
 
 class AuthInterceptor:
@@ -44,34 +48,52 @@ class AuthInterceptor:
     * ``wants_certificates``: the port asks for client certificates, so no client is accepted without a credential.
     """
 
-    def __init__(self, access: Access, metrics: Metrics, *, wants_certificates: bool = False) -> None:
+    def __init__(
+        self, access: Access, metrics: Metrics, refusals: RefusalRecorder, *, wants_certificates: bool = False
+    ) -> None:
         self.phase = Phase.STARTING
         self._access = access
         self._metrics = metrics
+        self._refusals = refusals
         self._wants_certificates = wants_certificates
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
         """As `grpc.aio.ServerInterceptor.intercept_service`: the handler of a call, behind the check of its scopes."""
-        handler = await continuation(call)
-        if handler is None or call.method.startswith((_HEALTH, *_DISCOVERY)):
+        handler, method = await continuation(call), call.method
+        if handler is None:
+            return self._unknown(method)
+        if method.startswith((_HEALTH, *_DISCOVERY)):
             return handler
-        scopes = (XDS, READ) if call.method.startswith(_REFLECTION) else (READ,)
+        scopes = (XDS, READ) if method.startswith(_REFLECTION) else (READ,)
 
         async def check(context: CallContext) -> None:
-            await self._check(context, scopes)
+            await self._check(context, scopes, method)
 
         return _guarded(handler, check)
 
-    async def authenticate(self, context: CallContext) -> Identity:
-        """The identity of a client of discovery or load reporting. Aborts the call if the client is refused."""
-        identity = await self._check(context, (XDS,))
+    def _unknown(self, method: str) -> Any:
+        """The handler of a method that this server does not have: the call is refused, and recorded."""
+
+        async def refuse(_requests: Any, context: CallContext) -> None:
+            self._refusals.record(RefusalReason.PROTOCOL, "unknown method", _peer(context), service=method)
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+    async def authenticate(self, context: CallContext, service: str) -> Identity:
+        """The identity of a client of discovery or load reporting. Aborts the call if the client is refused.
+
+        ``service`` is the short name of the service (``ADS``), as in `authenticate_reader`.
+        """
+        identity = await self._check(context, (XDS,), service)
         if self.phase is not Phase.READY:
-            await self._abort(context, AuthRefusal(self.phase.value, *self._unavailable()))
+            self._metrics.refused[self.phase.value] += 1
+            await context.abort(*self._unavailable())
         return identity
 
-    async def authenticate_reader(self, context: CallContext) -> None:
+    async def authenticate_reader(self, context: CallContext, service: str) -> None:
         """Admit a client that reads the state of the fleet: the scope ``read``. Aborts the call of any other client."""
-        await self._check(context, (READ,))
+        await self._check(context, (READ,), service)
 
     def unavailable(self) -> Status | None:
         """The status for a stream that is admitted after the drain has begun; None while the server is ready."""
@@ -85,34 +107,44 @@ class AuthInterceptor:
     def _unavailable(self) -> Status:
         return grpc.StatusCode.UNAVAILABLE, f"the server is {self.phase.value}"
 
-    async def _check(self, context: CallContext, scopes: tuple[str, ...]) -> Identity:
+    def record(self, refusal: AuthRefusal, peer: str, service: str, identity: Identity) -> None:
+        """Record a refused call, or an open stream that the rules refuse now."""
+        message = refusal.detail or refusal.message
+        self._refusals.record(refusal.reason, message, peer, service=service, principal=identity.principal)
+
+    async def _check(self, context: CallContext, scopes: tuple[str, ...], service: str) -> Identity:
         authorization = _authorization(context.invocation_metadata())
         wants = self._wants_certificates
         identity = self._access.admit(authorization, context.certificate, wants_certificate=wants)
-        refusal = self._refusal(identity, scopes)
+        refusal = self._refusal(identity, scopes, authorization)
         if refusal is not None:
-            await self._abort(context, refusal)
+            self.record(refusal, _peer(context), service, identity or ANONYMOUS)
+            await context.abort(refusal.code, refusal.message)
         return identity or ANONYMOUS
 
-    def _refusal(self, identity: Identity | None, scopes: tuple[str, ...]) -> AuthRefusal | None:
+    def _refusal(
+        self, identity: Identity | None, scopes: tuple[str, ...], authorization: str = ""
+    ) -> AuthRefusal | None:
         if identity is None:
             needed = "a client certificate or a valid" if self._wants_certificates else "a valid"
-            return AuthRefusal("unauthenticated", grpc.StatusCode.UNAUTHENTICATED, f"{needed} bearer token is required")
+            message = f"{needed} bearer token is required"
+            detail = missing_credential(authorization)
+            return AuthRefusal(RefusalReason.UNAUTHENTICATED, grpc.StatusCode.UNAUTHENTICATED, message, detail)
         if identity.is_over(time()):
-            return AuthRefusal("unauthenticated", *EXPIRED)
+            return AuthRefusal(RefusalReason.UNAUTHENTICATED, *EXPIRED)
         if not any(map(identity.grant.allows, scopes)):
             credential = "the token" if identity.credential else "the certificate"
             message = f"{credential} lacks the scope {' or '.join(scopes)}"
-            return AuthRefusal("forbidden", grpc.StatusCode.PERMISSION_DENIED, message)
+            return AuthRefusal(RefusalReason.FORBIDDEN, grpc.StatusCode.PERMISSION_DENIED, message)
         return None
-
-    async def _abort(self, context: CallContext, refusal: AuthRefusal) -> None:
-        self._metrics.refused[refusal.reason] += 1
-        await context.abort(refusal.code, refusal.message)
 
 
 # A virtual base class: grpc asks for an instance of its own, and ships no types to derive from.
 grpc.aio.ServerInterceptor.register(AuthInterceptor)
+
+
+def _peer(context: CallContext) -> str:
+    return unquote(context.peer())
 
 
 def _authorization(metadata: Iterable[tuple[str, str]] | None) -> str:

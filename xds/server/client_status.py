@@ -33,6 +33,7 @@ from xds.server.stream import CALL_ERRORS, CallContext
 from xds.wire.fields import encode_varint
 
 STATUS_SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"
+STATUS_LABEL = "CSDS"
 REQUEST_BYTES = 1 << 20
 RESPONSE_BYTES = 64 << 20
 PARTS_KEPT = 1_000
@@ -171,7 +172,7 @@ class ClientStatusService:
     def __init__(
         self,
         fleet: Fleet,
-        check: Callable[[CallContext], Awaitable[object]],
+        check: Callable[[CallContext, str], Awaitable[object]],
         count_limit: Callable[[LimitError], None],
         response_bytes: int = RESPONSE_BYTES,
         flow: FlowLimits = DEFAULT_FLOW,
@@ -194,14 +195,14 @@ class ClientStatusService:
         )
 
     async def _fetch(self, data: bytes, context: Any) -> bytes:
-        await self._check(context)
+        await self._check(context, STATUS_LABEL)
         return await self._answer(data, context)
 
     async def _stream(self, _requests: Any, context: Any) -> None:
         """One response for each request. The caller is checked each time: tokens are revoked, certificates expire."""
         try:
             while (data := await context.read()) is not grpc.aio.EOF:
-                await self._check(context)
+                await self._check(context, STATUS_LABEL)
                 await context.write(await self._answer(data, context))
         except grpc.aio.AbortError:
             raise

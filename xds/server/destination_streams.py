@@ -181,7 +181,8 @@ class LinkerdHandler(StreamHandler):
         metrics.closed[code.name] += 1
         metrics.stream_seconds.observe(lasted_s)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
-        _log.info("stream.closed", **self._address(), **status, **self._identity())
+        log = _log.info if self._conversation is not None else _log.debug  # as of discovery streams
+        log("stream.closed", **self._address(), **status, **self._identity())
 
     def _log_failure(self) -> None:
         _log.exception("stream.failed", **self._identity())

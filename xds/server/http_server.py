@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,9 +24,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from xds.server.identity import peer_certificate
+from xds.fleet.refused_streams import RecordRefusal, RefusalReason, record_nothing
+from xds.http2.frames import SPEAKS_TLS, TLS_HANDSHAKE
+from xds.server.identity import peer_certificate, peer_name
 from xds.server.logs import get_logger
 from xds.server.process import NONE_LEFT, OpenFiles, file_limit
+from xds.server.tls import PLAINTEXT, failure_text, is_plaintext, plaintext_answer
 
 HANDSHAKE_S = 10.0
 ACCEPTED_AT_ONCE = 64  # connections accepted in an iteration of the loop
@@ -35,6 +39,9 @@ DESCRIPTORS_PER_CONNECTION = 4  # of the limit of the process: one in four may b
 LEAST_CONNECTIONS, MOST_CONNECTIONS = 16, 20_000
 
 PIECE_BYTES = 16 << 10  # given to the parser at once, so that the bytes of a head are counted exactly
+
+HTTP_LABEL = "HTTP"  # the service of refused connections
+_FIRST_BYTES = 16 << 10
 
 _log = get_logger("xds.http")
 
@@ -65,9 +72,11 @@ class HttpConnection(HttpToolsProtocol):
         app_state: dict[str, Any],
         limits: HttpLimits,
         limit_hits: Counter[str],
+        refuse: RecordRefusal,
         on_close: Callable[[], None],
     ) -> None:
         super().__init__(config, server_state, app_state)
+        self._refuse = refuse
         self._limits = limits
         self._limit_hits = limit_hits
         self._on_close = on_close
@@ -95,6 +104,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes in pieces, and close the connection at the first limit that is hit."""
+        if not self._heads_n and data[:1] == TLS_HANDSHAKE:
+            self._refuse(RefusalReason.PROTOCOL, SPEAKS_TLS, peer_name(self.client), service=HTTP_LABEL)
+            self.transport.close()
+            return
         for at in range(0, len(data), PIECE_BYTES):
             if self.parser is None or self.transport.is_closing():
                 return
@@ -194,6 +207,7 @@ class HttpServer(uvicorn.Server):
     """uvicorn on our event loop, with our signal handlers and our listening socket.
 
     ``connections``: how many there may be at once; None: a quarter of the files that the process may open.
+    ``refuse`` records connections without TLS on a port with TLS, and handshakes that fail.
     """
 
     def __init__(
@@ -203,8 +217,10 @@ class HttpServer(uvicorn.Server):
         limit_hits: Counter[str],
         files: OpenFiles,
         connections: int | None = None,
+        refuse: RecordRefusal = record_nothing,
     ) -> None:
         super().__init__(config)
+        self._refuse = refuse
         self._limits = limits
         self._limit_hits = limit_hits
         self._files = files
@@ -306,20 +322,52 @@ class HttpServer(uvicorn.Server):
         on_close = partial(self._open_connections.discard, number)
         context = self.config.ssl
         try:
+            peer = peer_name(connection.getpeername())
+            if context is not None and not await self._speaks_tls(connection, peer):
+                on_close()
+                return
             await asyncio.get_running_loop().connect_accepted_socket(
                 partial(self._connection, on_close),
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
             )
-        except OSError as error:  # ssl.SSLError included
+        except ssl.SSLError as error:
             on_close()
-            _log.info("tls.failed", error_message=str(error))
+            self._refuse(RefusalReason.TLS, failure_text(error), peer, service=HTTP_LABEL)
+        except OSError:  # the client has left, or has taken too long
+            on_close()
         except BaseException:
             on_close()
             raise
 
+    async def _speaks_tls(self, connection: socket.socket, peer: str) -> bool:
+        """Whether the client begins a TLS handshake; else the connection is answered and closed. Raises ``OSError``."""
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(connection)
+            async with asyncio.timeout(HANDSHAKE_S):
+                await _readable(connection)
+            data = connection.recv(_FIRST_BYTES, socket.MSG_PEEK)
+            if data and not is_plaintext(data):
+                closing.pop_all()
+                return True
+            if data:
+                self._refuse(RefusalReason.TLS, PLAINTEXT, peer, service=HTTP_LABEL)
+                connection.recv(_FIRST_BYTES)  # unread bytes would reset the connection, and the answer with it
+                connection.send(plaintext_answer(data))
+        return False
+
     def _connection(self, on_close: partial[None]) -> HttpConnection:
-        return HttpConnection(
-            self.config, self.server_state, self.lifespan.state, self._limits, self._limit_hits, on_close
-        )
+        shared = (self.config, self.server_state, self.lifespan.state, self._limits, self._limit_hits, self._refuse)
+        return HttpConnection(*shared, on_close)
+
+
+async def _readable(connection: socket.socket) -> None:
+    """Wait until there are bytes, or the client has left."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(connection, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(connection)

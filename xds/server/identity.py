@@ -1,8 +1,8 @@
 """Who a client is: the address and the certificate of its connection, and which node it may be.
 
 Node authorisation is checked wherever a node names itself (gRPC streams, Fetch, REST). The rules are those of
-`xds.control.access`. A refusal is sent to the client, logged, recorded as an event and counted. In audit mode the
-client is accepted, and the refusal is only logged, recorded and counted.
+`xds.control.access`. A refusal is sent to the client and recorded (`xds.server.refusals`). In audit mode the client is
+accepted, and what would be a refusal is only logged, recorded as an event and counted.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any
 from xds.control.access import Access, Identity
 from xds.control.certificate import Certificate, read_der
 from xds.fleet.event_log import EventKind, EventLog
+from xds.fleet.refused_streams import RefusalReason
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.server.flow.limits import RateLimit
 from xds.server.logs import get_logger, shorten
 from xds.server.metrics.counters import Metrics
+from xds.server.refusals import REPORTED_BURST, REPORTED_PER_S, RefusalRecorder
 
 _MAPPED = "::ffff:"  # an IPv4 client on a socket for both versions
-
-# A refused client that polls or reconnects without delay would fill the log and the events. The counters have all.
-REPORTED_PER_S, REPORTED_BURST = 5.0, 100.0
 
 _log = get_logger("xds.server.auth")
 
@@ -61,10 +60,11 @@ def peer_certificate(tls: Any) -> Certificate | None:
 class NodeAuthorizer:
     """Authorises the nodes of one server."""
 
-    def __init__(self, access: Access, events: EventLog, metrics: Metrics) -> None:
+    def __init__(self, access: Access, events: EventLog, metrics: Metrics, refusals: RefusalRecorder) -> None:
         self.access = access
         self._events = events
         self._metrics = metrics
+        self.refusals = refusals
         self._reports = RateLimit(REPORTED_PER_S, REPORTED_BURST)
 
     def for_request(self, identity: Identity, service: str, peer: str) -> Authorize:
@@ -85,22 +85,18 @@ class NodeAuthorizer:
         if refusal is None:
             return
         if refusal.enforced:
-            self._metrics.refused["node"] += 1
-        else:
-            self._metrics.node_audits += 1
+            who = {"service": service, "principal": identity.principal, "node": node.id, "group": group}
+            self.refusals.record(RefusalReason.NODE, refusal.reason, peer, **who)
+            raise RemoteProtocolError(StatusCode.PERMISSION_DENIED, refusal.reason)
+        self._metrics.node_audits += 1
         now = monotonic()
         if self._reports.reserve(now, 0.0) <= 0:
             self._reports.reserve(now)
-            self._report(identity, node, group, service, peer, refusal.reason, refused=refusal.enforced)
-        if refusal.enforced:
-            raise RemoteProtocolError(StatusCode.PERMISSION_DENIED, refusal.reason)
+            self._report_audited(identity, node, group, service, peer, refusal.reason)
 
-    def _report(
-        self, identity: Identity, node: Node, group: str, service: str, peer: str, reason: str, *, refused: bool
-    ) -> None:
+    def _report_audited(self, identity: Identity, node: Node, group: str, service: str, peer: str, reason: str) -> None:
         client = {"principal": shorten(identity.principal), "service": service, "peer": peer}
-        action = "refused" if refused else "audited"
-        _log.warning(f"node.{action}", node_id=shorten(node.id), group=shorten(group), error_message=reason, **client)
+        _log.warning("node.audited", node_id=shorten(node.id), group=shorten(group), error_message=reason, **client)
         self._events.record(
-            EventKind.AUTH, action, time(), group=group, node=node.id, message=reason, details=dict(client)
+            EventKind.AUTH, "audited", time(), group=group, node=node.id, message=reason, details=dict(client)
         )

@@ -111,7 +111,8 @@ class LoadReportHandler(StreamHandler):
             self._streams.aggregates.close_stream(self.id, now)
             self._streams.record("closed", self.node.id, self._group, self._address(), now)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
-        _log.info("stream.closed", **self._address(), **status, **self._identity())
+        log = _log.info if self._is_accepted else _log.debug  # as of discovery streams
+        log("stream.closed", **self._address(), **status, **self._identity())
 
     def _log_failure(self) -> None:
         _log.exception("stream.failed", **self._identity())

@@ -42,6 +42,7 @@ class StreamObserver:
         "_fleet",
         "_has_mismatched",
         "_is_debug",
+        "_is_identified",
         "_label",
         "_metrics",
         "_peer",
@@ -73,6 +74,7 @@ class StreamObserver:
         self._metrics = metrics
         self._is_debug = _log.is_enabled_for(DEBUG)  # computed once: the call takes 4 us
         self._has_mismatched = False
+        self._is_identified = False
         self._sent_at: dict[str, float] = {}
 
     # Life
@@ -94,7 +96,9 @@ class StreamObserver:
         self._metrics.closed[code] += 1
         self._metrics.stream_seconds.observe(lasted_s)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code, "error_message": message}
-        _log.info("stream.closed", **self._address(), **status, **self._identity())
+        # A stream without a node was not logged as opened: it was refused, or its client left, thousands in a second.
+        log = _log.info if self._is_identified else _log.debug
+        log("stream.closed", **self._address(), **status, **self._identity())
         return must_report_again
 
     def failed(self) -> None:
@@ -140,6 +144,7 @@ class StreamObserver:
         _log.info("nack", version_sent=event.response.version_info, **error, **guilty, **self._exchange(event))
 
     def _identified(self, event: Identified, now: float) -> None:
+        self._is_identified = True
         _log.info("stream.opened", **self._address(), **self._identity())
 
     def _view_changed(self, event: ViewChanged, now: float) -> None:

@@ -40,9 +40,9 @@ from xds.protocol.requests import (
     check_type,
 )
 from xds.protocol.sotw import SOTW, Fetched, fetch
-from xds.server.identity import Authorize, NodeAuthorizer
+from xds.server.identity import Authorize, NodeAuthorizer, peer_name
 from xds.server.metrics.counters import Metrics
-from xds.server.services import REST_PATHS
+from xds.server.services import REST_LABEL, REST_PATHS
 from xds.wire.node import check_node_bytes
 
 JSON = "application/json"
@@ -89,18 +89,16 @@ class RestDiscovery:
         async def poll(request: Request) -> Response:
             if not _is_json(request):
                 return _problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {JSON}")
+            identity, peer = getattr(request.state, "identity", ANONYMOUS), _peer(request)
             try:
-                return self._answer(type_url, await _body(request), self._authorize(request))
+                authorize = self._node_auth.for_request(identity, REST_LABEL, peer)
+                return self._answer(type_url, await _body(request), authorize)
             except RemoteProtocolError as error:
                 self._metrics.count_limit(error)
+                self._node_auth.refusals.record_request(error, peer, REST_LABEL, identity)
                 return _error_response(error)
 
         return poll
-
-    def _authorize(self, request: Request) -> Authorize:
-        identity = getattr(request.state, "identity", ANONYMOUS)
-        peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
-        return self._node_auth.for_request(identity, "REST", peer)
 
     def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
         node, request = decode_request(body, self._limits.node_bytes)
@@ -201,6 +199,10 @@ async def _body(request: Request) -> bytes:
             raise LimitError("receive_bytes", f"the body is larger than {BODY_LIMIT} bytes")
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def _peer(request: Request) -> str:
+    return peer_name((request.client.host, request.client.port)) if request.client is not None else ""
 
 
 def _is_json(request: Request) -> bool:

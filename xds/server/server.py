@@ -42,10 +42,13 @@ from xds.server.metrics.counters import Metrics
 from xds.server.metrics.service_metrics import LinkerdMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory
+from xds.server.refusals import RefusalRecorder
 from xds.server.registry import StreamRegistry
 from xds.server.rest import fetch_for
 from xds.server.services import (
+    LINKERD_LABEL,
     LINKERD_METHODS,
+    LOAD_LABEL,
     LOAD_METHOD,
     LOAD_SERVICES,
     SERVICES,
@@ -82,11 +85,13 @@ class XdsServer:
     ) -> None:
         self.access = options.access if options.access is not None else Access(options.tokens)
         self.clients = ClientTable(cache, options.order)
-        self.node_auth = NodeAuthorizer(self.access, fleet.events, metrics)
+        self.refusals = RefusalRecorder(fleet.events, metrics)
+        self.node_auth = NodeAuthorizer(self.access, fleet.events, metrics, self.refusals)
         self.port = 0
         self.registry = StreamRegistry(cache, metrics, options.flow)
         self._admission = Admission(metrics, options.flow)
-        self._auth = AuthInterceptor(self.access, metrics, wants_certificates=options.client_ca is not None)
+        wants_certificates = options.client_ca is not None
+        self._auth = AuthInterceptor(self.access, metrics, self.refusals, wants_certificates=wants_certificates)
         self._cache = cache
         self._fleet = fleet
         self._status = ClientStatusService(
@@ -107,6 +112,7 @@ class XdsServer:
             self.registry.work_queue,
             self._write_limiter,
             self.node_auth,
+            self.refusals,
             metrics,
             options,
             count(1),
@@ -133,7 +139,7 @@ class XdsServer:
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
         settings that contradict each other."""
-        self._transport = transport = open_transport(self._options, (self._auth,))
+        self._transport = transport = open_transport(self._options, (self._auth,), self.refusals.record)
         for service in SERVICES:
             transport.add_generic_rpc_handlers((self._handlers(service),))
         for load_service in LOAD_SERVICES:
@@ -183,7 +189,7 @@ class XdsServer:
         for number, stream in enumerate(list(self._streams), 1):
             stream.identity, refusal = self._auth.recheck(stream.identity)
             if refusal is not None:
-                self._metrics.refused[refusal.reason] += 1
+                self._auth.record(refusal, stream.peer, stream.service_label, stream.identity)
                 stream.finish((refusal.code, refusal.message))
             else:
                 stream.recheck()
@@ -242,18 +248,18 @@ class XdsServer:
 
     def _discovery_handler(self, service: DiscoveryService, dialect: AnyDialect) -> Any:
         deps = self._deps
-        return self._stream_handler(lambda *call: DiscoveryHandler(deps, service, dialect, *call))
+        return self._stream_handler(service.label, lambda *call: DiscoveryHandler(deps, service, dialect, *call))
 
     def _load_handlers(self, service: LoadService) -> Any:
-        handler = self._stream_handler(lambda *call: LoadReportHandler(self.load, service, *call))
+        handler = self._stream_handler(LOAD_LABEL, lambda *call: LoadReportHandler(self.load, service, *call))
         return grpc.method_handlers_generic_handler(service.service, {LOAD_METHOD: handler})
 
     def _linkerd_handler(self, serving: LinkerdServing, method: LinkerdMethod) -> Any:
-        return self._stream_handler(lambda *call: LinkerdHandler(serving, method, *call))
+        return self._stream_handler(LINKERD_LABEL, lambda *call: LinkerdHandler(serving, method, *call))
 
-    def _stream_handler(self, make: Callable[[CallContext, AdmissionSlot, Identity], StreamHandler]) -> Any:
+    def _stream_handler(self, label: str, make: Callable[[CallContext, AdmissionSlot, Identity], StreamHandler]) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
-            identity = await self._auth.authenticate(context)
+            identity = await self._auth.authenticate(context, label)
             slot = await self._admission.acquire(context.peer())
             try:
                 refusal = self._auth.unavailable()
@@ -274,12 +280,14 @@ class XdsServer:
 
     def _fetch_handler(self, service: DiscoveryService) -> Any:
         async def handle(data: bytes, context: Any) -> bytes:
-            identity = await self._auth.authenticate(context)
-            authorize = self.node_auth.for_request(identity, service.label, unquote(context.peer()))
+            identity = await self._auth.authenticate(context, service.label)
+            peer = unquote(context.peer())
+            authorize = self.node_auth.for_request(identity, service.label, peer)
             try:
                 return self._fetch(service, data, authorize)
             except RemoteProtocolError as error:
                 self._metrics.count_limit(error)
+                self.refusals.record_request(error, peer, service.label, identity)
                 await context.abort(*status_of(error))
                 raise
 

@@ -151,6 +151,7 @@ LINKERD_METHODS = (
     LinkerdMethod(f"{_LINKERD}.inbound.InboundServerPolicies", "GetPort", "inbound", is_unary=True),
 )
 
+REST_LABEL = "REST"
 REST_PATHS = {
     "clusters": CLUSTER,
     "endpoints": ENDPOINT,

@@ -31,6 +31,7 @@ from xds.server.flow.write_limiter import WriteLimiter
 from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
+from xds.server.refusals import RefusalRecorder
 
 Status = tuple[grpc.StatusCode, str]
 CALL_ERRORS = (grpc.RpcError, grpc.aio.BaseError)  # raised by ``read`` and ``write`` after the call has ended
@@ -86,6 +87,7 @@ class StreamDependencies:
     work_queue: WorkQueue
     write_limiter: WriteLimiter
     node_auth: NodeAuthorizer
+    refusals: RefusalRecorder
     metrics: Metrics
     options: ServerOptions
     ids: count[int]
@@ -147,6 +149,11 @@ class StreamHandler(ABC):
         return self._peer
 
     @property
+    def service_label(self) -> str:
+        """The short name of the service (``ADS``)."""
+        return self._service_label
+
+    @property
     def is_ending(self) -> bool:
         """Whether the server has decided to end the stream."""
         return self._ending
@@ -201,8 +208,9 @@ class StreamHandler(ABC):
         self.finish((grpc.StatusCode.INTERNAL, "internal error"))
 
     def _refuse(self, error: RemoteProtocolError) -> None:
-        """A request broke a rule: count the limit that it hit, if any, and end the stream."""
+        """A request broke a rule: count the limit that it hit, if any, record the refusal, and end the stream."""
         self._deps.metrics.count_limit(error)
+        self._deps.refusals.record_request(error, self._peer, self._service_label, self.identity, self.node)
         self.finish(status_of(error))
 
     def _release_slot(self) -> None:

@@ -7,10 +7,23 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from xds.http2.frames import TLS_HANDSHAKE
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
 
 FOLLOW_EVERY_S = 5.0
+PLAINTEXT = "the client speaks no TLS, and this port does"
+_HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"PATCH ", b"OPTIONS ")
+_HTTP1_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 45\r\nconnection: close\r\n\r\n"
+    b"this port speaks TLS: use an https:// address"
+)
+_ALERTS = {
+    "UNKNOWN_CA": "the client does not trust the certificate of this server",
+    "BAD_CERTIFICATE": "the client refuses the certificate of this server",
+    "CERTIFICATE_UNKNOWN": "the client refuses the certificate of this server",
+    "CERTIFICATE_EXPIRED": "the client takes the certificate of this server for expired",
+}
 
 _log = get_logger("xds.server.tls")
 _http_log = get_logger("xds.https")
@@ -84,6 +97,27 @@ def pem_files(options: ServerOptions) -> PemFiles | None:
     if options.tls_certificate is None or options.tls_key is None:
         raise ValueError("TLS needs both tls_certificate and tls_key")
     return PemFiles(options.tls_certificate, options.tls_key, options.client_ca, options.client_cert_optional)
+
+
+def is_plaintext(data: bytes) -> bool:
+    """Whether the first bytes of a connection are not those of a TLS handshake."""
+    return data[:1] != TLS_HANDSHAKE
+
+
+def plaintext_answer(data: bytes) -> bytes:
+    """The answer to the first bytes of a client that speaks no TLS: an error for HTTP/1, else nothing."""
+    return _HTTP1_ANSWER if data.startswith(_HTTP1_METHODS) else b""
+
+
+def failure_text(error: ssl.SSLError) -> str:
+    """Why a handshake failed, in the words of an operator."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client certificate is refused: {error.verify_message}"
+    reason = error.reason or str(error)
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "no client certificate"
+    alert = next((text for name, text in _ALERTS.items() if reason.endswith(f"ALERT_{name}")), "")
+    return alert or f"the TLS handshake failed: {reason.lower().replace('_', ' ')}"
 
 
 async def follow(context: ssl.SSLContext, files: PemFiles, every_s: float = FOLLOW_EVERY_S) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from xds.fleet.refused_streams import RecordRefusal
 from xds.http2.stream import Http2Limits
 from xds.server.grpc.server import GrpcServer, Keepalive
 from xds.server.grpcio import GrpcioTransport, Loop
@@ -37,8 +38,11 @@ class Transport(Protocol):
         """Close the connections of these peers by force. ``peers`` are addresses as ``peer()`` returns, unquoted."""
 
 
-def open_transport(options: ServerOptions, interceptors: Iterable[Any]) -> Transport:
-    """The transport that the options name; ``interceptors`` as those of ``grpc.aio.server``."""
+def open_transport(options: ServerOptions, interceptors: Iterable[Any], refuse: RecordRefusal) -> Transport:
+    """The transport that the options name; ``interceptors`` as those of ``grpc.aio.server``.
+
+    ``refuse`` records connections that do not get as far as a call. grpcio does not show those.
+    """
     if options.transport == GRPCIO:
         return GrpcioTransport(options, interceptors)
     # Twice the limit: a request that is too large must reach the stream, which counts it and gives the reason.
@@ -47,7 +51,7 @@ def open_transport(options: ServerOptions, interceptors: Iterable[Any]) -> Trans
         options.max_streams_per_connection, 2 * options.max_receive_bytes, flow.frames_at_once, flow.streams_at_once
     )
     keepalive = Keepalive(options.keepalive_s, options.keepalive_timeout_s)
-    return GrpcServer((options.host, options.port), limits, keepalive, interceptors, flow)
+    return GrpcServer((options.host, options.port), limits, keepalive, interceptors, flow, refuse)
 
 
 def loop_factory(transport: str) -> Callable[[], asyncio.AbstractEventLoop]:

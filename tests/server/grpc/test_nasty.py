@@ -28,6 +28,7 @@ from tests.server.grpc.service import (
     head,
     path,
 )
+from xds.fleet.refused_streams import RefusalReason
 from xds.http2 import frames as f
 from xds.http2.connection import PRECREDIT_MESSAGES, ServerConnection
 from xds.http2.frames import ErrorCode
@@ -57,20 +58,19 @@ async def bystander(served: Served) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def endings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Ends of connections by the server.
+def endings(monkeypatch: pytest.MonkeyPatch, served: Served) -> list[str]:
+    """Ends of connections by the server, as they are recorded.
 
     The bound of abuse is lower here, so that it is reached soon on a slow machine.
     """
     found: list[str] = []
 
-    class Log:
-        def info(self, _event: str, *, error_message: str, peer: str) -> None:
-            assert peer.startswith("ipv4:127.0.0.1:")
-            found.append(error_message)
+    def record(reason: RefusalReason, message: str, peer: str, **_more: str) -> None:
+        assert peer.startswith("ipv4:127.0.0.1:")
+        found.append(f"{reason.name}: {message}")
 
     monkeypatch.setattr(connection, "RateLimit", lambda per_s, burst: RateLimit(1.0, BURST))
-    monkeypatch.setattr(connection, "_log", Log())
+    monkeypatch.setattr(served.server, "refuse", record)
     return found
 
 
@@ -196,7 +196,7 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
 async def test_floods_end(served: Served, endings: list[str], flood: Callable[[], Iterator[bytes]]) -> None:
     await flooded(await RawClient.connect(served), flood())
     await until(lambda: len(served.server.sockets) == 1)
-    assert [ending.partition(":")[0] for ending in endings] == ["ENHANCE_YOUR_CALM"]
+    assert [ending.partition(":")[0] for ending in endings] == ["LIMIT"]
     assert served.server.calls_started < 3 * BURST
 
 

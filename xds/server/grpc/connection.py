@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from xds.control.certificate import Certificate
+from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error
 from xds.http2.headers import CONTENT_TYPE, Fields
@@ -25,9 +26,6 @@ from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.limits import FlowLimits, RateLimit
 from xds.server.grpc.call import Call
 from xds.server.identity import peer_certificate, peer_name
-from xds.server.logs import get_logger
-
-_log = get_logger("xds.server.grpc")
 
 
 class ConnectionOwner(Protocol):
@@ -44,6 +42,10 @@ class ConnectionOwner(Protocol):
     @property
     def flow(self) -> FlowLimits:
         """Constants of flow control."""
+
+    @property
+    def refuse(self) -> RecordRefusal:
+        """Records a refused connection or request."""
 
     def opened(self, connection: Connection) -> None:
         """Add a connection that was made."""
@@ -166,7 +168,8 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _fail(self, error: Http2Error) -> None:
-        _log.info("rpc.connection_failed", peer=self.peer, error_message=str(error))
+        is_abuse = error.code is ErrorCode.ENHANCE_YOUR_CALM
+        self._owner.refuse(RefusalReason.LIMIT if is_abuse else RefusalReason.PROTOCOL, error.message, self.peer)
         for event in error.events:
             if type(event) is StreamReset:
                 self._closed(event)  # ``end_calls`` does not find its stream
@@ -265,13 +268,17 @@ class Connection(asyncio.Protocol):
     def _opened(self, event: RequestReceived) -> None:
         stream, head = event
         if head.method != "POST":
-            self._http2.refuse(stream, HTTPStatus.METHOD_NOT_ALLOWED.value)
+            self._refuse(stream, HTTPStatus.METHOD_NOT_ALLOWED, f"a {head.method[:20]} request, not a gRPC call")
         elif not _is_grpc(head.content_type):
-            self._http2.refuse(stream, HTTPStatus.UNSUPPORTED_MEDIA_TYPE.value)
+            self._refuse(stream, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type is not that of gRPC")
         else:
             self.calls_started += 1
             stream.call = call = Call(self, stream, head)
             call.begin(self._owner.start(call), head.timeout_s)
+
+    def _refuse(self, stream: Stream, status: HTTPStatus, message: str) -> None:
+        self._owner.refuse(RefusalReason.PROTOCOL, message, self.peer)
+        self._http2.refuse(stream, status.value)
 
     def _message(self, event: MessageReceived) -> None:
         if event.stream.call is not None:
@@ -282,6 +289,7 @@ class Connection(asyncio.Protocol):
             event.stream.call.half_close()
 
     def _broken(self, event: MalformedMessage) -> None:
+        self._owner.refuse(RefusalReason.REQUEST, str(event.error), self.peer)
         if event.stream.call is not None:
             event.stream.call.fail(event.error)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import grpc
 from grpc_channelz.v1.channelz_pb2_grpc import add_ChannelzServicer_to_server
 
+from xds.fleet.refused_streams import RecordRefusal, record_nothing
 from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
@@ -48,7 +49,7 @@ DEFAULT_KEEPALIVE = Keepalive()
 class GrpcServer:
     """A `xds.server.transport.Transport`. It runs on the event loop that calls ``listen``.
 
-    ``interceptors`` as those of ``grpc.aio.server``.
+    ``interceptors`` as those of ``grpc.aio.server``. ``refuse`` records connections and requests that are no calls.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class GrpcServer:
         keepalive: Keepalive = DEFAULT_KEEPALIVE,
         interceptors: Iterable[Any] = (),
         flow: FlowLimits = DEFAULT_FLOW,
+        refuse: RecordRefusal = record_nothing,
     ) -> None:
         self.flow = flow
+        self.refuse = refuse
         self.limits = limits
         self._address = address
         self._keepalive = keepalive
@@ -144,7 +147,8 @@ class GrpcServer:
         return {connection.number: connection for connection in self._connections}
 
     def _connection(self) -> asyncio.Protocol:
-        return Connection(self) if self._tls is None else TlsProtocol(Connection(self), self._tls.current())
+        connection = Connection(self)
+        return connection if self._tls is None else TlsProtocol(connection, self._tls.current(), self.refuse)
 
     def opened(self, connection: Connection) -> None:
         """Add a connection that was made."""

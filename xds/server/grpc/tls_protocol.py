@@ -12,23 +12,29 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, cast
 
+from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.server.identity import peer_name
-from xds.server.logs import get_logger
+from xds.server.tls import PLAINTEXT, failure_text, is_plaintext, plaintext_answer
 
 HANDSHAKE_S = 20.0
 PIECE_BYTES = 4 << 10  # OpenSSL's buffer grows by this much beyond an incomplete record
 RECORD_BYTES = 16 << 10  # the largest TLS record
 
-_log = get_logger("xds.server.grpc.tls_protocol")
-
 
 class TlsProtocol(asyncio.Protocol):
-    """The protocol of the socket, and the transport of ``inner``, which it connects after the handshake."""
+    """The protocol of the socket, and the transport of ``inner``, which it connects after the handshake.
 
-    __slots__ = ("_incoming", "_inner", "_is_established", "_outgoing", "_timer", "_tls", "_transport")
+    ``refuse`` records a connection without TLS and a handshake that fails.
+    """
 
-    def __init__(self, inner: asyncio.Protocol, context: ssl.SSLContext) -> None:
+    __slots__ = (
+        "_incoming", "_inner", "_is_established", "_is_tls", "_outgoing", "_refuse", "_timer", "_tls", "_transport",
+    )  # fmt: skip
+
+    def __init__(self, inner: asyncio.Protocol, context: ssl.SSLContext, refuse: RecordRefusal) -> None:
         self._inner = inner
+        self._refuse = refuse
+        self._is_tls = False  # the first byte was that of a handshake
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_established = False
@@ -40,10 +46,15 @@ class TlsProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout of the handshake."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
-        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._time_out)
 
     def data_received(self, data: bytes) -> None:
         """Decrypt received bytes and pass them on."""
+        if not self._is_tls:
+            if is_plaintext(data):
+                self._end_plaintext(data)
+                return
+            self._is_tls = True
         plain: list[bytes] = []  # passed on at once: ``inner`` bounds its work per read
         try:
             for at in range(0, len(data), PIECE_BYTES):
@@ -163,8 +174,20 @@ class TlsProtocol(asyncio.Protocol):
             self._transport.write(self._outgoing.read())
 
     def _fail(self, error: ssl.SSLError) -> None:
-        """Log the error, and send the alert that OpenSSL has made, if any."""
-        peer = peer_name(self._transport.get_extra_info("peername"))
-        _log.info("tls.failed", peer=peer, error_message=error.reason or str(error))
+        """Record the error, and send the alert that OpenSSL has made, if any."""
+        self._record(failure_text(error))
         self._flush()
         self._transport.close()
+
+    def _end_plaintext(self, data: bytes) -> None:
+        self._record(PLAINTEXT)
+        self._transport.write(plaintext_answer(data))
+        self._transport.close()
+
+    def _time_out(self) -> None:
+        if self._is_tls:  # a connection without a byte is none of a client that was refused
+            self._record(f"the TLS handshake did not end within {HANDSHAKE_S:g} s")
+        self._transport.abort()
+
+    def _record(self, message: str) -> None:
+        self._refuse(RefusalReason.TLS, message, peer_name(self._transport.get_extra_info("peername")))

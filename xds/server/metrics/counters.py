@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from xds.fleet.refused_streams import RefusalReason
 from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.resource_type import V3_TYPES, alias_of
 from xds.version import __version__
@@ -35,7 +36,6 @@ _BUILD_BOUNDS = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, *_TIME_BOUNDS)
 KEPT_S = 1.0  # how long a rendered text is served to further scrapes
 # Labels of counters with alerts exist from the start, at 0: Prometheus sees no increase in a series that begins at 1.
 FOREIGN_REASONS = ("host", "origin")
-REFUSAL_REASONS = ("unauthenticated", "forbidden", "node")
 RELOAD_RESULTS = ("ok", "failed")
 KINDS = ("initial", "ack", "nack", "subscribe", "repeat", "stale", "poll")
 
@@ -88,7 +88,7 @@ class Metrics:
         self.nacks: Counter[tuple[str, str]] = Counter()  # (type, group)
         self.limit_hits: Counter[str] = Counter()
         self.foreign_refused: Counter[str] = Counter(dict.fromkeys(FOREIGN_REASONS, 0))  # reason
-        self.refused: Counter[str] = Counter(dict.fromkeys(REFUSAL_REASONS, 0))  # streams refused, by reason
+        self.refused: Counter[str] = Counter(dict.fromkeys(RefusalReason, 0))  # streams refused, by reason
         self.linkerd_messages: Counter[tuple[str, str]] = Counter()  # (service, method)
         self.node_mismatches = 0
         self.node_audits = 0  # nodes accepted in audit mode although no rule allows them
