@@ -55,6 +55,7 @@ async def ask(api: Api, token: str, method: str, path: str, **arguments: Any) ->
         ("PUT", SNAPSHOT, {"all", "writer"}, "write:group/edge"),
         ("PUT", "/api/v1/groups/core/snapshot", {"all"}, "write:group/core"),
         ("DELETE", "/api/v1/groups/core", {"all"}, "write:group/core"),
+        ("PUT", "/api/v1/groups/core", {"all"}, "write:group/core"),
         ("POST", "/api/v1/groups/core/rollback", {"all"}, "write:group/core"),
         ("POST", "/api/v1/groups/edge/release", {"all", "writer"}, "write:group/edge"),
         ("POST", "/api/v1/nodes/n1/release", {"all", "writer"}, "write:group/edge-1"),
@@ -192,3 +193,20 @@ async def test_a_write_without_precondition_is_refused_where_one_is_required(api
     assert (await api.client.post("/api/v1/transactions", json=changes)).status_code == 428
     answer = await api.put("edge", static_cluster("b", 80), headers={"if-match": first.headers["etag"]})
     assert answer.status_code == 200
+
+
+async def test_a_team_sets_what_is_its_own_and_no_selector(api: Api) -> None:
+    """Selector and priority decide over the nodes of other groups, the rest only over those of the group."""
+    group = "/api/v1/groups/edge"
+    (await ask(guarded(api), "all", "PUT", group, json={"selector": "node.id == x", "priority": 3})).raise_for_status()
+    own = {"on_nack": "proceed", "removal_delay_s": 5.0, "listener_drain_s": 60.0}
+    kept = {"selector": "node.id == x", "priority": 3}
+    api = guarded(api)
+    assert (await ask(api, "writer", "PUT", group, json={**kept, **own})).json()["on_nack"] == "proceed"
+    for other in ({"selector": "node.id == y"}, {"priority": 4}, {"selector": ""}):
+        refused = await ask(api, "writer", "PUT", group, json={**kept, **own, **other})
+        assert (refused.status_code, refused.json()["missing_scope"]) == (403, "admin")
+    assert (await ask(api, "writer", "PUT", group, json=own)).status_code == 403, "what is left out is reset"
+    assert (await ask(api, "all", "GET", group)).json()["selector"] == "node.id == x"
+    stale = {"authorization": "Bearer writer", "if-match": '"s-00000000"'}
+    assert (await api.client.put(group, json={**kept, **own}, headers=stale)).status_code == 412

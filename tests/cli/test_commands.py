@@ -70,6 +70,9 @@ def test_exit_codes(remote: Remote, file: Path, tmp_path: Path) -> None:
     syntax = remote.xds("apply", "-g", "codes", "-f", broken)
     assert (syntax.code, f"{broken}:" in syntax.err) == (3, True)
     assert remote.xds("apply", "-g", "codes", "-f", file, "--if-match", "9").code == 5
+    for command in (["apply"], ["put"], ["put", "--create"]):
+        assert remote.xds(*command, "-g", "codes", "-f", file, "--if-match", "0").code == 5
+        assert remote.xds(*command, "-g", f"new-{len(command)}-{command[0]}", "-f", file, "--if-match", "0").code == 0
     assert remote.xds("apply", "-g", "codes", "-f", tmp_path / "absent.yaml").code == 2
     assert remote.xds("apply", "-g", "codes", "-f", file, "--wait=zero").code == 2
     assert remote.xds("get", "clusters", "none", "-g", "codes").code == 4

@@ -235,5 +235,9 @@ def test_whoami_and_what_a_write_builds_on(tmp_path: Path, running: ExitStack) -
     assert refused.code == 5
     assert "pass --if-match with the revision that you expect" in refused.err
     assert "If-None-Match" not in refused.err
+    assert remote.xds("apply", "-g", "edge-new", "-f", file, "--if-match", "0", *credentials).code == 0
+    assert remote.xds("group", "set", "edge-new", "--on-nack", "proceed", *credentials).code == 0
+    for setting in (("--selector", "node.id == x"), ("--priority", "1")):
+        assert remote.xds("group", "set", "edge-new", *setting, *credentials).code == 6
     assert remote.xds("put", "-g", "edge", "-f", file, "--create", *credentials).code == 0
     assert remote.xds("put", "-g", "edge", "-f", file, *credentials).code == 0

@@ -87,6 +87,11 @@ def test_times_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, o
         ("[1, 2]", "expected sections"),
         ("{", "xds.yaml"),
         ("auth: {token_sha256: [hunter2]}", "not the token"),
+        (f"auth: {{token_sha256: [{TOKEN_DIGEST}, {TOKEN_DIGEST}]}}", "several entries: token_sha256, token_sha256"),
+        (
+            f"auth: {{token_sha256: [{TOKEN_DIGEST}], tokens: [{{name: t, sha256: {TOKEN_DIGEST}, scopes: [read]}}]}}",
+            "auth: one token has several entries: token 't', token_sha256",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, hint: str) -> None:
@@ -159,12 +164,12 @@ def test_wrong_tokens_are_refused(wrong: dict[str, object]) -> None:
 
 def test_a_value_can_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     digests, tokens = tmp_path / "digests", tmp_path / "tokens.json"
-    digests.write_text(f"{TOKEN_DIGEST}\n{'0' * 64}\n")
+    digests.write_text(f"{'1' * 64}\n{'0' * 64}\n")
     tokens.write_text(json.dumps([SCOPED]))
     monkeypatch.setenv("XDS_AUTH__TOKEN_SHA256_FILE", str(digests))
     monkeypatch.setenv("XDS_AUTH__TOKENS_FILE", str(tokens))
     settings = load_settings()
-    assert settings.auth.token_sha256 == (TOKEN_DIGEST, "0" * 64)
+    assert settings.auth.token_sha256 == ("1" * 64, "0" * 64)
     assert settings.auth.tokens[0].name == "ci"
     monkeypatch.setenv("XDS_AUTH__TOKENS_FILE", str(tmp_path / "absent"))
     with pytest.raises(SettingsError, match="absent"):

@@ -168,7 +168,8 @@ def put_resources(
 def _precondition(client: Client, group: str, if_match: str, create: bool) -> dict[str, str]:
     """The precondition of the push: the group exists, unless ``create``. A mistyped name must not create a group."""
     if if_match:
-        return {"if_match": header(if_match)["If-Match"]}
+        ((name, value),) = header(if_match).items()
+        return {name.lower().replace("-", "_"): value}
     if create and not _exists(client, group):
         return {"if_none_match": "*"}
     return {"if_match": "*"}

@@ -27,7 +27,9 @@ WatchFlag = Annotated[bool, typer.Option("-w", "--watch", help="Show the list ag
 MessageOption = Annotated[
     str, typer.Option("-m", "--message", help="The reason for the change; stored with the revision.")
 ]
-IfMatchOption = Annotated[str, typer.Option(help="Only if the group is at this revision or etag.", metavar="REV")]
+IfMatchOption = Annotated[
+    str, typer.Option(help="Only if the group is at this revision or etag; 0: only if there is none.", metavar="REV")
+]
 WaitOption = Annotated[
     str,
     typer.Option(
@@ -58,7 +60,9 @@ DescriptorsOption = Annotated[
 
 def etag_option(document: str) -> Any:
     """The option ``--if-match`` of a command that writes such a document."""
-    return typer.Option("--if-match", help=f"Only if the {document} has this etag.", metavar="ETAG")
+    return typer.Option(
+        "--if-match", help=f"Only if the {document} has this etag; 0: only if there is none.", metavar="ETAG"
+    )
 
 
 def serve_flags(

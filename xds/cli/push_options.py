@@ -35,9 +35,14 @@ def author() -> str:
 
 
 def if_match(revision: str) -> dict[str, str]:
-    """The header that makes a push conditional on a revision (``42``) or an etag; empty without one."""
+    """The header that makes a push conditional on a revision (``42``) or an etag; empty without one.
+
+    Revision 0 is what does not exist yet.
+    """
     if not revision:
         return {}
+    if revision == "0":
+        return {"If-None-Match": "*"}
     return {"If-Match": f"r{revision}" if revision.isdecimal() else revision}
 
 

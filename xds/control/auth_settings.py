@@ -166,6 +166,17 @@ class AuthSettings(Section):
     certificates: tuple[CertificateSettings, ...] = Field((), max_length=1_000)
     nodes: NodesSettings = NodesSettings()
 
+    @model_validator(mode="after")
+    def _one_entry_a_token(self) -> AuthSettings:
+        """Of two entries of one token, one would decide its scopes, and the other would be ignored."""
+        entries = [(token.sha256, f"token {token.name!r}") for token in self.tokens]
+        entries += [(digest, "token_sha256") for digest in self.token_sha256]
+        for digest, _ in entries:
+            others = [other for found, other in entries if found == digest]
+            if len(others) > 1:
+                raise ValueError(f"one token has several entries: {', '.join(others)}")
+        return self
+
     @field_validator("token_sha256", mode="before")
     @classmethod
     def _words(cls, value: object) -> object:

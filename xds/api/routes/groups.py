@@ -29,7 +29,7 @@ from xds.api.bodies import (
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError, finding_item
 from xds.api.push import Pushing, Strict, answer, etag_precondition
-from xds.api.routing import Calling, ShowSecrets, api_router, demand, needs
+from xds.api.routing import Calling, ShowSecrets, api_router, demand, grant_of, needs
 from xds.api.services import Deps, Services
 from xds.api.shapes.endpoints import owner_item
 from xds.api.shapes.groups import (
@@ -263,10 +263,10 @@ def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: L
 SETTINGS_BYTES = 64 * 1024
 
 
-# The selector of a group affects all other groups, so the right to write this group is not enough.
-@router.put("/groups/{group}", response_model=GroupItem, openapi_extra=needs(ADMIN))
+@router.put("/groups/{group}", response_model=GroupItem)
 async def put_group(
     deps: Deps,
+    request: Request,
     group: Segment,
     body: Body,
     by: Calling,
@@ -293,12 +293,28 @@ async def put_group(
 
     Nodes join a group only once it has a snapshot. `If-Match` takes the `settings_etag` of the group. An invalid
     selector
-    is answered with 422 and the column of the error.
+    is answered with 422 and the column of the error. Another selector or priority needs the scope `admin`.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
+    if not grant_of(request).allows(ADMIN):
+        etag = _own_settings_etag(deps, request, group, settings, etag)
     await deps.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
     item = item_of(deps, group, settings)
     return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+def _own_settings_etag(deps: Services, request: Request, group: str, settings: GroupSettings, etag: str) -> str:
+    """The etag that the settings must still have when they are written by who may write this group only.
+
+    Selector and priority of a group decide over the nodes of other groups: they must stay as they are. Raises
+    ``RequestError`` (403), and ``ConflictError`` if ``etag`` is another one already.
+    """
+    table = deps.publisher.settings
+    present = table.get(group)
+    if (settings.selector, settings.priority) != (present.selector, present.priority):
+        demand(request, ADMIN)
+    table.check(group, etag)
+    return table.etag(group)
 
 
 def item_of(deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:

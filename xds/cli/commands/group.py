@@ -107,7 +107,7 @@ def _change(client: Client, group: str, changes: Json, query: Mapping[str, str],
     current = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
     settings = {name: value for name, value in {**current, **changes}.items() if value is not None}
     etag = if_match or before.get("settings_etag") or NONE
-    headers = {"If-None-Match": "*"} if etag == NONE else {"If-Match": etag}
+    headers = {"If-None-Match": "*"} if etag in {NONE, "0"} else {"If-Match": etag}
     return before, client.call("PUT", group_path(group), query, headers, body=settings)
 
 
