@@ -11,6 +11,7 @@ from tests.codec.case_forms import Case, Json
 from tests.codec.cluster_cases import REFUSED_CLUSTERS, TAKEN_CLUSTERS
 from tests.codec.extension_cases import REFUSED_EXTENSIONS, TAKEN_EXTENSIONS, users
 from tests.codec.filter_cases import REFUSED_FILTERS, TAKEN_FILTERS
+from tests.codec.format_cases import REFUSED_FORMATS, TAKEN_FORMATS
 from tests.codec.route_cases import REFUSED_ROUTES, TAKEN_ROUTES
 from tests.codec.transport_cases import REFUSED_TRANSPORTS, TAKEN_TRANSPORTS
 from tests.codec.value_cases import DEPENDING, WARNED
@@ -24,6 +25,7 @@ REFUSED = {
     **REFUSED_CLUSTERS,
     **REFUSED_EXTENSIONS,
     **REFUSED_FILTERS,
+    **REFUSED_FORMATS,
     **REFUSED_ROUTES,
     **REFUSED_TRANSPORTS,
 }
@@ -32,6 +34,7 @@ TAKEN = {
     **TAKEN_CLUSTERS,
     **TAKEN_EXTENSIONS,
     **TAKEN_FILTERS,
+    **TAKEN_FORMATS,
     **TAKEN_ROUTES,
     **TAKEN_TRANSPORTS,
 }

@@ -1,22 +1,16 @@
-"""Rules on routes and on format strings, such as those of headers and access logs, measured with Envoy 1.40."""
+"""Rules on routes, measured with Envoy 1.40."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xds.codec.findings import FieldPath
 from xds.codec.rules import MessageRule, Problem, nanoseconds
 
 _ROUTE = "envoy.config.route.v3"
-_LOGGERS = "envoy.extensions.access_loggers"
 _MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _CONNECT = ("connect", "connect-udp")
 _BODY_LIMIT_BYTES = 4096  # Envoy's default of max_direct_response_body_size_bytes
-FORMAT_CODE = "bad_format"
-_FORMAT_HINT = "a command is %NAME%, %NAME(argument)% or %NAME(argument):LENGTH%; a percent sign is %%"
-_COMMAND = re.compile(r"%%|%[A-Z0-9_]+(?:\(.*?\))?(?::[0-9]+)?%")
 _NOTHING: list[Problem] = []
 _WEIGHTS_MAX = 2**32 - 1
 _PATH_REWRITES = ("prefix_rewrite", "regex_rewrite", "path_rewrite_policy")
@@ -164,116 +158,6 @@ def _long_bodies(routes: Any, limit_bytes: int) -> Iterator[Problem]:
                 yield Problem((*path, str(body.WhichOneof("specifier"))), "too_long", detail, hint)
 
 
-# Format strings
-
-
-def _fault(text: str) -> str:
-    """What is wrong with a format string; empty if every percent sign begins a command.
-
-    The names of commands are not checked: extensions add more.
-    """
-    at = text.find("%")
-    while at >= 0:
-        command = _COMMAND.match(text, at)
-        if command is None:
-            return f"has no command after the percent sign at {at}: {text[at : at + 40]!r}"
-        at = text.find("%", command.end())
-    return ""
-
-
-def _format(text: str, path: FieldPath) -> list[Problem]:
-    fault = _fault(text) if "%" in text else ""
-    return [Problem(path, FORMAT_CODE, f"{path[-1]} {fault}", _FORMAT_HINT)] if fault else _NOTHING
-
-
-def _check_header(option: Any) -> list[Problem]:
-    """Check a ``HeaderValueOption``; the headers of gRPC calls are not format strings."""
-    return _format(option.header.value, ("header", "value"))
-
-
-def _check_headers(headers: Any) -> list[Problem]:
-    """Check a list of ``HeaderValue`` of an HTTP call."""
-    return [one for index, header in enumerate(headers) for one in _format(header.value, (index, "value"))]
-
-
-def _check_parameters(mutations: Any) -> list[Problem]:
-    """Check the ``query_parameter_mutations`` of a filter."""
-    return [
-        problem
-        for index, one in enumerate(mutations)
-        for problem in _value(one.append.record.value, (index, "append", "record", "value"))
-    ]
-
-
-def _check_substitution(form: Any) -> list[Problem]:
-    """Check a ``SubstitutionFormatString``."""
-    match form.WhichOneof("format"):
-        case "text_format":
-            return _format(form.text_format, ("text_format",))
-        case "text_format_source":
-            return _format(form.text_format_source.inline_string, ("text_format_source", "inline_string"))
-        case "json_format":
-            return [*_of_struct(form.json_format.fields, ("json_format",))]
-    return []
-
-
-def _check_record(record: Any) -> list[Problem]:
-    """Check a ``Struct`` of format strings."""
-    return [*_of_struct(record.fields, ())]
-
-
-def _of_struct(fields: Any, path: FieldPath) -> Iterator[Problem]:
-    for key, value in fields.items():
-        yield from _value(value, (*path, key))
-
-
-def _value(value: Any, path: FieldPath) -> Iterator[Problem]:
-    match value.WhichOneof("kind"):
-        case "string_value":
-            yield from _format(value.string_value, path)
-        case "struct_value":
-            yield from _of_struct(value.struct_value.fields, path)
-        case "list_value":
-            for index, one in enumerate(value.list_value.values):
-                yield from _value(one, (*path, index))
-
-
-def _check_log_value(value: Any) -> list[Problem]:
-    """Check an ``AnyValue`` of OpenTelemetry."""
-    return [*_of_log_value(value, ())]
-
-
-def _check_log_list(listed: Any) -> list[Problem]:
-    """Check a ``KeyValueList`` of OpenTelemetry."""
-    return [*_of_log_list(listed, ())]
-
-
-def _of_log_value(value: Any, path: FieldPath) -> Iterator[Problem]:
-    match value.WhichOneof("value"):
-        case "string_value":
-            yield from _format(value.string_value, (*path, "string_value"))
-        case "kvlist_value":
-            yield from _of_log_list(value.kvlist_value, (*path, "kvlist_value"))
-        case "array_value":
-            for index, one in enumerate(value.array_value.values):
-                yield from _of_log_value(one, (*path, "array_value", "values", index))
-
-
-def _of_log_list(listed: Any, path: FieldPath) -> Iterator[Problem]:
-    for index, one in enumerate(listed.values):
-        yield from _of_log_value(one.value, (*path, "values", index, "value"))
-
-
-def _texts(*fields: str) -> MessageRule:
-    """The rule for a message whose fields ``fields`` are format strings."""
-    return lambda message: [one for field in fields for one in _format(getattr(message, field), (field,))]
-
-
-def _string(name: str) -> MessageRule:
-    """The rule for a field that is a format string."""
-    return lambda text: [one._replace(path=()) for one in _format(text, (name,))]
-
-
 _HEADER_CHANGES: Mapping[str, MessageRule] = {
     f"{side}_headers_to_{change}": rule
     for side in ("request", "response")
@@ -288,42 +172,13 @@ ROUTE_RULES: Mapping[str, MessageRule] = {
     f"{_ROUTE}.WeightedCluster": _check_weights,
     f"{_ROUTE}.WeightedCluster.ClusterWeight": _check_weighted_cluster,
     f"{_ROUTE}.RetryPolicy.RetryBackOff": _check_back_off,
-    "envoy.config.core.v3.HeaderValueOption": _check_header,
-    "envoy.config.core.v3.SubstitutionFormatString": _check_substitution,
-    f"{_ROUTE}.RedirectAction": _texts("path_rewrite"),
-    f"{_ROUTE}.Tracing": _texts("operation", "upstream_operation"),
-    f"{_LOGGERS}.file.v3.FileAccessLog": _texts("format"),
-    f"{_LOGGERS}.stats.v3.Config.Tag": _texts("value_format"),
-    "envoy.extensions.filters.http.oauth2.v3.OAuth2Config": _texts("redirect_uri"),
-    f"{_MANAGER}.Tracing": _texts("operation", "upstream_operation"),
-    "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig.UdpTunnelingConfig": _texts("proxy_host", "target_host"),
     "envoy.extensions.filters.network.http_connection_manager.v3.Rds": _check_rds,
-    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": _texts("hostname"),
 }
 ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    f"{_ROUTE}.RouteAction": {
-        **_UPGRADE_CONFIGS,
-        **{name: _string(name) for name in ("host_rewrite", "path_rewrite")},
-    },
+    f"{_ROUTE}.RouteAction": _UPGRADE_CONFIGS,
     **{
         f"{_ROUTE}.{holder}": {"typed_per_filter_config": _check_per_filter, **_HEADER_CHANGES}
         for holder in ("Route", "RouteConfiguration", "VirtualHost", "WeightedCluster.ClusterWeight")
     },
     _MANAGER: _UPGRADE_CONFIGS,
-    "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest": {"headers_to_add": _check_headers},
-    f"{_LOGGERS}.file.v3.FileAccessLog": {"json_format": _check_record, "typed_json_format": _check_record},
-    f"{_LOGGERS}.fluentd.v3.FluentdAccessLogConfig": {"record": _check_record},
-    f"{_LOGGERS}.open_telemetry.v3.OpenTelemetryAccessLogConfig": {
-        "body": _check_log_value,
-        "attributes": _check_log_list,
-    },
-    "envoy.extensions.filters.http.header_mutation.v3.Mutations": {"query_parameter_mutations": _check_parameters},
-    "envoy.type.tracing.v3.CustomTag": {"value": _string("value")},
-}
-# Fields with headers that Envoy sends unchanged, although headers of these types are format strings elsewhere.
-LITERAL_FIELDS: Mapping[str, str] = {
-    "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig": (
-        "request_headers_to_add_when_not_enforced"
-    ),
-    "envoy.extensions.tracers.opentelemetry.samplers.v3.DynatraceSamplerConfig": "http_service",
 }

@@ -24,7 +24,7 @@ from xds.codec.rules import NUMBERS, BrokenRule, Problem, RuleTest, compile_rule
 from xds.codec.value_rules import (
     DURATION,
     field_rules,
-    ignored_code,
+    ignored_codes,
     message_rule,
     refuses_old_types,
     ruled_types,
@@ -171,17 +171,17 @@ def _compile(descriptor: Descriptor) -> _Tests:
         own = rules.get(field.name, {})
         check = _chain(_field_checks(descriptor, field, own, deprecated.get(field.name)))
         if check is not None:
-            code = ignored_code(descriptor, field)
-            fields[field] = _ignoring(check, code) if code else check
+            codes = ignored_codes(descriptor, field)
+            fields[field] = _ignoring(check, codes) if codes else check
         if (problem := _of_absence(field, own)) is not None:
             absent[field] = problem
     oneofs = (name for name in field_options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
     return _Tests(fields, absent, frozenset(absent), tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
 
 
-def _ignoring(check: _Check, code: str) -> _Check:
-    """The check without problems of the code ``code``, which Envoy ignores."""
-    return lambda value: [one for one in check(value) or () if one.code != code] or None
+def _ignoring(check: _Check, codes: frozenset[str]) -> _Check:
+    """The check without the problems that have one of the ``codes``."""
+    return lambda value: [one for one in check(value) or () if one.code not in codes] or None
 
 
 def _of_oneof(descriptor: Descriptor, name: str) -> Problem:

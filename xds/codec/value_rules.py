@@ -2,8 +2,8 @@
 
 All were measured with Envoy 1.40 (``python -m bench.mistakes``). They hold for the v3 API. Rules on single fields have
 the form of those in the .proto files. Rules on whole messages are functions by type: see `cluster_rules`,
-`extension_rules`, `filter_rules`, `jwt_rules`, `metadata_rules`, `route_rules`, `source_rules`, `tls_rules` and
-`upstream_rules`.
+`extension_rules`, `filter_rules`, `format_rules`, `jwt_rules`, `metadata_rules`, `route_rules`, `source_rules`,
+`tls_rules` and `upstream_rules`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
 from xds.codec.extension_rules import EXTENSION_FIELD_RULES, EXTENSION_RULES
 from xds.codec.filter_rules import FILTER_RULES
+from xds.codec.format_rules import FORMAT_FIELD_RULES, FORMAT_RULES, IGNORED_CODES
 from xds.codec.jwt_rules import JWT_RULES
 from xds.codec.metadata_rules import METADATA_RULES
-from xds.codec.route_rules import FORMAT_CODE, LITERAL_FIELDS, ROUTE_FIELD_RULES, ROUTE_RULES
+from xds.codec.route_rules import ROUTE_FIELD_RULES, ROUTE_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.source_rules import SOURCE_FIELD_RULES
 from xds.codec.tls_rules import TLS_FIELD_RULES, TLS_RULES
@@ -48,6 +49,7 @@ _OF_MESSAGES: Mapping[str, MessageRule] = {
     **CLUSTER_RULES,
     **EXTENSION_RULES,
     **FILTER_RULES,
+    **FORMAT_RULES,
     **JWT_RULES,
     **METADATA_RULES,
     **ROUTE_RULES,
@@ -55,7 +57,14 @@ _OF_MESSAGES: Mapping[str, MessageRule] = {
     **UPSTREAM_RULES,
 }
 _OF_VALUES: dict[str, dict[str, MessageRule]] = {}
-for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES, SOURCE_FIELD_RULES, TLS_FIELD_RULES):
+for _rules in (
+    CLUSTER_FIELD_RULES,
+    EXTENSION_FIELD_RULES,
+    FORMAT_FIELD_RULES,
+    ROUTE_FIELD_RULES,
+    SOURCE_FIELD_RULES,
+    TLS_FIELD_RULES,
+):
     for _type, _fields in _rules.items():
         _OF_VALUES.setdefault(_type, {}).update(_fields)
 # Types that Envoy loads, without those of its responses, logs and reports.
@@ -102,9 +111,9 @@ def value_rule(descriptor: Descriptor, field: FieldDescriptor) -> MessageRule | 
     return _OF_VALUES.get(descriptor.full_name, {}).get(field.name)
 
 
-def ignored_code(descriptor: Descriptor, field: FieldDescriptor) -> str:
-    """The code of the errors within a field that Envoy ignores; empty for almost every field."""
-    return FORMAT_CODE if LITERAL_FIELDS.get(descriptor.full_name) == field.name else ""
+def ignored_codes(descriptor: Descriptor, field: FieldDescriptor) -> frozenset[str]:
+    """The codes of the findings within a field that do not count; empty for almost every field."""
+    return IGNORED_CODES.get(descriptor.full_name, {}).get(field.name, frozenset())
 
 
 def ruled_types() -> frozenset[str]:

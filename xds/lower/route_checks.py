@@ -13,8 +13,8 @@ from xds.catalog.shared import HeaderModifiers
 from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import DiscoveryChain, RouterNode, SplitterNode
 from xds.codec.findings import FieldPath, short_repr
+from xds.codec.format_commands import command_problem
 from xds.filter.regular_expressions import program_size
-from xds.lower.header_commands import command_problem
 from xds.lower.mesh_names import service_of
 from xds.lower.route_matches import root_rewrite
 from xds.lower.upstream_context import UpstreamContext

@@ -1,15 +1,19 @@
-"""Checks of commands in header values, such as ``%DOWNSTREAM_REMOTE_ADDRESS%``. Pure.
+"""The commands of Envoy's format strings, such as ``%DOWNSTREAM_REMOTE_ADDRESS%``. Pure.
 
-Envoy rejects a whole route configuration for one unknown command, or for a command with wrong parameters. The names are
-those of Envoy's newest release (`tests/e2e/test_header_commands.py` compares them with a real one).
+Envoy rejects the whole resource for one unknown command, or for a command with wrong parameters. The names are those of
+Envoy's newest release (`tests/e2e/test_header_commands.py` compares them with a real one).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from typing import NamedTuple
 
 # A percent sign begins a command: %NAME%, %NAME(parameters)%, %NAME(parameters):length%. %% is one percent sign.
-_PART = re.compile(r"[^%]+|%%|%(?P<name>[A-Z0-9_]+)(?:\((?P<given>[^)]*)\))?(?P<length>:[0-9]+)?%")
+# Parameters may have parentheses.
+SHOWN = 80  # characters of a command in a finding
+_PART = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?:\((?P<given>.*?)\))?(?P<length>:[0-9]+)?%")
 _HEADERS = re.compile(r"(?!\??$)(:?[A-Za-z0-9!#$%&'*+.^_`|~-]+)?(\?(:?[A-Za-z0-9!#$%&'*+.^_`|~-]+)?)?")
 
 _PLAIN_NAMES = """
@@ -28,7 +32,8 @@ _PLAIN_NAMES = """
     DOWNSTREAM_PEER_SERIAL DOWNSTREAM_PEER_SUBJECT DOWNSTREAM_PEER_URI_SAN DOWNSTREAM_REMOTE_ADDRESS
     DOWNSTREAM_REMOTE_PORT DOWNSTREAM_TLS_CIPHER DOWNSTREAM_TLS_GROUP DOWNSTREAM_TLS_SESSION_ID
     DOWNSTREAM_TLS_VERSION DOWNSTREAM_TRANSPORT_FAILURE_REASON DOWNSTREAM_WIRE_BYTES_RECEIVED
-    DOWNSTREAM_WIRE_BYTES_SENT DURATION FILTER_CHAIN_NAME GRPC_STATUS_NUMBER HOSTNAME LOCAL_REPLY_BODY PROTOCOL
+    DOWNSTREAM_WIRE_BYTES_SENT DURATION FILTER_CHAIN_NAME GRPC_STATUS_NUMBER HOSTNAME LISTENER_NAME LOCAL_REPLY_BODY
+    PACKETS_RETRANSMITTED PROTOCOL
     REQUEST_DURATION REQUEST_HEADERS_BYTES REQUEST_TX_DURATION RESPONSE_CODE RESPONSE_DURATION RESPONSE_FLAGS
     RESPONSE_FLAGS_LONG RESPONSE_HEADERS_BYTES RESPONSE_TRAILERS_BYTES RESPONSE_TX_DURATION ROUNDTRIP_DURATION
     ROUTE_NAME ROUTE_RESOLUTION_COUNT ROUTE_RESOLUTION_TIME_US SPAN_ID STREAM_ID TLS_JA3_FINGERPRINT
@@ -53,7 +58,7 @@ _OPTIONAL_NAMES = """
     UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT
 """
 _NAMES_OF_HEADERS = "REQ RESP TRAILER REQUEST_HEADER RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ"
-_NEEDING_NAMES = "CEL DYNAMIC_METADATA ENVIRONMENT FILTER_STATE QUERY_PARAM UPSTREAM_FILTER_STATE"
+_NEEDING_NAMES = "CEL DYNAMIC_METADATA ENVIRONMENT FILTER_STATE QUERY_PARAM TYPED_CEL UPSTREAM_FILTER_STATE"
 _NEEDING_ONLY_NAMES = "CLUSTER_METADATA COMMON_DURATION PER_REQUEST_STATE UPSTREAM_METADATA"
 # Their parameters are words of a fixed set, or have a language of their own. They are not checked.
 _OTHER_NAMES = "COALESCE GRPC_STATUS METADATA PATH QUERY_PARAMS REQUESTED_SERVER_NAME XFCC_VALUE"
@@ -66,17 +71,40 @@ NEEDING_ONLY = frozenset(_NEEDING_ONLY_NAMES.split())
 _OTHER = frozenset(_OTHER_NAMES.split())
 
 
+class CommandFault(NamedTuple):
+    """What is wrong with a format string, as the end of a sentence.
+
+    ``is_of_command``: a command is unknown or has wrong parameters. Otherwise a percent sign begins no command.
+    """
+
+    detail: str
+    is_of_command: bool
+
+
 def command_problem(value: str) -> str:
-    """Why Envoy rejects a header value, as the end of a sentence; empty if no reason is known."""
-    at = 0
-    while at < len(value):
+    """Why Envoy rejects a format string, as the end of a sentence; empty if no reason is known."""
+    fault = command_fault(value)
+    return "" if fault is None else fault.detail
+
+
+def command_fault(value: str, added: Container[str] = ()) -> CommandFault | None:
+    """The first fault of a format string. ``added`` are the commands of extensions; their parameters are not checked.
+
+    A fault of syntax, wherever it is, comes before those of commands.
+    """
+    found: CommandFault | None = None
+    at = value.find("%")
+    while at >= 0:
         part = _PART.match(value, at)
         if part is None:
-            return "has a percent sign that begins no command"
-        if part["name"] is not None and (problem := _problem(part["name"], part["given"] or "", part["length"] or "")):
-            return f"has the command {part[0]}, {problem}"
-        at = part.end()
-    return ""
+            shown = value[at : at + SHOWN]
+            return CommandFault(f"has a percent sign that begins no command: {shown!r}", is_of_command=False)
+        name = part["name"]
+        if found is None and name is not None and name not in added:
+            problem = _problem(name, part["given"] or "", part["length"] or "")
+            found = CommandFault(f"has the command {part[0][:SHOWN]}, {problem}", True) if problem else None
+        at = value.find("%", part.end())
+    return found
 
 
 def _problem(name: str, given: str, length: str) -> str:
