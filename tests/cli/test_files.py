@@ -169,7 +169,7 @@ def test_dry_runs(remote: Remote, tmp_path: Path) -> None:
     file = snapshot(tmp_path / "dry.yaml", static_cluster("a", 80))
     assert remote.xds("apply", "-f", file, "--dry-run").out == "group dry: would change: +1 clusters\n"
     offline = xds("apply", "-f", file, "--dry-run=client", environment={"XDS_ADDR": "127.0.0.1:1"})
-    assert (offline.code, offline.out) == (0, "group dry: 1 resources, valid\n")
+    assert (offline.code, offline.out) == (0, "group dry: 1 resource, valid\n")
     assert remote.xds("get", "snapshot", "-g", "dry").code == 4
     assert remote.xds("apply", "-f", file, "--dry-run=nobody").code == 2
 

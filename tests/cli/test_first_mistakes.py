@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import yaml
 
 from tests.cli.conftest import Remote
 from tests.support.commands import FinishedCommand, xds
-from tests.support.process import LOOPBACK
+from tests.support.process import LOOPBACK, REPOSITORY
 from tests.support.resources import (
     CLUSTER_TYPE,
     cluster_load_assignment,
@@ -281,3 +283,40 @@ def test_a_warning_of_two_equal_endpoints(tmp_path: Path) -> None:
     twice = cluster_load_assignment("a", 80, 80)
     ran = xds("validate", "-f", pushed(tmp_path / "edge.yaml", eds_cluster("a"), twice))
     said(ran, 0, "Envoy keeps only the first of equal endpoints")
+
+
+def test_files_are_arguments_too(remote: Remote, tmp_path: Path) -> None:
+    file, entry = tmp_path / "positional.json", tmp_path / "entry.yaml"
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
+    entry.write_text("Kind: service-resolver\nName: positional\n")
+    for words in ("validate", "apply", "put -g positional"):
+        assert remote.xds(*words.split(), file).code == 0
+    assert remote.xds("config-entry", "write", entry).code == 0
+    for words in ("apply", "put", "validate", "config-entry write"):
+        refused = remote.xds(*words.split())
+        assert (refused.code, "give a file" in refused.err) == (2, True)
+
+
+def test_a_finding_has_its_place_in_the_file(remote: Remote, tmp_path: Path) -> None:
+    """As those of snapshots have: upstreams, also in the form of ``get``, and policies."""
+    upstreams, wrapped, policy = (tmp_path / f"{name}.yaml" for name in ("upstreams", "wrapped", "policy"))
+    upstreams.write_text("upstreams:\n  - service: web\n    bind_port: 70000\n")
+    wrapped.write_text("document:\n  upstreams:\n    - service: web\n      bind_port: 70000\n")
+    policy.write_text("per_locality_rps: 50\nnonsense: 1\n")
+    remote.server.push("placed", [static_cluster("a", 80)])
+    for file, words in ((upstreams, ["upstreams", "set", "placed"]), (wrapped, ["upstreams", "set", "placed"])):
+        assert f"{file}:{3 + (file is wrapped)}:" in remote.xds(*words, "-f", file).err
+    assert f"{policy}:2:1 " in remote.xds("assignment", "set", "a", "-g", "placed", "-f", policy).err
+
+
+def test_a_missing_revision_of_config_entries_is_told_in_words(remote: Remote, tmp_path: Path) -> None:
+    remote.xds("config-entry", "write", "-f", "-", stdin="Kind: service-resolver\nName: undone\n")
+    refused = remote.xds("config-entry", "undo", "--to", "99")
+    assert refused.code == 4
+    assert "%" not in refused.err
+
+
+def test_python_m_xds_is_the_command() -> None:
+    command = [sys.executable, "-m", "xds", "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout[:10]) == (0, "xds-server")

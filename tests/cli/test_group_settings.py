@@ -164,7 +164,7 @@ def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_
         ):
             refused = remote.xds(*arguments)
             assert refused.code == 5, arguments
-            assert "while 1 nodes are connected; pass --allow-empty to do it anyway" in refused.err, arguments
+            assert "with 1 node connected; pass --allow-empty to do it anyway" in refused.err, arguments
             assert "allow_empty" not in refused.err, arguments
         assert remote.xds("rollout", "undo", group, "--allow-empty").code == 0
 

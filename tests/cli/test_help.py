@@ -14,7 +14,7 @@ from tests.support.commands import FinishedCommand, xds
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.cli.app import app
 from xds.cli.commands import run
-from xds.cli.help_layout import OTHER, SECTIONS
+from xds.cli.help_layout import OTHER, OTHER_NAMES, SECTIONS
 from xds.fleet.event_log import EventKind
 
 ROOT: Any = get_command(app)
@@ -35,6 +35,25 @@ def test_every_command_stands_in_one_group() -> None:
     assert len(placed) == len(set(placed))
     assert set(ROOT.commands) <= set(placed)
     assert OTHER not in xds("--help").out
+
+
+def short_helps(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Every command and every group of commands, with its line in ``--help``."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield " ".join((*words, name)), each.get_short_help_str(1000)
+        yield from short_helps(each, (*words, name))
+
+
+def test_a_command_has_one_whole_line_in_the_list_of_commands() -> None:
+    """On a terminal of 80 columns, 60 remain beside the longest name."""
+    assert [(words, text) for words, text in short_helps(ROOT) if not 0 < len(text) <= 60] == []
+    assert "..." not in xds("--help").out.partition("Push:")[2]
+
+
+def test_names_of_other_tools_lead_to_the_command() -> None:
+    for name, wanted in OTHER_NAMES.items():
+        told = xds(name, "edge")
+        assert (told.code, f"Did you mean {wanted!r}?" in told.err) == (2, True)
 
 
 @pytest.mark.parametrize("words", sorted(commands(ROOT)), ids=" ".join)

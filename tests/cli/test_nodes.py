@@ -91,7 +91,7 @@ def swap(remote: Remote, node: Proxy, group: str) -> None:
 def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
     swap(remote, node, group)
     name = f"{group}-1"
-    assert re.search(r"✓ 2 .* 1 clusters linger until \d\d:\d\d:\d\d$", remote.xds("nodes", "-g", group).out, re.M)
+    assert re.search(r"✓ 2 .* 1 clusters linger until \d\d:\d\d:\d\d \S+$", remote.xds("nodes", "-g", group).out, re.M)
     shown = remote.xds("config", name, "--columns", "name,lingers", "--no-headers").out.splitlines()
     assert [line.split()[:2] for line in shown] == [["a", "-"], ["b", "until"], ["c", "-"]]
     assert "was removed from the group, and lingers until" in remote.xds("explain", name, "clusters", "b").out

@@ -60,3 +60,15 @@ def test_faults_are_told_with_their_places(remote: Remote, tmp_path: Path) -> No
     file.write_text("{}")
     done = remote.xds("service", "register", "-f", file)
     assert (done.code, "a service needs a Name" in done.err) == (Exit.INVALID, True)
+
+
+def test_checks_of_a_file_can_be_left_out(remote: Remote, tmp_path: Path) -> None:
+    """Consul's agent makes checks by HTTP; here Envoy checks health, and who registers says so."""
+    file = tmp_path / "checked.yaml"
+    check = "{HTTP: 'http://10.0.0.1/health', Interval: 10s}"
+    file.write_text(f"Name: checked\nID: checked-1\nAddress: 10.0.0.1\nPort: 80\nCheck: {check}\nchecks: [{check}]\n")
+    refused = remote.xds("service", "register", "-f", file)
+    assert (refused.code, "checks of the type http" in refused.err) == (3, True)
+    done = remote.xds("service", "register", "-f", file, "--without-checks")
+    assert (done.code, "without checks" in done.err) == (0, True)
+    assert "checked-1" in remote.xds("service", "registered", "checked").out

@@ -127,7 +127,7 @@ def test_a_type_that_a_proxy_asks_for_is_no_line_of_the_table() -> None:
 
 def test_what_a_wait_says_of_a_node_is_one_line() -> None:
     told = late({"pending": 1, "pending_nodes": ["a\nxds: done\u202e"], "held": []})
-    assert told == "timed out waiting for 1 nodes: a xds: done\\u202e"
+    assert told == "timed out waiting for 1 node: a xds: done\\u202e"
 
 
 def test_an_event_stays_one_line() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
-from xds.cli.output import Format, say, write, write_document
+from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.push_options import (
     confirm,
     if_match,
@@ -136,7 +136,7 @@ def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: App
     if pruned:
         say(f"groups without files: {', '.join(pruned)}")
     if pruned and not options.dry_run:
-        confirm(f"delete {len(pruned)} groups?", options.yes)
+        confirm(f"delete {counted(len(pruned), 'group')}?", options.yes)
     return pruned
 
 

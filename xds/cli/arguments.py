@@ -45,7 +45,10 @@ YesFlag = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confi
 EmptyFlag = Annotated[
     bool, typer.Option("--allow-empty", help="Allow a change that leaves connected nodes without configuration.")
 ]
-FilesOption = Annotated[list[Path], typer.Option("-f", "--file", help="File, directory or - (standard input).")]
+FilesOption = Annotated[
+    list[Path] | None, typer.Option("-f", "--file", help="File, directory or - (standard input); also as an argument.")
+]
+FilesArgument = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="As --file.")]
 TargetOption = Annotated[
     str,
     typer.Option(
@@ -56,6 +59,14 @@ DescriptorsOption = Annotated[
     list[Path] | None,
     typer.Option("--descriptor-set", help="File with a serialized FileDescriptorSet: message types of your own."),
 ]
+
+
+def named_files(arguments: list[Path] | None, options: list[Path] | None) -> list[Path]:
+    """The files that a command is given, as arguments or by ``-f``. Raises ``CommandError`` if there is none."""
+    files = [*(arguments or ()), *(options or ())]
+    if not files:
+        raise CommandError(Exit.USAGE, "give a file, a directory or - (standard input)")
+    return files
 
 
 def etag_option(document: str) -> Any:

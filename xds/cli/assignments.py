@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from xds.cli.client import Client, group_option, group_path
+from xds.cli.client import Client, RefusedError, group_option, group_path
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import read_object
+from xds.cli.files import LocatedObject, read_located
 from xds.cli.output import Color, Format, can_show, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
@@ -194,18 +194,26 @@ def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
 
 
 def put(
-    client: Client, group: str, cluster: str, policy: Json, query: Mapping[str, str], headers: Mapping[str, str]
+    client: Client, group: str, cluster: str, file: Path, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Json:
-    """Set a policy, or try it with a dry run. Raises ``CommandError``."""
-    name = cluster or policy.get("cluster", "")
+    """Set the policy in a file, or try it with a dry run. Raises ``CommandError``."""
+    source = _located_policy(file)
+    name = cluster or source.document.get("cluster", "")
     if not isinstance(name, str) or not name:
         raise CommandError(Exit.USAGE, "no cluster given: name it as an argument or in the policy")
-    return client.call("PUT", assignment_path(group, name), query, headers, policy)
+    try:
+        return client.call("PUT", assignment_path(group, name), query, headers, source.document)
+    except RefusedError as error:
+        raise source.located(error) from None
 
 
 def read_policy(file: Path) -> Json:
     """Read a policy from a file, without checking it. Raises ``CommandError``."""
-    return read_object(file, "one policy", POLICY_LIMIT_BYTES)
+    return _located_policy(file).document
+
+
+def _located_policy(file: Path) -> LocatedObject:
+    return read_located(file, "one policy", POLICY_LIMIT_BYTES)
 
 
 def _rows(item: Json) -> Iterator[Json]:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, say, write, write_document
+from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.private_file import private_file
 from xds.control import backup_archive
 from xds.control.backup_archive import CheckedArchive
@@ -74,7 +74,8 @@ def restore_backup(client: Client, source: Path, query: Mapping[str, str], forma
     if result.get("watched"):
         when = "are applied again now" if result["restored"] else "will be applied over it"
         say(f"the files of the watched directory {when}: groups {', '.join(result['watched'])}")
-    _show(result, f"{done}: {result['groups']} groups, {result['revisions']} revisions, as of {result['time']}", format)
+    counts = f"{counted(result['groups'], 'group')}, {counted(result['revisions'], 'revision')}"
+    _show(result, f"{done}: {counts}, as of {result['time']}", format)
 
 
 def check_store(data_dir: Path, format: Format | None) -> None:
@@ -129,7 +130,8 @@ def _check_archive(file: IO[bytes], name: str) -> CheckedArchive:
 
 def _counts_text(checked: CheckedArchive) -> str:
     counts = checked.counts
-    return f"{counts[GROUPS.name]} groups, {counts[REVISIONS.name]} revisions, {counts[BLOBS.name]} resources"
+    named = ((GROUPS, "group"), (REVISIONS, "revision"), (BLOBS, "resource"))
+    return ", ".join(counted(counts[table.name], noun) for table, noun in named)
 
 
 def _open_file(source: Path) -> IO[bytes]:

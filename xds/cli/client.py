@@ -36,6 +36,7 @@ CONNECT_TIMEOUT_S = 5.0
 UPLOAD_TIMEOUT_S = 600.0
 PIECE_BYTES = 1 << 18
 TOKEN_LIMIT_BYTES = 64 * 1024
+TEXT_LIMIT_BYTES = 200  # of an answer that is no problem document, such as that of a TLS port to plain HTTP
 
 _EXITS = {
     400: Exit.INVALID,
@@ -302,7 +303,12 @@ class Client:
             ) from None
 
     def _certificate_hint(self, error: Exception) -> str:
-        """A hint for TLS 1.3, where a server closes the connection after the handshake without a client certificate."""
+        """The options that a failed TLS handshake asks for.
+
+        With TLS 1.3 a server closes the connection after the handshake without a client certificate.
+        """
+        if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _UNKNOWN_AUTHORITY:
+            return f"; --cacert FILE or {CA_VARIABLE} names the authorities to trust"
         is_plain = getattr(error, "reason", "") == WRONG_VERSION
         is_other = is_plain or isinstance(error, ssl.SSLCertVerificationError | ConnectionRefusedError)
         is_closed = isinstance(error, ssl.SSLError | ConnectionError | HTTPException) and not is_other
@@ -311,6 +317,8 @@ class Client:
         return "; the server may ask for a client certificate: --cert, --key"
 
 
+# Codes of X509_verify_cert: no certificate of an authority that is trusted.
+_UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 # The beginning of the answer of an HTTP/2 server: a SETTINGS frame.
 _HTTP2_ANSWER = re.compile(r"\x00\x00[\x00-\xff]\x04\x00")
 
@@ -406,7 +414,9 @@ def _refused(status: int, reason: str, content: bytes) -> RefusedError:
     except ValueError:
         problem = None
     if not isinstance(problem, dict):
-        return RefusedError(status, f"{status} {reason}", {})
+        line = content[:TEXT_LIMIT_BYTES].decode("utf-8", "replace").partition("\n")[0].strip()
+        is_text = bool(line) and not line.startswith("<")
+        return RefusedError(status, f"{status} {reason}: {line}" if is_text else f"{status} {reason}", {})
     return RefusedError(status, problem_text(problem) or reason, problem)
 
 

@@ -72,6 +72,17 @@ class LocatedObject:
         with_places = locate(self.layout, [replace(one, index=-1) for one in originals])
         return [str(one if one.resource else other) for one, other in zip(originals, with_places, strict=True)]
 
+    def located(self, error: RefusedError, below: str = "") -> RefusedError:
+        """The refusal of the document with the places of its findings in the file.
+
+        ``below`` is the pointer of the part that was sent.
+        """
+        findings = error.problem.get("errors", [])
+        placed = locate(self.layout, [Violation("", "", pointer=f"{below}{each['pointer']}") for each in findings])
+        found = [{**each, "source": one.source} for each, one in zip(findings, placed, strict=True)]
+        problem = {**error.problem, "errors": found}
+        return RefusedError(error.status, problem_text(problem) or str(error), problem)
+
 
 def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
     """Read a JSON or YAML file with one object; ``wanted`` is its name in errors. Raises ``CommandError``."""

@@ -18,6 +18,8 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Server", ("serve", "bootstrap", "check", "backup", "restore", "store", "context", "version")),
 )
 OTHER = "Other commands"
+# What users of other tools call a command of this one.
+OTHER_NAMES = {"rollback": "rollout undo", "undo": "rollout undo", "push": "apply", "status": "rollout status"}
 
 _FILE, _NAME = "FILE", "NAME"
 # Metavars by the name of the parameter.
@@ -85,6 +87,12 @@ class SectionedGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """The options of the command, with metavars."""
         return name_values(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named. A name of another tool leads to the command of this one."""
+        if args and args[0] in OTHER_NAMES:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {OTHER_NAMES[args[0]]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands, section by section."""

@@ -29,7 +29,7 @@ def _rejected_text(type: str, state: Json) -> str:
 
 
 def lingering_text(lingering: Iterable[Json]) -> str:
-    """``3 clusters, 1 secrets linger until 12:10:05``; empty if nothing lingers."""
+    """``3 clusters, 1 secrets linger until 12:10:05 CET``; empty if nothing lingers."""
     counts: Counter[str] = Counter()
     ends: list[str | None] = []
     for each in lingering:
@@ -48,7 +48,7 @@ def lingering_text(lingering: Iterable[Json]) -> str:
 
 def until(end: str) -> str:
     """The end of a lingering in local time."""
-    return f"until {datetime.fromisoformat(end).astimezone():%H:%M:%S}"
+    return f"until {datetime.fromisoformat(end).astimezone():%H:%M:%S %Z}"
 
 
 def held_text(held: Json) -> str:

@@ -128,6 +128,11 @@ def to_yaml(document: object) -> str:
     return write_yaml(document)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 group``, ``2 groups``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def write_names(names: Iterable[str]) -> None:
     """One name per line."""
     write("".join(f"{name}\n" for name in names))

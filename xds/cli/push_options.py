@@ -10,7 +10,7 @@ from typing import Any
 
 from xds.cli.client import finding_line
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, printable, say, write, write_document
+from xds.cli.output import Format, counted, printable, say, write, write_document
 
 Json = dict[str, Any]
 
@@ -80,7 +80,7 @@ def move_lines(answer: Json) -> Iterator[str]:
     """The groups that the nodes of a deleted group move to, a line each."""
     would = "would " if answer.get("dry_run") else ""
     for group, number in answer.get("moves", {}).items():
-        nodes = "1 node" if number == 1 else f"{number} nodes"
+        nodes = counted(number, "node")
         s = "" if would or number != 1 else "s"
         if group:
             yield f"{nodes} {would}move{s} to {group}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_by_group, read_bytes, shown_name, with_excerpt
-from xds.cli.output import Format, print_error, say, write, write_document
+from xds.cli.output import Format, counted, print_error, say, write, write_document
 from xds.cli.resources import list_resources
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def show_checked(results: Sequence[Checked], format: Format | None, threshold: s
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(shown[0] if len(shown) == 1 else shown, format)
     else:
-        write("".join(f"group {item['group']}: {item['resources']} resources, valid\n" for item in shown))
+        counts = ((checked.group, counted(len(checked.resources), "resource")) for checked in results)
+        write("".join(f"group {group}: {count}, valid\n" for group, count in counts))
 
 
 def finding_text(finding: Violation) -> str:
@@ -106,16 +107,12 @@ def _raise_for_findings(
 ) -> None:
     """Print the numbers of findings, or raise ``CommandError`` with them if one reaches ``threshold``."""
     errors = sum(finding.severity == "error" for finding in findings)
-    counts = f"{_plural(errors, 'error')}, {_plural(len(findings) - errors, 'warning')}"
+    counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
     if errors or (threshold == "warning" and findings):
         raise CommandError(Exit.INVALID, counts)
     if not is_quiet:
         total = sum(len(checked.resources) for checked in results)
-        say(f"{_plural(total, 'resource')} in {_plural(len(results), 'group')}: {counts}")
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+        say(f"{counted(total, 'resource')} in {counted(len(results), 'group')}: {counts}")
 
 
 def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:

@@ -13,7 +13,7 @@ from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import first_names, held_text
 from xds.cli.nack_table import merge_equal
-from xds.cli.output import one_line, say
+from xds.cli.output import counted, one_line, say
 
 if TYPE_CHECKING:
     from xds.control.progress import PushVerdict
@@ -82,7 +82,7 @@ def refusals(state: Json) -> str:
     lines = (
         f"{first_names(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records
     )
-    return "\n".join(map(one_line, lines)) or f"{state['nacked']} nodes rejected the push"
+    return "\n".join(map(one_line, lines)) or f"{counted(state['nacked'], 'node')} rejected the push"
 
 
 def _rejected(nack: Json) -> str:
@@ -91,7 +91,7 @@ def _rejected(nack: Json) -> str:
 
 def late(state: Json) -> str:
     """The pending nodes, and what is held for them."""
-    first = f"timed out waiting for {state['pending']} nodes: {', '.join(state['pending_nodes'][:SHOWN])}"
+    first = f"timed out waiting for {counted(state['pending'], 'node')}: {', '.join(state['pending_nodes'][:SHOWN])}"
     return "\n".join(map(one_line, (first, *held_lines(state))))
 
 

@@ -121,7 +121,10 @@ class EntryHistory:
             return {}
         if await self._store.head(LINE) is None:
             raise NotFoundError("config entries were never written")
-        manifest = await self._store.manifest(LINE, revision)
+        try:
+            manifest = await self._store.manifest(LINE, revision)
+        except NotFoundError:
+            raise NotFoundError(f"there is no revision {revision} of the config entries") from None
         return {(kind, name): blob for kind, name, blob in manifest.entries}
 
     async def _read(self, blob_ids: Mapping[Key, str]) -> dict[Key, EntryRecord]:

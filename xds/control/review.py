@@ -155,7 +155,7 @@ class EmptyGroupGuard:
             detail = f"an empty group {group!r} would remove all resources from the nodes that its selector matches"
             raise EmptyingError(detail)
         if connected:
-            raise EmptyingError(f"this leaves group {group!r} empty while {connected} nodes are connected")
+            raise EmptyingError(f"this leaves group {group!r} empty with {node_count(connected)} connected")
 
     def _check_moves(self, group: str, moves: Moves) -> None:
         """Raises ``EmptyingError`` if the deletion of the group leaves nodes without a group, or without resources."""

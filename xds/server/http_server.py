@@ -42,6 +42,7 @@ PIECE_BYTES = 16 << 10  # given to the parser at once, so that the bytes of a he
 
 HTTP_LABEL = "HTTP"  # the service of refused connections
 _FIRST_BYTES = 16 << 10
+_ANSWER_TO_TLS = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 _log = get_logger("xds.http")
 
@@ -106,6 +107,7 @@ class HttpConnection(HttpToolsProtocol):
         """Parse received bytes in pieces, and close the connection at the first limit that is hit."""
         if not self._heads_n and data[:1] == TLS_HANDSHAKE:
             self._refuse(RefusalReason.PROTOCOL, SPEAKS_TLS, peer_name(self.client), service=HTTP_LABEL)
+            self.transport.write(_ANSWER_TO_TLS)  # from it a client of TLS knows that the port speaks plain HTTP
             self.transport.close()
             return
         for at in range(0, len(data), PIECE_BYTES):

@@ -29,7 +29,7 @@ RULES = TableLayout(
 )
 
 auth = typer.Typer(
-    help="Test which principal may be which node; show your own principal.",
+    help="Test which principal may be which node; show your own.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -122,7 +122,7 @@ def test(
     zone: Annotated[str, typer.Option(help="The zone of the locality.")] = "",
     sub_zone: Annotated[str, typer.Option(help="The sub-zone of the locality.")] = "",
 ) -> None:
-    """Test whether the node rules allow a certificate or token to be a node; exits 1 if not.
+    """Test whether a certificate or token may be a node. Exits 1 if not.
 
     --cert is the proxy's certificate. Set your own, if the server requires one, in XDS_CERT and XDS_KEY.
 

@@ -9,6 +9,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import (
     EmptyFlag,
+    FilesArgument,
     FilesOption,
     GroupOption,
     IfMatchOption,
@@ -26,7 +27,8 @@ from xds.cli.errors import CommandError, Exit
 @app.command(cls=Command)
 def apply(
     context: typer.Context,
-    file: FilesOption,
+    files: FilesArgument = None,
+    file: FilesOption = None,
     group: TargetOption = "",
     wait: WaitOption = "",
     timeout: TimeoutOption = "60s",
@@ -44,23 +46,23 @@ def apply(
     allow_none: NoneFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Replace the snapshot of a group: resources that the files do not contain are removed.
+    """Replace the snapshot of a group by files. What they do not contain is removed.
 
     Other groups are not changed, unless --prune is given.
 
     \b
     Examples:
       xds apply -g edge -f edge/ --wait
-      xds apply -f edge.yaml --dry-run
+      xds apply edge.yaml --dry-run
       xds apply -f groups/edge.yaml -f groups/core.yaml --prune -m "as in git"
     """
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
-    from xds.cli.arguments import parse_duration, parse_percent
+    from xds.cli.arguments import named_files, parse_duration, parse_percent
     from xds.cli.files import read_sources
     from xds.cli.validate import Checks, check_files, show_checked
 
-    options = shared(context)
+    options, given = shared(context), named_files(files, file)
     if dry_run not in set(DryRun):
         raise CommandError(Exit.USAGE, f"--dry-run={dry_run}: expected server or client")
     wanted = ApplyOptions(
@@ -77,15 +79,16 @@ def apply(
         format=options.output or options.style().format,
     )
     if wanted.dry_run is DryRun.CLIENT:
-        show_checked(check_files(file, group, Checks()), options.output, "warning" if strict else "error")
+        show_checked(check_files(given, group, Checks()), options.output, "warning" if strict else "error")
     else:
-        push(options.connect(), read_sources(file, group), wanted)
+        push(options.connect(), read_sources(given, group), wanted)
 
 
 @app.command(cls=Command)
 def put(
     context: typer.Context,
-    file: FilesOption,
+    files: FilesArgument = None,
+    file: FilesOption = None,
     group: GroupOption = "default",
     create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
     wait: WaitOption = "",
@@ -96,7 +99,7 @@ def put(
     strict: StrictFlag = False,
     allow_none: NoneFlag = False,
 ) -> None:
-    """Add or replace single resources of a group; all other resources are kept.
+    """Add or replace single resources of a group. All others are kept.
 
     \b
     Examples:
@@ -106,16 +109,16 @@ def put(
     import time
 
     from xds.cli.apply import put_resources
-    from xds.cli.arguments import parse_duration, parse_percent
+    from xds.cli.arguments import named_files, parse_duration, parse_percent
     from xds.cli.push_options import push_query, show_answer
     from xds.cli.wait import wait_for
 
-    options = shared(context)
+    options, given = shared(context), named_files(files, file)
     percent = parse_percent(wait) if wait else 0.0
     end = time.monotonic() + parse_duration(timeout)
     client = options.connect()
     query = push_query(message, dry_run=dry_run, strict=strict)
-    answer = put_resources(client, file, group, query, if_match, create=create)
+    answer = put_resources(client, given, group, query, if_match, create=create)
     show_answer(answer, options.output)
     if percent and not dry_run:
         wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)

@@ -12,7 +12,7 @@ from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_
 from xds.cli.completion import complete_policy
 
 assignment = typer.Typer(
-    help="Traffic assignment: keep traffic in its zone until the zone is full, by a policy per cluster.",
+    help="Keep traffic in its zone until the zone is full.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,7 +30,7 @@ def show(
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show where the requests of each locality go, and why, and how full each target is.
+    """Show where the requests of each locality go, and why.
 
     A second table has a row for each target: its load as a part of its capacity, and its decided and real share of the
     cluster's requests. -o yaml also shows the policies and all measurements.
@@ -64,7 +64,7 @@ def history(
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show earlier decisions, newest first: time, reason, and the shares before and after.
+    """Show earlier decisions, newest first.
 
     \b
     Examples:
@@ -105,14 +105,14 @@ def set_policy(
       xds assignment set -f web-policy.yaml --dry-run
       xds assignment set web -g edge -f policy.yaml
     """
-    from xds.cli.assignments import put, read_policy
+    from xds.cli.assignments import put
     from xds.cli.assignments import show as show_one
     from xds.cli.push_options import if_match as header
     from xds.cli.push_options import push_query
 
     options = shared(context)
     query = push_query(dry_run=dry_run, strict=strict)
-    item = put(options.connect(), group, cluster, read_policy(file), query, header(if_match))
+    item = put(options.connect(), group, cluster, file, query, header(if_match))
     show_one(item, options.style(), options.output)
 
 

@@ -28,7 +28,7 @@ def backup(
         bool, typer.Option("--redact", help="Leave out secret values; such a backup cannot be restored.")
     ] = False,
 ) -> None:
-    """Save all snapshots, settings and policies of a server, with private keys, to one archive.
+    """Save all that a server holds to an archive, with keys.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def restore(
     check: Annotated[bool, typer.Option("--check", help="Verify the archive without a server.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Restore a backup, all or nothing; revision numbers and versions stay the same.
+    """Restore a backup, all or nothing. Revision numbers and versions stay the same.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ app.add_typer(store, name="store")
 
 @store.command("check", cls=Command)
 def store_check(context: typer.Context, data: DataOption = Path("xds-data")) -> None:
-    """Check the integrity of a store, group by group; exits 1 if anything is damaged. Read-only.
+    """Check a store, group by group. Exits 1 if anything is damaged. Read-only.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def salvage(
     file: Annotated[Path, typer.Argument(help="Archive to write, for xds restore.")],
     data: DataOption = Path("xds-data"),
 ) -> None:
-    """Write the undamaged groups of a store to a backup; the store is not changed.
+    """Write the undamaged groups of a store to a backup.
 
     \b
     Examples:

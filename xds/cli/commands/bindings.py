@@ -90,7 +90,7 @@ def bind(
     strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Let an assignment follow a service: its endpoints are the instances of the service from now on.
+    """Let an assignment follow a service. Its endpoints are the instances of the service from now on.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ def bootstrap(
         str, typer.Option("-o", "--output", help="json or yaml, or a file, which only you may read.", metavar="FILE")
     ] = "",
 ) -> None:
-    """Write a bootstrap for Envoy or a gRPC library; needs no running server.
+    """Write a bootstrap for Envoy or a gRPC library. Needs no running server.
 
     XDS_TOKEN and the token of a context are yours, and never get into a bootstrap.
 

@@ -96,7 +96,7 @@ def chain(
     ] = None,
     output: Annotated[ChainFormat | None, typer.Option("-o", "--output", help="Output format.")] = None,
 ) -> None:
-    """Show the discovery chain of a service; or, given a request, its path through the chain, and why.
+    """Show the discovery chain of a service. Given a request: its path through the chain, and why.
 
     \b
     Examples:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import FilesOption, MessageOption, StrictFlag, YesFlag
+from xds.cli.arguments import FilesArgument, FilesOption, MessageOption, StrictFlag, YesFlag
 from xds.cli.completion import complete_entry
 from xds.cli.errors import CommandError, Exit
 
@@ -35,29 +35,31 @@ EntryMatch = Annotated[
 @config_entry.command("write", cls=Command)
 def write_entries(
     context: typer.Context,
-    file: FilesOption,
+    files: FilesArgument = None,
+    file: FilesOption = None,
     message: MessageOption = "",
     if_match: LineMatch = "",
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
 ) -> None:
-    """Write the config entries of the files, all or none; other entries are not changed.
+    """Write the config entries of files, all or none. Other entries are not changed.
 
     A write that would break a discovery chain is refused, with the chain and the path. Files are JSON or YAML.
 
     \b
     Examples:
-      xds config-entry write -f web.yaml
+      xds config-entry write web.yaml
       xds config-entry write -f entries/ --dry-run
     """
+    from xds.cli.arguments import named_files
     from xds.cli.config_entries import read_files, show_written, write_entries
     from xds.cli.push_options import if_match as header
     from xds.cli.push_options import push_query
 
     options = shared(context)
-    files = read_files(file)
+    written = read_files(named_files(files, file))
     query = push_query(message, dry_run=dry_run, strict=strict)
-    show_written(write_entries(options.connect(), files, query, header(if_match)), options.output)
+    show_written(write_entries(options.connect(), written, query, header(if_match)), options.output)
 
 
 @config_entry.command(cls=Command)
@@ -137,7 +139,7 @@ def diff(
     from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
     to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
 ) -> None:
-    """Compare config entries, entry by entry; exits 0 if they are equal, 1 if they differ.
+    """Compare config entries, entry by entry. Exits 0 if they are equal, 1 if they differ.
 
     \b
     Examples:
@@ -178,7 +180,7 @@ def undo(
     dry_run: DryRunFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Undo the last change of config entries, or go back to a revision. Asks first on a terminal.
+    """Undo the last change of config entries, or several. Asks first on a terminal.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ from xds.cli.table import Column, TableLayout, write_items
 Json = dict[str, Any]
 
 context = typer.Typer(
-    help="Contexts: name the servers that you work with, and switch between them.",
+    help="Name the servers that you work with, and switch.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -54,7 +54,7 @@ def list_contexts(context: typer.Context) -> None:
 
 @context.command("set", cls=Command)
 def set_context(context: typer.Context, name: NameArgument) -> None:
-    """Add a context, or change the server or the credential files of one. The first context becomes the current one.
+    """Add a context, or change its server or credentials. The first context becomes the current one.
 
     \b
     Examples:

@@ -80,7 +80,7 @@ def convert(
     cluster: Annotated[str, typer.Option(help="Node cluster for the bootstrap if the file has none.")] = "default",
     xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the xDS server, for the bootstrap.")] = "",
 ) -> None:
-    """Convert the static resources of an Envoy configuration, or of a config dump, to a snapshot.
+    """Convert an Envoy configuration or config dump to a snapshot.
 
     Exits 3 when the configuration has errors, each with its place.
 

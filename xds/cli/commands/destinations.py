@@ -13,7 +13,7 @@ from xds.cli.app import Command, Shared, app, shared
 from xds.cli.output import Format, write_document
 
 destination = typer.Typer(
-    help="Request destinations as a Linkerd proxy does (Destination API).", no_args_is_help=True, rich_markup_mode=None
+    help="Request destinations as a Linkerd proxy does.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(destination, name="destination")
 
@@ -35,7 +35,7 @@ def get(
     watch: Watch = False,
     conduit: Annotated[bool, typer.Option("--conduit", help="Use the API of 2018.")] = False,
 ) -> None:
-    """Request the endpoints of a destination as a Linkerd proxy does. Prints one line per added or removed endpoint.
+    """Request the endpoints of a destination as a proxy does. Prints one line per added or removed endpoint.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def profile(
     xds_addr: Address = "",
     watch: Watch = False,
 ) -> None:
-    """Request the profile of a destination as a Linkerd proxy does. Prints each version of it.
+    """Request the profile of a destination as a proxy does. Prints each version of it.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def profile(
 
 @destination.command(cls=Command)
 def explain(context: typer.Context, authority: Authority, token: Token = "") -> None:
-    """Explain a Linkerd proxy's answers for a destination: their origin, and what Linkerd's API cannot express.
+    """Explain a Linkerd proxy's answers for a destination. That is their origin, and what Linkerd's API cannot express.
 
     \b
     Examples:

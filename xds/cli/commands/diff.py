@@ -223,7 +223,7 @@ def diff(
     node: Annotated[str, typer.Option(help="Compare the resources of this node with the served ones.")] = "",
     descriptor_set: DescriptorsOption = None,
 ) -> None:
-    """Compare two states, resource by resource; exits 0 if they are equal, 1 if they differ.
+    """Compare two states, resource by resource. Exits 0 if they are equal, 1 if they differ.
 
     \b
     Examples:

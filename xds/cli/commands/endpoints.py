@@ -13,7 +13,7 @@ from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_
 from xds.cli.completion import complete_assignment
 
 endpoints = typer.Typer(
-    help="Live endpoints: change the endpoints of a cluster without a push.",
+    help="Change the endpoints of a cluster without a push.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -48,7 +48,7 @@ def list_assignments(
     ] = False,
     watch: WatchFlag = False,
 ) -> None:
-    """List the assignments that a group is served, each with its owner: the push, a person, or a service.
+    """List the assignments of a group, each with its owner. That is the push, a person, or a service.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def list_assignments(
 
 @endpoints.command(cls=Command)
 def show(context: typer.Context, name: NameArgument, group: GroupOption = "default") -> None:
-    """Show the endpoints of an assignment as they are served: health, weight, locality, and until when they drain.
+    """Show the endpoints of an assignment as they are served. With health, weight, locality, and the end of a drain.
 
     \b
     Examples:
@@ -164,7 +164,7 @@ def drain(
     strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Drain endpoints, then remove them: proxies send them no new requests, and keep their connections meanwhile.
+    """Drain endpoints, then remove them. Proxies send them no new requests, and keep their connections meanwhile.
 
     `xds endpoints add` puts them back into service.
 
@@ -216,7 +216,7 @@ def delete(
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
-    """Delete the endpoints that were set by hand: the pushed ones are served again. Asks first on a terminal.
+    """Delete the endpoints that were set by hand. The pushed ones are served again. Asks first on a terminal.
 
     \b
     Examples:

@@ -305,7 +305,7 @@ def history(
     group: GroupFilter = "",
     actor: Annotated[str, typer.Option(help="Only changes by this authenticated actor.")] = "",
 ) -> None:
-    """Show the changes of all groups, newest first: pushes, rollbacks, settings, policies, config entries.
+    """Show the changes of all groups, newest first. That is pushes, rollbacks, settings, policies, config entries.
 
     `xds rollout history GROUP` shows the revisions of one group, and `xds audit` also shows refused changes.
 
@@ -335,7 +335,7 @@ def audit(
         bool | None, typer.Option("--refused/--no-refused", help="Only refused requests, or none of them.")
     ] = None,
 ) -> None:
-    """List all writes and refused writes, with actor, time and address; newest first.
+    """List all writes and refused writes, newest first.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ SETTINGS = TableLayout(
 )
 
 group = typer.Typer(
-    help="List groups, and change their settings, such as the selector.",
+    help="List groups, and change their settings.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -196,7 +196,7 @@ def list_groups(context: typer.Context) -> None:
 
 @group.command(cls=Command)
 def show(context: typer.Context, group: GroupArgument) -> None:
-    """Show the settings of a group; `xds describe group` has its rollout and history.
+    """Show the settings of a group. `xds describe group` has its rollout and history.
 
     \b
     Examples:
@@ -241,7 +241,7 @@ def set_settings(
     allow_empty: EmptyFlag = False,
     dry_run: DryRunFlag = False,
 ) -> None:
-    """Change settings of a group, or create it; settings that are not given are kept.
+    """Change settings of a group, or create it. Settings that are not given are kept.
 
     \b
     Examples:

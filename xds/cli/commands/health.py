@@ -334,7 +334,7 @@ def check(
         bool, typer.Option("--ready", help="Only check that the server is ready (/readyz); needs no token.")
     ] = False,
 ) -> None:
-    """Check the server's health, point by point; exits 1 if a check fails.
+    """Check the server's health. Exits 1 if a check fails.
 
     docs/operations.md of the project has a section for each check.
 

@@ -13,7 +13,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
 from xds.cli.completion import complete_reported
-from xds.cli.output import Format, to_json, to_yaml
+from xds.cli.output import Format, counted, to_json, to_yaml
 from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ def summary(load: Json) -> str:
     """A cluster in a line, over the window of its rows."""
     nodes = load["nodes"]
     sums = _of_latest_reports(load) if load["by"] == "node" else _of_window(load)
-    return " · ".join((f"{load['cluster']}: {sums}", f"{nodes} {'node' if nodes == 1 else 'nodes'}"))
+    return " · ".join((f"{load['cluster']}: {sums}", f"{counted(nodes, 'node')}"))
 
 
 def _of_window(load: Json) -> str:
@@ -194,7 +194,7 @@ def load(
     service: Annotated[str, typer.Option(help="Only this EDS service name.")] = "",
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Refresh every two seconds.")] = False,
 ) -> None:
-    """Show the load that proxies report: requests per second, errors, requests in progress, drops.
+    """Show the load that proxies report. With requests per second, errors, requests in progress, drops.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
 from xds.cli.linkerd_table import DESTINATIONS
 from xds.cli.nack_table import MERGED_NACKS, NACKS, merge_equal
-from xds.cli.output import Format, age, can_show, one_line, printable
+from xds.cli.output import Format, age, can_show, counted, one_line, printable
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
 from xds.cli.table import Column, Style, TableLayout, rendered
@@ -106,7 +106,7 @@ def counts(nodes: Iterable[Json], group: str = "") -> str:
         disconnected += not node["connected"]
         nacked += "nacked" in states
         pending += "pending" in states and "nacked" not in states
-    parts = [f"{total} {'node' if total == 1 else 'nodes'}"]
+    parts = [f"{counted(total, 'node')}"]
     by_state = ((nacked, "NACKed"), (pending, "pending"), (disconnected, "gone"))
     parts += [f"{count} {state}" for count, state in by_state if count]
     why = f"     why: xds nacks{f' -g {group}' if group else ''}" if nacked else ""
@@ -248,7 +248,7 @@ def release_text(released: Json) -> str:
     if not released["nodes"]:
         return "nothing lingered"
     what = ", ".join(f"{count} {type}" for type, count in released["released"].items())
-    return f"{released['nodes']} {'node' if released['nodes'] == 1 else 'nodes'} released {what}"
+    return f"{counted(released['nodes'], 'node')} released {what}"
 
 
 def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
@@ -347,7 +347,7 @@ def nacks(
     ] = False,
     watch: WatchFlag = False,
 ) -> None:
-    """Show NACKs: which proxies rejected which resources, with their error message. Equal NACKs are one row.
+    """Show NACKs: which proxies rejected what, and why. Equal NACKs are one row.
 
     \b
     Examples:
@@ -428,7 +428,7 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Show what a node is served, and why: its group, the rule that chose it, each resource.
+    """Show what a node is served, and why. That is its group, the rule that chose it, each resource.
 
     \b
     Examples:
@@ -461,7 +461,7 @@ def release(
         str, typer.Option("-g", "--group", help="All nodes of this group.", autocompletion=complete_group)
     ] = "",
 ) -> None:
-    """End the lingering of removed resources now, for a node or a group.
+    """End the lingering of removed resources of a node or group.
 
     Requests that still use them may fail. `xds nodes` shows what lingers, and until when.
 

@@ -54,13 +54,16 @@ def _place(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+_CHECKS = frozenset({"check", "checks"})
+
+
 def _path(id: str) -> str:
     """The path of an instance."""
     return f"{PATH}/{quote(id, safe='')}"
 
 
-def _put(client: Client, file: Path) -> Json:
-    """Register the instance that a file describes. Raises ``CommandError``."""
+def _put(client: Client, file: Path, without_checks: bool) -> Json:
+    """Register the instance that a file describes, without its checks if so. Raises ``CommandError``."""
     from xds.cli.files import read_object
 
     definition = read_object(file, "one service", SERVICE_LIMIT_BYTES)
@@ -71,6 +74,9 @@ def _put(client: Client, file: Path) -> Json:
     id = given.get("id") or given.get("name")
     if not isinstance(id, str) or not id:
         raise CommandError(Exit.INVALID, f"{file}: a service needs a Name")
+    if without_checks:
+        definition = {key: value for key, value in definition.items() if str(key).lower() not in _CHECKS}
+        say("registered without checks: health_checks of the cluster let proxies check health themselves")
     return client.call("PUT", _path(id), None, None, definition)
 
 
@@ -90,7 +96,7 @@ def registered(
         str, typer.Argument(help="Only instances of this service.", metavar="SERVICE", autocompletion=complete_service)
     ] = "",
 ) -> None:
-    """Show all registered instances, and which of their checks do not pass. -o yaml shows when checks expire.
+    """Show all registered instances, and checks that do not pass. -o yaml shows when checks expire.
 
     \b
     Examples:
@@ -108,6 +114,9 @@ def register(
     file: Annotated[
         Path, typer.Option("-f", "--file", help="File with the service (YAML or JSON), or - (standard input).")
     ],
+    without_checks: Annotated[
+        bool, typer.Option("--without-checks", help="Leave out the checks of the file, such as those by HTTP.")
+    ] = False,
 ) -> None:
     """Register an instance, or change it. The file has the fields of Consul's service definitions.
 
@@ -116,7 +125,7 @@ def register(
       xds service register -f web-1.yaml
       echo '{Name: web, ID: web-1, Address: 10.0.0.1, Port: 80}' | xds service register -f -
     """
-    _report(_put(shared(context).connect(), file), "registered")
+    _report(_put(shared(context).connect(), file, without_checks), "registered")
 
 
 @service.command(cls=Command)
@@ -139,7 +148,7 @@ def maintain(
     end: Annotated[bool, typer.Option("--end", help="End the maintenance.")] = False,
     reason: Annotated[str, typer.Option(help="The reason, shown with the check.")] = "",
 ) -> None:
-    """Take an instance out of service: it is unhealthy for proxies until the maintenance ends.
+    """Take an instance out of service. It is unhealthy for proxies until the maintenance ends.
 
     \b
     Examples:

@@ -67,7 +67,7 @@ def describe(
     name: Annotated[str, typer.Argument(help="The name.", autocompletion=complete_resource)],
     group: GroupOption = "default",
 ) -> None:
-    """Show a group, node or resource in detail: state, history, references.
+    """Show a group, node or resource in detail.
 
     \b
     Examples:
@@ -134,7 +134,7 @@ def export(
     group: GroupArgument,
     revision: Annotated[int, typer.Option(help="An earlier revision; 0: the current one.", min=0)] = 0,
 ) -> None:
-    """Write the snapshot of a group, with secrets, in the form that apply accepts.
+    """Write the snapshot of a group, with secrets, for apply.
 
     It contains the pushed resources. Resources that the upstreams of the group are lowered to are left out; a message
     counts them. `xds upstreams get -o yaml` shows the upstreams.

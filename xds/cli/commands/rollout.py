@@ -38,7 +38,7 @@ UNDO_TOGETHER_S = 60.0  # an undo within a minute after another user's is probab
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 rollout = typer.Typer(
-    help="Show the progress of a push and the history of a group; roll back.",
+    help="Show the progress of a push and the history; roll back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -190,7 +190,7 @@ def status(
     timeout: TimeoutOption = "60s",
     allow_none: NoneFlag = False,
 ) -> None:
-    """Show how many nodes run the group's revision; exits 1 if a node rejects it.
+    """Show how many nodes run the group's revision. Exits 1 if a node rejects it.
 
     \b
     Examples:
@@ -214,7 +214,7 @@ def history(
     group: GroupArgument,
     endpoints: Annotated[bool, typer.Option(help="Include pushes that changed only endpoints.")] = True,
 ) -> None:
-    """List the revisions of a group, newest first: kind, author, whether it was undone.
+    """List the revisions of a group, newest first.
 
     \b
     Examples:
@@ -248,7 +248,7 @@ def undo(
     allow_none: NoneFlag = False,
     allow_empty: EmptyFlag = False,
 ) -> None:
-    """Roll back: make a new revision with the content of an earlier one.
+    """Roll back to the content of an earlier revision. This makes a new revision.
 
     Without --to, undoes the last change of configuration: goes back to the last revision before it that was neither
     undone nor rejected. If there is none, asks for a revision. Clusters keep their current endpoints.

@@ -71,7 +71,7 @@ def serve(
 
 @app.command(cls=Command)
 def version(context: typer.Context) -> None:
-    """Show the version of this command, and of the server if one answers.
+    """Show the versions of this command and of the server.
 
     \b
     Examples:

@@ -102,7 +102,7 @@ def services(
     context: typer.Context,
     source: Annotated[str, typer.Option("--source", help="Only services that this source shows.", metavar="NAME")] = "",
 ) -> None:
-    """Show the services of the catalog, with their instances counted by health.
+    """Show the services of the catalog, and their health.
 
     \b
     Examples:
@@ -119,7 +119,7 @@ def services(
 def show(
     context: typer.Context, name: Annotated[str, typer.Argument(help="The service.", autocompletion=complete_service)]
 ) -> None:
-    """Show the instances of a service with health, source, locality and age.
+    """Show the instances of a service, with health and source.
 
     \b
     Examples:
@@ -139,7 +139,7 @@ def accept(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Accept a held loss: the instances that the source lost drain and are removed. Asks first on a terminal.
+    """Accept a held loss. The instances that the source lost drain and are removed. Asks first on a terminal.
 
     \b
     Examples:

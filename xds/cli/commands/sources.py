@@ -116,7 +116,7 @@ def sources(
         str, typer.Argument(help="Only this source, with the findings about it.", autocompletion=complete_source)
     ] = "",
 ) -> None:
-    """Show where the instances of services come from, and whether each source can be read.
+    """Show the sources of instances, and whether each is readable.
 
     \b
     Examples:

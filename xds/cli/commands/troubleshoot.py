@@ -39,7 +39,7 @@ def troubleshoot(
         ),
     ],
 ) -> None:
-    """Follow a request through a proxy to a cluster: listener, route, cluster, endpoints, certificates, load.
+    """Follow a request through a proxy to a cluster. With listener, route, cluster, endpoints, certificates, load.
 
     Checks the configuration that the proxy has, as its ACKs prove. A step that is not ok names a command for
     details. Exits 1 if a step failed.

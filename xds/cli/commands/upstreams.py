@@ -9,7 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, MessageOption, YesFlag
-from xds.cli.client import group_path
+from xds.cli.client import RefusedError, group_path
 from xds.cli.completion import complete_group
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, print_warnings, push_query, show_answer
@@ -19,7 +19,7 @@ from xds.cli.table import Column, TableLayout, write_items
 Json = dict[str, Any]
 
 upstreams = typer.Typer(
-    help="Upstreams: the services that the proxies of a group call, lowered to listeners, routes and clusters.",
+    help="Upstreams: the services that the proxies of a group call.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -79,7 +79,7 @@ def list_upstreams(context: typer.Context) -> None:
 
 @upstreams.command(cls=Command)
 def get(context: typer.Context, group: GroupArgument) -> None:
-    """Show the resources that the upstreams of a group are lowered to, and the origin of each.
+    """Show the resources that upstreams are lowered to.
 
     -o yaml shows the upstreams document in the form that set accepts, and the assignments of the clusters.
 
@@ -122,15 +122,20 @@ def set_upstreams(
       xds upstreams set shop -f upstreams.yaml --selector 'node.cluster == shop'
       xds upstreams set shop -f upstreams.yaml --dry-run
     """
-    from xds.cli.files import read_object
+    from xds.cli.files import read_located
 
     options = shared(context)
-    document = read_object(file, "upstreams")
-    document = document["document"] if "document" in document and "upstreams" not in document else document
+    source = read_located(file, "upstreams")
+    document = source.document
+    is_wrapped = "document" in document and "upstreams" not in document
     query = push_query(message, dry_run=dry_run, strict=strict)
     if selector is not None:
         query["selector"] = selector
-    answer = options.connect().call("PUT", upstreams_path(group), query, header(if_match), document)
+    body = document["document"] if is_wrapped else document
+    try:
+        answer = options.connect().call("PUT", upstreams_path(group), query, header(if_match), body)
+    except RefusedError as error:
+        raise source.located(error, "/document" if is_wrapped else "") from None
     show_answer(answer, options.output)
 
 
@@ -144,7 +149,7 @@ def delete(
     allow_empty: EmptyFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Delete the upstreams of a group, and the resources that they are lowered to. Pushed resources stay.
+    """Delete the upstreams of a group, and their resources. Pushed resources stay.
 
     Asks first on a terminal.
 

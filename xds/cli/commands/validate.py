@@ -8,14 +8,15 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import DescriptorsOption, FilesOption, TargetOption, TimeoutOption
+from xds.cli.arguments import DescriptorsOption, FilesArgument, FilesOption, TargetOption, TimeoutOption
 from xds.cli.errors import CommandError, Exit
 
 
 @app.command(cls=Command)
 def validate(
     context: typer.Context,
-    file: FilesOption,
+    files: FilesArgument = None,
+    file: FilesOption = None,
     group: TargetOption = "",
     envoy: Annotated[
         Path | None,
@@ -40,11 +41,12 @@ def validate(
 
     \b
     Examples:
-      xds validate -f edge/
+      xds validate edge.yaml
+      xds validate -g edge -f edge/
       xds validate -f edge.yaml --envoy auto --failure-threshold warning
       xds validate -f edge.yaml --policy web-policy.yaml
     """
-    from xds.cli.arguments import parse_duration
+    from xds.cli.arguments import named_files, parse_duration
     from xds.cli.validate import (
         SEVERITIES,
         Checks,
@@ -61,4 +63,4 @@ def validate(
     client = options.connect() if against else None
     binary = envoy_binary(envoy) if envoy is not None else None
     checks = Checks(binary, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
-    show_findings(check_files(file, group, checks), options.output, failure_threshold)
+    show_findings(check_files(named_files(files, file), group, checks), options.output, failure_threshold)

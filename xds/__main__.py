@@ -1,0 +1,5 @@
+"""``python -m xds``: the ``xds`` command."""
+
+from xds.cli.main import main
+
+main()
