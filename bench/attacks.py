@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.synchronize import Event as ProcessEvent
 from pathlib import Path
 from threading import Event, Thread
@@ -23,11 +23,14 @@ from bench.suite import machine
 from bench.suite.latency import quantile
 from bench.suite.process import cpu_s, rss_kb
 from bench.suite.results import Cell, Results
-from tests.attack.attacks import ATTACKS, HEAVY, Over, Ports, heavy_resources
+from tests.attack.attacks import ATTACKS as NETWORK_ATTACKS
+from tests.attack.attacks import HEAVY, Attack, Over, Ports, heavy_resources
 from tests.attack.bystander import GROUP, Bystander
+from tests.attack.costly_work import COSTLY_ATTACKS
 from tests.support import resources as r
 from tests.support.server import ServerProcess
 
+ATTACKS: Mapping[str, Attack] = {**NETWORK_ATTACKS, **COSTLY_ATTACKS}
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = "attacks.json"
 TITLE = "Attacks"
@@ -44,8 +47,9 @@ HEADER = (
 
 INTRODUCTION = """\
 One attack at a time on its own server, for {seconds:g} s, as fast as one Python process can
-(`tests/attack/attacks.py` describes each). Server, attacker and a well-behaved client share the machine. The client
-opens a connection, requests clusters on a stream, receives them and closes both, {pause:g} ms after the previous time.
+(`tests/attack/attacks.py` and `costly_work.py` describe each). Server, attacker and a well-behaved client share the
+machine. The client opens a connection, requests clusters on a stream, receives them and closes both, {pause:g} ms after
+the previous time.
 *Alone* is before the attack, *beside* is during it; times are from the connection to the response. The server's CPU is
 in cores (its event loop can use 1), its memory is the resident set. The machine had other load, as the load average
 below shows, so waits are longer than the CPU that they need. An attacker whose connection is closed reconnects at once;

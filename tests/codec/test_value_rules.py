@@ -16,7 +16,6 @@ from tests.codec.route_cases import REFUSED_ROUTES, TAKEN_ROUTES
 from tests.codec.transport_cases import REFUSED_TRANSPORTS, TAKEN_TRANSPORTS
 from tests.codec.value_cases import DEPENDING, WARNED
 from tests.support.judging_envoy import JudgingEnvoy
-from xds.codec.lua_syntax import lua_fault
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.model.errors import ValidationError, Violation
 
@@ -115,15 +114,6 @@ def test_a_filter_without_a_configuration_has_a_hint_at_its_type() -> None:
 def test_names_have_a_hint_at_the_types_that_resolve_them() -> None:
     (error,) = errors_of(REFUSED["a name in an assignment"].resource)
     assert "STRICT_DNS" in error.hint
-
-
-def test_a_script_has_the_line_of_its_mistake() -> None:
-    (error,) = errors_of(REFUSED["a script without its end"].resource)
-    assert "line 3: 'end' expected before the end" in error.detail
-
-
-def test_what_is_too_deep_to_tell_passes() -> None:
-    assert lua_fault(f"local a = {'(' * 100}1{')' * 100}") == ""
 
 
 def test_a_password_is_not_shown() -> None:

@@ -19,6 +19,7 @@ from xds.api.middleware import (
     RefusedWrites,
     RequestId,
     RequestQueue,
+    Waiting,
 )
 from xds.api.routes import (
     access,
@@ -63,6 +64,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.state.services = services
     app.router.routes.extend(extra_routes)
     app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
+    app.add_middleware(Waiting)
     options = services.options
     app.add_middleware(
         Authentication,

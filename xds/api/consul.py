@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic, time
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -27,7 +27,7 @@ from xds.api.routing import demand, identity_of
 from xds.api.services import Services
 from xds.catalog.quantities import SECOND_NS, parse_duration
 from xds.catalog.shared import DEFAULT
-from xds.control.threads import run_sized
+from xds.control.threads import run_for_caller, run_sized
 from xds.control.tokens import READ
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
@@ -45,6 +45,8 @@ _UNREADABLE = frozenset(
         "wrong_type",
     }
 )
+
+T = TypeVar("T")
 
 DEFAULT_WAIT_S = 300.0
 LONGEST_WAIT_S = 600.0
@@ -64,11 +66,19 @@ def answer_write(request: Request, value: object) -> Response:
 async def answer_read(request: Request, make: Callable[[], object], index: int, parts: int = 1) -> Response:
     """The answer to a read, with its index. With many ``parts`` (entries, nodes, instances) it is made in a thread.
 
-    ``make`` must not touch state that belongs to the event loop.
+    A filter is tried in one, too. ``make`` must not touch state that belongs to the event loop.
     """
     pretty = _is_pretty(request)
-    content = await run_sized(lambda: _encoded(make(), pretty), resources=parts * _RESOURCES_PER_PART)
+
+    content = await make_filtered(request, lambda: _encoded(make(), pretty), parts * _RESOURCES_PER_PART)
     return Response(content, headers=index_headers(index), media_type=JSON_TYPE)
+
+
+async def make_filtered(request: Request, make: Callable[[], T], resources: int) -> T:
+    """The result of ``make``, which tries the filter of the request: its cost is the caller's."""
+    if request.query_params.get("filter"):
+        return await run_for_caller(make)
+    return await run_sized(make, resources=resources)
 
 
 def _is_pretty(request: Request) -> bool:

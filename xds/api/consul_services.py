@@ -20,6 +20,7 @@ from xds.catalog.registration_edits import Registrant
 from xds.control.audit_log import Caller
 from xds.control.registration import Permit
 from xds.control.service_view import ServiceView
+from xds.control.threads import run_for_caller
 from xds.control.tokens import ADMIN, REGISTER_ALL, register_scope
 from xds.filter.expression import FilterError
 from xds.filter.filter import Filter, compile_filter
@@ -107,10 +108,11 @@ def flag(request: Request, name: str) -> bool:
     return True
 
 
-def filter_of(request: Request, shape: FixedRecord) -> Filter:
+async def filter_of(request: Request, shape: FixedRecord) -> Filter:
     """The filter of a request, for items of a shape. Raises ``RequestError``."""
     try:
-        found = compile_filter(request.query_params.get("filter", ""))
+        text = request.query_params.get("filter", "")
+        found = await run_for_caller(compile_filter, text) if text else compile_filter("")
         found.check(shape)
     except FilterError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"Failed to create boolean expression evaluator: {error}")

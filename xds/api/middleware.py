@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from time import time
 from typing import Annotated
@@ -29,6 +30,7 @@ from xds.control.access import ANONYMOUS, Access, Identity, missing_credential
 from xds.control.audit_log import AuditLog, Caller
 from xds.control.lifecycle import Phase
 from xds.control.push import GROUP_NAME_LIMIT
+from xds.control.threads import WAITER, Waiter
 from xds.control.tokens import HEADER, READ, XDS
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 
@@ -124,6 +126,29 @@ class RawPath:
         if raw and raw.startswith(API_PREFIX.encode()):
             scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
         await self._app(scope, receive, send)
+
+
+class Waiting:
+    """Names the caller of each request to the work that is done for it, and notices when the caller leaves.
+
+    Work is named by its credential, and without one by its address: each has its turn (`run_for_caller`).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            grant, client = scope.get("state", {}).get("grant"), scope.get("client")
+            name = grant.name if grant is not None and grant.name else client[0] if client else ""
+            WAITER.set(Waiter(name, partial(_left, receive)))
+        await self._app(scope, receive, send)
+
+
+async def _left(receive: Receive) -> None:
+    """Ends when the caller has closed the connection. Its request has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class HeadRequests:

@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from xds.api.services import services_of
@@ -23,6 +24,7 @@ from xds.api.shapes.values import FindingItem
 from xds.chain.chain import ChainError
 from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
+from xds.codec.effort import AbandonedError
 from xds.control.live_endpoints import OwnedError
 from xds.control.push import ChangeError, EmptyingError
 from xds.control.waiting import TooManyWaitersError
@@ -97,6 +99,8 @@ def request_id(request: Request) -> str:
 
 def install(app: FastAPI) -> None:
     """Register the handlers that answer every error with a problem."""
+    app.add_exception_handler(AbandonedError, _answer_nobody)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(XdsError, _answer_xds_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid_parameters)
@@ -115,6 +119,12 @@ _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
     (OutOfSpaceError, HTTPStatus.INSUFFICIENT_STORAGE),
     (ReusedPushIdError, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    """The caller has left: no answer, no traceback in the log, and nothing was changed."""
+    request.state.refusal = "the caller has left"
+    return Response(status_code=HTTPStatus.REQUEST_TIMEOUT)
 
 
 async def _answer_xds_error(request: Request, error: Exception) -> Response:

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xds.codec.filter_rules import is_empty, unknown_config
-from xds.codec.findings import FieldPath
-from xds.codec.inline_data import content, inline_content, specifier
-from xds.codec.lua_syntax import lua_fault
+from xds.codec.inline_data import inline_content, specifier
 from xds.codec.rules import MessageRule, Problem, nanoseconds
 
 _HTTP = "envoy.extensions.filters.http"
@@ -28,31 +26,18 @@ _FILL_MIN_NS = 50_000_000
 
 
 def _check_lua(config: Any) -> list[Problem]:
-    """Check the scripts of a ``Lua`` filter: Envoy loads each with the listener."""
-    found = [*_script(config.inline_code, ("inline_code",)), *_check_source(config, "default_source_code")]
-    for name, source in config.source_codes.items():
-        found += _script(content(source) or "", ("source_codes", name, specifier(source)))
-    if config.inline_code and config.HasField("default_source_code"):
-        detail = "only one of inline_code and default_source_code can be set"
-        found.append(Problem(("inline_code",), "not_allowed", detail, "leave inline_code out"))
-    return found
-
-
-def _script(text: str, path: FieldPath) -> list[Problem]:
-    fault = lua_fault(text)
-    return [Problem(path, "bad_script", f"the script is not valid Lua: {fault}")] if fault else []
-
-
-def _check_source(config: Any, field: str) -> list[Problem]:
-    text = inline_content(config, field)
-    return [] if text is None else _script(text, (field, specifier(getattr(config, field))))
+    """Check a ``Lua`` filter. The syntax of its scripts is not checked: Envoy's validation and NACK tell it."""
+    if not (config.inline_code and config.HasField("default_source_code")):
+        return []
+    detail = "only one of inline_code and default_source_code can be set"
+    return [Problem(("inline_code",), "not_allowed", detail, "leave inline_code out")]
 
 
 def _check_route_script(config: Any) -> list[Problem]:
     """Check the script of a cluster specifier: it must have the function that Envoy calls."""
     text = inline_content(config, "source_code")
     if text is None or _ROUTE_FUNCTION in text:
-        return _check_source(config, "source_code")
+        return []
     path = ("source_code", specifier(config.source_code))
     detail = f"the script has no function {_ROUTE_FUNCTION}"
     return [Problem(path, "bad_script", detail, f"function {_ROUTE_FUNCTION}(route_handle) return ... end")]
@@ -188,14 +173,12 @@ EXTENSION_RULES: Mapping[str, MessageRule] = {
     f"{_HTTP}.cache.v3.CacheConfig": _check_cache,
     f"{_HTTP}.cache_v2.v3.CacheV2Config": _check_cache,
     f"{_HTTP}.lua.v3.Lua": _check_lua,
-    f"{_HTTP}.lua.v3.LuaPerRoute": lambda config: _check_source(config, "source_code"),
     f"{_NETWORK}.generic_proxy.v3.GenericProxy": _check_generic_proxy,
     f"{_NETWORK}.redis_proxy.v3.RedisProxy": _check_redis,
     f"{_HTTP}.composite.v3.ExecuteFilterAction": _check_filter_action,
     "envoy.config.trace.v3.OpenTelemetryConfig": _check_open_telemetry,
     "envoy.config.trace.v3.ZipkinConfig": _check_zipkin,
     "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _check_route_script,
-    "envoy.extensions.string_matcher.lua.v3.Lua": lambda config: _check_source(config, "source_code"),
 }
 
 

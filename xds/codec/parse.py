@@ -18,6 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from xds.codec import schema
+from xds.codec.effort import check_effort
 from xds.codec.findings import Findings, duration_hint, field_hint, short_repr, type_hint
 from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.parse_fast import parse_fast
@@ -150,6 +151,7 @@ class MessageParser:
             self._object(message, value, ignored)
 
     def _object(self, message: Message, value: Mapping[str, object], ignored: frozenset[str]) -> None:
+        check_effort()
         fields = _fields(message.DESCRIPTOR)
         seen: dict[str, str] = {}
         for key, item in value.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from xds.codec.effort import check_effort
 from xds.codec.findings import normalized_name, parse_pointer
 from xds.codec.text import IGNORE_TAG, json_object
 from xds.model.errors import Violation
@@ -222,6 +223,7 @@ class _Open:
 def _walk_yaml(text: str, root: _Node) -> None:
     walk = _YamlWalk([(root, 0)])
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        check_effort()
         walk.read(event)
 
 

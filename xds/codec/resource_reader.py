@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from xds.codec import schema
 from xds.codec.address_rules import check_assignment
 from xds.codec.crosscheck import check_size
+from xds.codec.effort import check_effort
 from xds.codec.findings import Findings
 from xds.codec.naming import (
     NAME_KEY,
@@ -168,6 +169,7 @@ class ResourceReader:
         """The resources by position, without those that have errors."""
         resources = {}
         for index, item in enumerate(items):
+            check_effort()
             self._findings.select_resource(index)
             resource = read(item)
             if resource is not None:

@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 from google.protobuf import duration_pb2
 from google.protobuf.descriptor import EnumDescriptor
 
-from xds.filter.regular_expressions import program_size
+from xds.codec.effort import present_effort
+from xds.filter.regular_expressions import (
+    COMPILED_INSTRUCTIONS,
+    EFFORT_LIMIT,
+    LargePatternError,
+    effort_of,
+    program_size,
+)
 from xds.proto.field_options import Rules
 
 
@@ -264,15 +271,43 @@ def _ip(argument: Any) -> RuleTest:
     return lambda value: None if is_ip(value) else BrokenRule("bad_address", detail + _show(value))
 
 
+class _SpentError(Exception):
+    """The work at hand may compile no further pattern of this size."""
+
+
 def _regex(argument: Any) -> RuleTest:
-    return _regex_fault
+    def test(pattern: str) -> BrokenRule | None:
+        try:
+            return _regex_fault(pattern)
+        except _SpentError:
+            return _UNCHECKED_REGEX
+
+    return test
+
+
+_UNCHECKED_REGEX = BrokenRule(
+    "regex_not_checked",
+    "was not checked: the regular expressions before it took all the work that one request may make",
+    "push in several parts, or check with `xds validate`, which has no such limit",
+    True,
+)
+_RAISE_LIMIT = "the runtime key re2.max_program_size.error_level raises it"
 
 
 @lru_cache(_REMEMBERED)
 def _regex_fault(pattern: str) -> BrokenRule | None:
-    """What is wrong with a pattern; a warning where Envoy's runtime settings decide."""
+    """What is wrong with a pattern; a warning where Envoy's runtime settings decide. Raises ``_SpentError``."""
+    effort = present_effort()
     try:
+        if effort is not None and not effort.take(min(effort_of(pattern), EFFORT_LIMIT)):
+            raise _SpentError
         size = program_size(pattern)
+    except LargePatternError:
+        detail = (
+            f"was not compiled: it needs more than {COMPILED_INSTRUCTIONS} instructions; Envoy refuses more than "
+            f"{_PROGRAM_LIMIT} by default"
+        )
+        return BrokenRule("regex_too_large", detail, _RAISE_LIMIT, True)
     except ValueError as error:
         reason = str(error)
         hint = "RE2 has no look-around and no backreferences" if "perl operator" in reason or "escape" in reason else ""
@@ -280,7 +315,7 @@ def _regex_fault(pattern: str) -> BrokenRule | None:
     if size <= _PROGRAM_LIMIT:
         return None
     detail = f"compiles to {size} instructions; Envoy refuses more than {_PROGRAM_LIMIT} by default"
-    return BrokenRule("regex_too_large", detail, "the runtime key re2.max_program_size.error_level raises it", True)
+    return BrokenRule("regex_too_large", detail, _RAISE_LIMIT, True)
 
 
 def _defined(enum: EnumDescriptor) -> RuleTest:

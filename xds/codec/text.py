@@ -22,6 +22,8 @@ from typing import Any
 
 import yaml
 
+from xds.codec.effort import check_effort
+
 
 class TextError(Exception):
     """Text that cannot be read. ``line`` and ``column`` count from 1; 0 where not known."""
@@ -69,6 +71,7 @@ def parse_json(text: str) -> object:
 
 def json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """One object; a duplicate key is refused."""
+    check_effort()
     built = dict(pairs)
     if len(built) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -117,8 +120,9 @@ def _flaws(text: str) -> Iterator[tuple[str, int]]:
 YAML_DEPTH_LIMIT = 100
 # Characters: some 5 s of parsing, 20 s for the most hostile text; JSON takes a fraction of that.
 YAML_TEXT_LIMIT = 16 * 1024 * 1024
-# The size to which aliases may expand a document, in characters.
-EXPANSION_LIMIT = 64 * 1024 * 1024
+# What the aliases of a text may stand for together, in characters: so many times the text, within these bounds.
+EXPANSION_FACTOR = 32
+LEAST_EXPANSION, MOST_EXPANSION = 16 * 1024 * 1024, 64 * 1024 * 1024
 _VALUE_COST = 16
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,40}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,22}")
@@ -152,8 +156,13 @@ class _OpenCollection:
 
 @dataclass(slots=True)
 class _YamlReader:
-    """Builds values from parser events; ``documents`` collects the finished ones."""
+    """Builds values from parser events; ``documents`` collects the finished ones.
 
+    ``expanded`` is what the aliases so far stand for, in characters.
+    """
+
+    expansion_limit: int
+    expanded: int = 0
     documents: list[object] = field(default_factory=list)
     stack: list[_OpenCollection] = field(default_factory=list)
     anchors: dict[str, tuple[object, int]] = field(default_factory=dict)
@@ -198,6 +207,9 @@ class _YamlReader:
         if self._awaits_key():
             raise _yaml_error("an alias cannot be a key", event)
         value, cost = self.anchors[event.anchor]
+        self.expanded += cost
+        if self.expanded > self.expansion_limit:
+            raise _yaml_error(f"aliases expand to more than {self.expansion_limit} characters", event)
         self._add(value, cost, event)
 
     def _open(self, event: Any) -> None:
@@ -221,8 +233,6 @@ class _YamlReader:
             return
         parent = self.stack[-1]
         parent.cost += cost
-        if parent.cost > EXPANSION_LIMIT:
-            raise _yaml_error(f"aliases expand to more than {EXPANSION_LIMIT} characters", event)
         if isinstance(parent.value, list):
             parent.value.append(value)
         elif parent.key is not None:
@@ -272,9 +282,10 @@ def parse_yaml(text: str) -> list[object]:
     """
     if len(text) > YAML_TEXT_LIMIT:
         raise TextError(f"YAML of more than {YAML_TEXT_LIMIT} characters; JSON may be larger")
-    reader = _YamlReader()
+    reader = _YamlReader(min(max(EXPANSION_FACTOR * len(text), LEAST_EXPANSION), MOST_EXPANSION))
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            check_effort()
             reader.read(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

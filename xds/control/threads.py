@@ -1,30 +1,40 @@
-"""Runs work that would block the event loop in a thread, depending on its size.
+"""Decides where work runs, and what work for a caller may cost.
 
-A thread has a cost of its own and competes with the event loop for the interpreter. So small work runs on the event
-loop, and only work that would delay the streams runs in a thread.
+* What the server does with its own state costs as much as it has resources: `run_sized`.
+* What a caller decides over (its input is parsed, checked and compiled, its filter is tried on everything) has a cost
+  that no size tells: `run_for_caller`. It never runs on the event loop, it has a budget (`xds.codec.effort`), it ends
+  when the caller has left, and no caller takes more than its turn.
+
+A thread has a cost of its own and competes with the event loop for the interpreter. So small work of the first kind
+runs on the event loop, and work of the second kind has two threads, however much of it there is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar
+
+from xds.codec.effort import AbandonedError, Effort, bounded_by
 
 INLINE_RESOURCES = 200
-INLINE_BYTES = 64 * 1024
+INLINE_BYTES = 16 * 1024  # of rendered or planned resources: some milliseconds
+WORKERS = 2  # a caller with much work leaves one for the others
 # While hundreds of thousands of long-lived objects are created, the collector uses two fifths of the time in vain.
 _RARE_COLLECTIONS = (100_000, 100, 1_000)
 
 T = TypeVar("T")
 
 
-@overload
-async def run_sized(work: Callable[..., T], *arguments: Any, resources: int) -> T: ...
-@overload
-async def run_sized(work: Callable[..., T], *arguments: Any, bytes: int) -> T: ...
 async def run_sized(work: Callable[..., T], *arguments: Any, resources: int = 0, bytes: int = 0) -> T:
-    """Return ``work(*arguments)``. Give the size of the work in one unit: ``resources`` or ``bytes``.
+    """Return ``work(*arguments)``: work on the server's own state, in proportion to ``resources`` or ``bytes``.
 
     At most ``INLINE_RESOURCES`` resources or ``INLINE_BYTES`` bytes run on the event loop, more in a thread. ``work``
     must not touch state that belongs to the event loop.
@@ -32,6 +42,93 @@ async def run_sized(work: Callable[..., T], *arguments: Any, resources: int = 0,
     if resources <= INLINE_RESOURCES and bytes <= INLINE_BYTES:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Who waits for work: ``name`` is whose turn it takes, ``left`` ends when the caller is gone."""
+
+    name: str
+    left: Callable[[], Awaitable[None]]
+
+
+# The waiter of the request at hand; None where the server works for itself.
+WAITER: ContextVar[Waiter | None] = ContextVar("waiter", default=None)
+
+
+class Turns:
+    """Runs tasks in a few threads: one at a time of each name, and the names in turn."""
+
+    def __init__(self, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="caller")
+        self._lock = Lock()
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # of the names with a task in the pool
+
+    def submit(self, name: str, work: Callable[[], T]) -> Future[T]:
+        """The future result of ``work``. Cancelling it before its turn removes the work."""
+        future: Future[T] = Future()
+        task = partial(_settle, future, work)
+        with self._lock:
+            waiting = self._waiting.get(name)
+            if waiting is not None:
+                waiting.append(task)
+                return future
+            self._waiting[name] = deque()
+        self._pool.submit(self._run, name, task)
+        return future
+
+    def _run(self, name: str, task: Callable[[], None]) -> None:
+        task()
+        with self._lock:
+            waiting = self._waiting[name]
+            if not waiting:
+                del self._waiting[name]
+                return
+            following = waiting.popleft()
+        self._pool.submit(self._run, name, following)  # behind the names that wait
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+_TURNS = Turns(WORKERS)
+
+
+async def run_for_caller(work: Callable[..., T], *arguments: Any) -> T:
+    """Return ``work(*arguments)``: work whose cost the caller decides over. It runs in a thread.
+
+    ``work`` must not touch state that belongs to the event loop. Raises ``AbandonedError`` when the caller has left;
+    the work ends at its next step then, as it does where this call is cancelled.
+    """
+    waiter, effort = WAITER.get(), Effort()
+    run = partial(copy_context().run, _bounded, effort, partial(work, *arguments))
+    future = asyncio.wrap_future(_TURNS.submit(waiter.name if waiter is not None else "", run))
+    left = asyncio.ensure_future(waiter.left()) if waiter is not None else None
+    awaited: list[asyncio.Future[Any]] = [future] if left is None else [future, left]
+    try:
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if not future.done():
+            raise AbandonedError("the caller has left")
+        return future.result()
+    finally:
+        effort.abandon()
+        future.cancel()
+        if left is not None:
+            left.cancel()
+
+
+def _bounded(effort: Effort, work: Callable[[], T]) -> T:
+    with bounded_by(effort):
+        effort.check()
+        return work()
 
 
 async def run_rarely_collected(work: Callable[..., T], *arguments: Any) -> T:

@@ -182,6 +182,10 @@ class Fleet:
         record = self._nodes.get(node_id)
         return record.node if record is not None else None
 
+    def identities(self) -> list[tuple[str, Node]]:
+        """The ids and identities of all nodes, as `identity` gives them."""
+        return [(node_id, record.node) for node_id, record in self._nodes.items() if record.node is not None]
+
     def streams(self) -> Iterator[StreamState]:
         """The open streams, including those that have not named their node yet."""
         for stream in list(self._streams.values()):

@@ -14,7 +14,7 @@ from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import DiscoveryChain, RouterNode, SplitterNode
 from xds.codec.findings import FieldPath, short_repr
 from xds.codec.format_commands import command_problem
-from xds.filter.regular_expressions import program_size
+from xds.filter.regular_expressions import LargePatternError, program_size
 from xds.lower.mesh_names import service_of
 from xds.lower.route_matches import root_rewrite
 from xds.lower.upstream_context import UpstreamContext
@@ -76,6 +76,9 @@ def _check_regex(context: UpstreamContext, text: str, path: FieldPath) -> None:
     service, limit = context.chain.service, context.proxies.regex_program_size
     try:
         size = program_size(text)
+    except LargePatternError as error:
+        context.refuse("large_regex", f"{short_repr(text)}: {error}", ServiceRouter.kind, service, path, _SIZE_HINT)
+        return
     except ValueError as error:
         detail = f"{short_repr(text)} is not a regular expression of RE2: {error}"
         context.refuse("bad_regex", detail, ServiceRouter.kind, service, path)

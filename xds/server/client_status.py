@@ -8,7 +8,7 @@ the same state share encoded parts, so that a large fleet takes little CPU.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
+from xds.codec.effort import check_effort
 from xds.codec.node_matcher import read_node_matchers
 from xds.codec.redaction import redact_message
-from xds.control.threads import run_sized
+from xds.control.threads import run_for_caller, run_sized
 from xds.fleet.fleet import Fleet
 from xds.fleet.node_records import Holding
 from xds.fleet.state import NodeState, Sync, TypeState
@@ -227,17 +228,28 @@ class ClientStatusService:
         if len(data) > REQUEST_BYTES:
             raise LimitError("receive_bytes", f"a request of {len(data)} bytes; at most {REQUEST_BYTES} are accepted")
         request: Any = schema.require(_REQUEST).FromString(data)
-        wanted = read_node_matchers(request.node_matchers)
+        connected = sorted(self._fleet.connected())
+        identities = [(node_id, node) for node_id in connected if (node := self._fleet.identity(node_id)) is not None]
+        wanted = await run_for_caller(_select, request.node_matchers, identities)
         builder = _ResponseBuilder(not request.exclude_resource_contents, self._response_bytes)
-        for number, node_id in enumerate(sorted(self._fleet.connected()), 1):
-            node = self._fleet.identity(node_id)
-            # The state is computed for wanted nodes only: it is costly.
-            state = self._fleet.node(node_id) if node is not None and wanted(node) else None
-            if node is not None and state is not None:
+        for number, (node_id, node) in enumerate(wanted, 1):
+            state = self._fleet.node(node_id)
+            if state is not None:
                 await builder.add(encode_node(node), list(parts_of(self._fleet.holdings(node_id), state)))
             if number % self._nodes_at_once == 0:
                 await asyncio.sleep(0)
         return builder.response()
+
+
+def _select(matchers: Iterable[Any], nodes: Iterable[tuple[str, Node]]) -> list[tuple[str, Node]]:
+    """The nodes that a matcher matches. Raises ``ValidationError``."""
+    matches = read_node_matchers(matchers)
+    return [pair for pair in nodes if _is_match(matches, pair[1])]
+
+
+def _is_match(matches: Callable[[Node], bool], node: Node) -> bool:
+    check_effort()
+    return matches(node)
 
 
 class _ResponseBuilder:

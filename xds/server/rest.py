@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
+from threading import Lock
 from typing import Any
 
 from starlette.requests import Request
@@ -27,6 +28,7 @@ from xds.codec.node_json import (
 )
 from xds.codec.render import render_resource
 from xds.control.access import ANONYMOUS
+from xds.control.threads import run_for_caller, run_sized
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import canonical_name
 from xds.model.node import NODE_BYTES, Node
@@ -47,6 +49,7 @@ from xds.wire.node import check_node_bytes
 
 JSON = "application/json"
 BODY_LIMIT = 8 * MIB
+_SMALL_BYTES = 4 << 10  # read at once: some 50 us
 RENDERED_LIMIT = 64 * MIB
 
 Json = dict[str, Any]
@@ -92,7 +95,7 @@ class RestDiscovery:
             identity, peer = getattr(request.state, "identity", ANONYMOUS), _peer(request)
             try:
                 authorize = self._node_auth.for_request(identity, REST_LABEL, peer)
-                return self._answer(type_url, await _body(request), authorize)
+                return await self._answer(type_url, await _body(request), authorize)
             except RemoteProtocolError as error:
                 self._metrics.count_limit(error)
                 self._node_auth.refusals.record_request(error, peer, REST_LABEL, identity)
@@ -100,14 +103,17 @@ class RestDiscovery:
 
         return poll
 
-    def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
-        node, request = decode_request(body, self._limits.node_bytes)
+    async def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
+        is_small = len(body) <= _SMALL_BYTES
+        limit = self._limits.node_bytes
+        node, request = decode_request(body, limit) if is_small else await run_for_caller(decode_request, body, limit)
         self._metrics.type(type_url).kinds["poll"] += 1
         # The path decides, not the body (rule 74).
         fetched = fetch_for(self._cache, self._limits, node, request, type_url, authorize)
         if not fetched.modified:
             return Response(status_code=HTTPStatus.NOT_MODIFIED)
-        content = self._encode(fetched)
+        size = sum(len(resource.body) for resource in fetched.resources)
+        content = await run_sized(self._encode, fetched, bytes=size)
         counters = self._metrics.type(type_url)
         counters.responses += 1
         counters.resources += len(fetched.resources)
@@ -121,7 +127,7 @@ class RestDiscovery:
 
 
 class RenderedJson:
-    """JSON text of resources by type and content version; the least recently used are dropped first.
+    """JSON text of resources by type and content version; the least recently used are dropped first. For any thread.
 
     A client polls all its resources repeatedly. Rendering a cluster takes 170 us, looking it up 0.2 us.
     """
@@ -130,6 +136,7 @@ class RenderedJson:
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._characters = 0
         self._limit = limit
+        self._lock = Lock()
 
     @property
     def size(self) -> int:
@@ -139,17 +146,19 @@ class RenderedJson:
     def render(self, resource: Resource) -> str:
         """The JSON text of a resource, without its TTL and aliases."""
         key = (resource.type_url, resource.version)
-        text = self._texts.get(key)
-        if text is not None:
-            self._texts.move_to_end(key)
-            return text
+        with self._lock:
+            text = self._texts.get(key)
+            if text is not None:
+                self._texts.move_to_end(key)
+                return text
         # Without TTL and aliases: only Delta clients receive a TTL (rule 73), and REST has no aliases.
         message = replace(resource, ttl_s=None, aliases=())
         text = json.dumps(render_resource(message), separators=(",", ":"))
-        self._texts[key] = text
-        self._characters += len(text)
-        while self._characters > self._limit and len(self._texts) > 1:
-            self._characters -= len(self._texts.popitem(last=False)[1])
+        with self._lock:
+            self._characters += len(text) - len(self._texts.pop(key, ""))
+            self._texts[key] = text
+            while self._characters > self._limit and len(self._texts) > 1:
+                self._characters -= len(self._texts.popitem(last=False)[1])
         return text
 
 

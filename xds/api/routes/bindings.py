@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
@@ -20,6 +19,7 @@ from xds.control.binding_review import check_assignment, review_binding
 from xds.control.bindings import BoundAssignment
 from xds.control.policies import Key
 from xds.control.push import PushOptions
+from xds.control.threads import run_for_caller
 from xds.model.errors import Violation
 
 router = api_router("bindings")
@@ -67,7 +67,7 @@ async def put_binding(
     """
     deps.publisher.check_group(group)
     document = await parse_one(body, content_type, "a binding", BINDING_BYTES)
-    binding = await asyncio.to_thread(read_binding, document)
+    binding = await run_for_caller(read_binding, document)
     key = (group, assignment)
     check_assignment(deps.publisher.find_content(group), assignment)
     bound = deps.bindings.draft(key, binding)

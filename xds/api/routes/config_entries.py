@@ -35,7 +35,7 @@ from xds.api.shapes.config_entries import (
 from xds.catalog.entry import Key, ReadEntries, check_kind, read_entries
 from xds.control.entry_records import DeleteEntry, EntryResult, EntryWrite, PutEntry
 from xds.control.push import PushOptions
-from xds.control.threads import run_sized
+from xds.control.threads import run_for_caller, run_sized
 from xds.model.errors import NotFoundError
 
 REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
@@ -226,7 +226,7 @@ async def _read(body: bytes, content_type: str, kind: str = "", name: str = "") 
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "config entries are JSON or YAML")
-    return await run_sized(lambda: read_entries(body, media, kind=kind, name=name), bytes=len(body))
+    return await run_for_caller(lambda: read_entries(body, media, kind=kind, name=name))
 
 
 async def _answer_write(result: EntryResult, etag: str = "") -> Response:

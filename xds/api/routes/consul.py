@@ -36,7 +36,7 @@ from xds.control.audit_log import Caller
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryConflictError, PutEntry
 from xds.control.push import PushOptions
-from xds.control.threads import run_sized
+from xds.control.threads import run_for_caller
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError
 from xds.store.base import Meta
@@ -115,7 +115,7 @@ async def list_config(deps: Deps, request: Request, kind: str = "") -> Response:
 
 async def _entry(body: bytes) -> ConfigEntry:
     value = await parse_one(body, JSON_TYPE, "a config entry", ENTRY_BODY_BYTES)
-    read = await run_sized(lambda: read_entry(value), bytes=len(body))
+    read = await run_for_caller(read_entry, value)
     return read.entries[0]
 
 

@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.api.bodies import Body
-from xds.api.consul import answer_write, refuse
+from xds.api.consul import answer_write, make_filtered, refuse
 from xds.api.consul_services import (
     bad_request,
     caller_of,
@@ -41,7 +41,6 @@ from xds.api.shapes.consul_services import (
 from xds.catalog.instance import Health
 from xds.catalog.registered_instance import AGENT_NODE, Key
 from xds.catalog.registration_rules import STATUSES, read_check, read_service
-from xds.control.threads import run_sized
 from xds.filter.values import FixedRecord
 from xds.model.errors import NotFoundError, ValidationError
 
@@ -149,14 +148,14 @@ async def maintain(deps: Deps, request: Request, id: str) -> Response:
 async def list_services(deps: Deps, request: Request) -> Response:
     """The instances that registered themselves, by id."""
     _check_datacenter(request, deps)
-    chosen, datacenter = filter_of(request, AGENT_SERVICE_SHAPE), own_datacenter(deps)
+    chosen, datacenter = await filter_of(request, AGENT_SERVICE_SHAPE), own_datacenter(deps)
     found = deps.registrations.table.on_node(AGENT_NODE)
 
     def make() -> dict[str, FixedRecord]:
         items = {one.id: agent_service(one, datacenter) for one in found}
         return {id: trimmed(item) for id, item in items.items() if chosen.matches(item)}
 
-    return answer_write(request, await run_sized(make, resources=len(found)))
+    return answer_write(request, await make_filtered(request, make, len(found)))
 
 
 @router.get("/service/{id:path}")
@@ -183,14 +182,14 @@ async def get_service(deps: Deps, request: Request, id: str) -> Response:
 async def list_checks(deps: Deps, request: Request) -> Response:
     """The checks of the instances that registered themselves, by id."""
     _check_datacenter(request, deps)
-    chosen = filter_of(request, CHECK_SHAPE)
+    chosen = await filter_of(request, CHECK_SHAPE)
     found = deps.registrations.table.on_node(AGENT_NODE)
 
     def make() -> dict[str, FixedRecord]:
         items = {check.id: agent_check(one, check) for one in found for check in one.checks}
         return {id: item for id, item in items.items() if chosen.matches(item)}
 
-    return answer_write(request, await run_sized(make, resources=len(found)))
+    return answer_write(request, await make_filtered(request, make, len(found)))
 
 
 @router.put("/check/register", openapi_extra=needs(ANY))

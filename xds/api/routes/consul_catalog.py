@@ -142,7 +142,7 @@ def _tags(deps: Services, service: str, selection: Selection) -> list[str] | Non
 @router.get("/catalog/service/{name:path}")
 async def get_service(deps: Deps, request: Request, name: str) -> Response:
     """The instances of a service."""
-    chosen = filter_of(request, CATALOG_SHAPE)
+    chosen = await filter_of(request, CATALOG_SHAPE)
     found, index = await _found(deps, request, name)
     return await answer_read(request, lambda: _items(found, catalog_item, chosen), index, len(found))
 
@@ -150,7 +150,7 @@ async def get_service(deps: Deps, request: Request, name: str) -> Response:
 @router.get("/health/service/{name:path}")
 async def get_health(deps: Deps, request: Request, name: str) -> Response:
     """The instances of a service with their checks; with ``passing``, those whose checks all pass."""
-    chosen, is_passing = filter_of(request, HEALTH_SHAPE), flag(request, "passing")
+    chosen, is_passing = await filter_of(request, HEALTH_SHAPE), flag(request, "passing")
     found, index = await _found(deps, request, name)
     if is_passing:
         found = [one for one in found if all(check.status == "passing" for check in one.instance.checks)]
@@ -160,7 +160,7 @@ async def get_health(deps: Deps, request: Request, name: str) -> Response:
 @router.get("/health/checks/{name:path}")
 async def get_checks(deps: Deps, request: Request, name: str) -> Response:
     """The checks of all instances of a service, whatever their tags."""
-    chosen = filter_of(request, CHECK_SHAPE)
+    chosen = await filter_of(request, CHECK_SHAPE)
     found, index = await _found(deps, request, name, by_tags=False)
 
     def make() -> list[FixedRecord]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
@@ -32,8 +31,10 @@ from xds.api.shapes.fleet import (
 )
 from xds.api.shapes.linkerd import with_linkerd
 from xds.api.shapes.load import report_stream_item
+from xds.codec.effort import check_effort
 from xds.control.audit_log import Caller
 from xds.control.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
+from xds.control.threads import run_for_caller
 from xds.control.tokens import ADMIN, write_scope
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
@@ -92,10 +93,9 @@ def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
 SELECTOR_LIMIT = 4096
 ADMIN_LIMIT = 300  # characters of the address of an admin port
 
-NodePredicate = Callable[[Node | None], bool]
 
-
-async def node_selector(
+async def selected_nodes(
+    deps: Deps,
     selector: Annotated[
         str,
         Query(
@@ -103,39 +103,34 @@ async def node_selector(
             description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
         ),
     ] = "",
-) -> NodePredicate:
-    """A predicate for the nodes that the selector matches. Raises ``RequestError``.
+) -> Container[str] | None:
+    """The ids of the nodes that the selector matches; None without one. Raises ``RequestError``.
 
     A node that the selector cannot be evaluated for does not match.
     """
     if not selector.strip():
-        return _select_all
+        return None
     try:
-        chosen = await asyncio.to_thread(_compiled, selector)
+        return await run_for_caller(_select, selector, deps.fleet.identities())
     except (FilterSyntaxError, EvaluationError) as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
 
-    def is_selected(node: Node | None) -> bool:
-        """Whether the selector matches the node."""
-        try:
-            return node is not None and chosen.matches(node_record(node))
-        except EvaluationError:
-            return False
 
-    return is_selected
-
-
-def _select_all(node: Node | None) -> bool:
-    return True
-
-
-def _compiled(selector: str) -> Filter:
+def _select(selector: str, nodes: Iterable[tuple[str, Node]]) -> Container[str]:
     chosen = compile_filter(selector)
     chosen.check(NODE_SHAPE)
-    return chosen
+    return {node_id for node_id, node in nodes if _is_match(chosen, node)}
 
 
-Selector = Annotated[NodePredicate, Depends(node_selector)]
+def _is_match(chosen: Filter, node: Node) -> bool:
+    check_effort()
+    try:
+        return chosen.matches(node_record(node))
+    except EvaluationError:
+        return False
+
+
+Selected = Annotated[Container[str] | None, Depends(selected_nodes)]
 
 
 _log = structlog.get_logger(logger_name="api.fleet")
@@ -148,7 +143,7 @@ async def list_nodes(
     deps: Deps,
     request: Request,
     paging: Paging,
-    is_selected: Selector,
+    selected: Selected,
     group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
     state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
 ) -> Response:
@@ -157,7 +152,7 @@ async def list_nodes(
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
         has_state = state is None or any(type.state is state for type in node.types)
-        return has_state and is_selected(deps.fleet.identity(node.id))
+        return has_state and (selected is None or node.id in selected)
 
     found = deps.fleet.nodes(group, paging.after)
     return await paging.answer(request, found, lambda node: node.id, lambda node: _item(deps, node), wanted)

@@ -52,7 +52,7 @@ from xds.control.group_content import GroupContent, type_label
 from xds.control.groups import GroupSettings, read_settings, settings_etag
 from xds.control.live_endpoints import Owner
 from xds.control.push import PushOptions
-from xds.control.threads import run_sized
+from xds.control.threads import run_for_caller, run_sized
 from xds.control.tokens import ADMIN, READ
 from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
@@ -206,7 +206,7 @@ async def validate(
     """Check a snapshot without pushing it. 422 with all findings if it is invalid."""
     binary = envoy_binary(deps, request) if envoy else None
     pushed = await decode_pushed(body, content_type, deps.options.decoder)
-    found = await run_sized(lambda: check_references(pushed.resources), bytes=len(body))
+    found = await run_for_caller(check_references, pushed.resources)
     if binary is not None:
         found += await ask_envoy(pushed.resources, binary)
     errors = [finding for finding in found if finding.severity == ERROR]

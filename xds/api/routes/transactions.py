@@ -35,7 +35,7 @@ from xds.control.config_entries import EntryPart
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.control.group_content import Key
 from xds.control.push import PushRequest, patch, replace_all
-from xds.control.threads import run_sized
+from xds.control.threads import run_for_caller, run_sized
 from xds.control.tokens import ADMIN, write_scope
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
@@ -170,7 +170,7 @@ async def transact(
 
     It needs the scope `write:group/<group>` for each group, and `admin` for config entries.
     """
-    decoded = await run_sized(lambda: _decode(body, content_type, pushing.deps.options.decoder), bytes=len(body))
+    decoded = await run_for_caller(_decode, body, content_type, pushing.deps.options.decoder)
     for each in decoded.groups:
         demand(request, write_scope(each.change.group))
         check_precondition_present(pushing.deps, each.change.if_match, each.change.if_none_match)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from xds.api.shapes.upstreams import UpstreamsItem, UpstreamsPage, upstreams_ite
 from xds.control.etags import NO_ETAG
 from xds.control.groups import GroupSettings
 from xds.control.push import PushOptions, PushResult
+from xds.control.threads import run_for_caller
 from xds.control.tokens import ADMIN
 from xds.lower.upstreams import read_upstreams
 
@@ -90,7 +90,7 @@ async def put_upstreams(
     from then on.
     """
     document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
-    upstreams = await asyncio.to_thread(read_upstreams, document)
+    upstreams = await run_for_caller(read_upstreams, document)
     settings: GroupSettings | None = None
     if selector is not None:
         demand(request, ADMIN)  # it decides over the nodes of other groups

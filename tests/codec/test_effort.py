@@ -1,0 +1,58 @@
+"""What reading an input may cost: regular expressions have a budget, and an abandoned input is not read on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from tests.support import resources as r
+from xds.codec.effort import AbandonedError, Effort, bounded_by
+from xds.codec.resources import ResourceDecoder
+from xds.filter.regular_expressions import effort_of
+from xds.model.errors import ValidationError
+
+
+def _routes(*regexes: str) -> bytes:
+    listed = [{"match": {"safe_regex": {"regex": each}}, "route": {"cluster": "c"}} for each in regexes]
+    hosts = [{"name": "v", "domains": ["*"], "routes": listed}]
+    return json.dumps({"resources": [{"@type": r.ROUTE_TYPE, "name": "r", "virtual_hosts": hosts}]}).encode()
+
+
+def _warnings(body: bytes, effort: Effort) -> Mapping[str, str]:
+    with bounded_by(effort):
+        found = ResourceDecoder().document(body).warnings
+    return {one.pointer: one.code for one in found}
+
+
+def test_regexes_beyond_the_budget_are_not_checked_and_said_to_be() -> None:
+    regexes = [f"/of-a-budget/{number}" for number in range(3)]
+    places = [f"/virtual_hosts/0/routes/{number}/match/safe_regex/regex" for number in range(3)]
+    effort = Effort(regexes=2 * effort_of(regexes[0]))
+    assert _warnings(_routes(*regexes), effort) == {places[2]: "regex_not_checked"}
+    assert _warnings(_routes(*regexes), Effort()) == {}
+
+
+def test_known_regexes_cost_nothing() -> None:
+    body = _routes("/known/a", "/known/b")
+    assert _warnings(body, Effort()) == {}
+    assert _warnings(body, Effort(regexes=0)) == {}
+
+
+def test_a_large_regex_is_warned_of_without_its_compilation() -> None:
+    place = "/virtual_hosts/0/routes/0/match/safe_regex/regex"
+    assert _warnings(_routes("(a|b|c){1,500}N"), Effort()) == {place: "regex_too_large"}
+
+
+def test_a_regex_that_no_client_takes_is_an_error_within_a_budget() -> None:
+    with bounded_by(Effort()), pytest.raises(ValidationError, match="invalid repetition size"):
+        ResourceDecoder().document(_routes("((a{40}){40})"))
+
+
+@pytest.mark.parametrize("body", [_routes("/a"), b"resources: [{'@type': x, name: c}]\n"])
+def test_an_abandoned_input_is_not_read_on(body: bytes) -> None:
+    effort = Effort()
+    effort.abandon()
+    with bounded_by(effort), pytest.raises(AbandonedError):
+        ResourceDecoder().document(body)
