@@ -21,12 +21,13 @@ MORE = 2  # answers that count as being served: the first may have begun before
 class Bystander:
     """``answers`` grows as long as it is served; ``taken_s`` has how long each took, the connection included."""
 
-    def __init__(self, grpc_port: int, pause_s: float = PAUSE_S) -> None:
+    def __init__(self, grpc_port: int, pause_s: float = PAUSE_S, token: str = "") -> None:
         self.answers = 0
         self.taken_s: list[float] = []
         self.failures: list[str] = []
         self._port = grpc_port
         self._pause_s = pause_s
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._over = Event()
         self._thread = Thread(target=self._run, daemon=True)
 
@@ -53,7 +54,7 @@ class Bystander:
         while not self._over.wait(self._pause_s):
             began = monotonic()
             try:
-                with GrpcStream(self._port) as stream:
+                with GrpcStream(self._port, metadata=self._metadata) as stream:
                     names = [each.value for each in stream.send(sotw(CLUSTER, node_id="bystander")).receive().resources]
             except grpc.RpcError as error:
                 self.failures.append(str(error))

@@ -47,8 +47,8 @@ def beside() -> Beside:
     """A good client while the body runs; at its end it must have been served, and in time."""
 
     @contextmanager
-    def watched(server: ServerProcess, slowest_s: float = 5.0) -> Iterator[Bystander]:
-        with Bystander(server.grpc_port) as bystander:
+    def watched(server: ServerProcess, slowest_s: float = 5.0, token: str = "") -> Iterator[Bystander]:
+        with Bystander(server.grpc_port, token=token) as bystander:
             bystander.served()
             yield bystander
             bystander.served()

@@ -99,6 +99,7 @@ def in_frames(stream_id: int, body: bytes, size: int = f.DEFAULT_MAX_FRAME) -> I
 def greeted(limits: Http2Limits = DEFAULT_LIMITS, *pairs: tuple[int, int]) -> ServerConnection:
     """A connection whose greetings are exchanged."""
     server = ServerConnection(limits)
+    server.trust()
     server.receive(f.PREFACE + settings(*pairs))
     server.outgoing()
     return server
@@ -136,6 +137,7 @@ class Talk:
 
     def __init__(self, limits: Http2Limits = DEFAULT_LIMITS, **values: int) -> None:
         self.server = ServerConnection(limits)
+        self.server.trust()
         self.client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.heard: list[Http2Event] = []
         self.answered: list[Any] = []

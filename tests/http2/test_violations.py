@@ -262,6 +262,7 @@ def test_only_so_many_gaps_between_streams_are_remembered() -> None:
 
 def test_greetings_go_out_before_anything_comes_in() -> None:
     server = ServerConnection()
+    server.trust()
     first, second = frames_of(b"".join(server.outgoing()))
     assert (first.kind, second.kind) == (f.SETTINGS, f.WINDOW_UPDATE)
     told = dict(f.SETTING.iter_unpack(first.payload))

@@ -23,8 +23,9 @@ from tests.http2.talk import (
     written,
 )
 from xds.http2 import frames as f
-from xds.http2.connection import CONNECTION_WINDOW, PRECREDIT_MESSAGES, ServerConnection
+from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode
+from xds.http2.receive_window import CONNECTION_WINDOW, PRECREDIT_MESSAGES
 from xds.http2.stream import (
     DEFAULT_LIMITS,
     STREAM_WINDOW,

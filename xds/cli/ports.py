@@ -17,6 +17,7 @@ from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSet
 from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.requests import StreamLimits
+from xds.server.flow.anonymous import AnonymousLimits
 from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
@@ -79,6 +80,7 @@ def grpc_options(settings: Settings, access: Access) -> ServerOptions:
         requests_per_s=limits.requests_per_s,
         requests_burst=limits.requests_burst,
         in_flight_bytes=limits.in_flight_bytes,
+        anonymous=AnonymousLimits(limits.anonymous_s, limits.anonymous_connections),
         nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
         drain_s=settings.server.drain_s,
         load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint, settings.load.longest_interval_s),

@@ -192,6 +192,8 @@ class LimitSettings(Section):
     http_body_s: float = Field(30.0, gt=0)
     http_body_bytes_per_s: int = Field(64 * KIB, gt=0)
     http_connections: int | None = Field(None, gt=0)
+    anonymous_s: float = Field(15.0, gt=0)
+    anonymous_connections: int = Field(1_000, gt=0)
 
 
 class WatchSettings(Section):

@@ -7,7 +7,7 @@ the window of its stream is not extended, so the client must wait before it send
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hpack import Decoder
 
@@ -28,6 +28,7 @@ from xds.http2.frames import (
 )
 from xds.http2.headers import HEADER_BLOCK_LIMIT, HeaderBlock
 from xds.http2.messages import MessageError
+from xds.http2.receive_window import PRECREDIT_MESSAGES, ReceiveWindow
 from xds.http2.sender import UPDATES, Sender
 from xds.http2.stream import (
     DEFAULT_LIMITS,
@@ -43,8 +44,6 @@ from xds.http2.stream import (
     StreamReset,
 )
 
-CONNECTION_WINDOW = 1 << 20  # bytes that wait to be consumed, over all streams
-PRECREDIT_MESSAGES = 8  # messages of the largest size that may be incomplete at once, over all streams
 _WINDOW_UPDATE_HEAD = NUMBER.size << 8 | WINDOW_UPDATE  # length and type, as `HEADER` has them
 # Frames that advance calls. The other types always raise the abuse score, these only when they are useless.
 _CALL_FRAMES = frozenset({DATA, frames.HEADERS, WINDOW_UPDATE})
@@ -63,22 +62,20 @@ class ServerConnection:
 
     __slots__ = (
         "_block", "_decoder", "_has_settings", "_highest_id", "_last_id", "_limits", "_openings_remaining", "_partial",
-        "_precredited", "_sender", "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away",
-        "streams",
+        "_sender", "_skipped", "_window", "abuse_score", "is_behind", "is_going_away", "is_trusted", "streams",
     )  # fmt: skip
 
     def __init__(self, limits: Http2Limits = DEFAULT_LIMITS) -> None:
         self.streams: dict[int, Stream] = {}
+        self.is_trusted = False
         self.is_behind = False
         self.is_going_away = False
         self.abuse_score = 0
         self._limits = limits
         self._sender = Sender(self.streams)
         self._decoder = Decoder(HEADER_BLOCK_LIMIT)
-        self._window = CONNECTION_WINDOW
-        self._uncredited = 0  # bytes received and not yet returned to the connection's window
+        self._window = ReceiveWindow(self._sender)
         self._partial = b""
-        self._precredited = 0  # over all streams
         self._last_id = 0  # the last stream that was accepted
         self._highest_id = 0  # the last stream that the client opened
         self._openings_remaining = 0  # streams that may still be opened in this call of `receive`
@@ -86,10 +83,21 @@ class ServerConnection:
         self._has_settings: bool | None = None  # None before the preface, True after the first SETTINGS of the peer
         self._block: HeaderBlock | None = None  # the incomplete header block, if any
         settings = ((frames.MAX_CONCURRENT_STREAMS, limits.streams), (frames.MAX_HEADER_LIST_SIZE, HEADER_BLOCK_LIMIT))
-        self._sender.out += (
-            frame(frames.SETTINGS, 0, 0, b"".join(frames.SETTING.pack(*each) for each in settings)),
-            frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(CONNECTION_WINDOW - frames.DEFAULT_WINDOW)),
-        )
+        self._sender.out.append(frame(frames.SETTINGS, 0, 0, b"".join(frames.SETTING.pack(*each) for each in settings)))
+
+    def incomplete_messages(self) -> Iterable[Stream]:
+        """The streams with an incomplete message that is longer than the windows."""
+        streams = self.streams.values() if self._window.precredited else ()
+        return [each for each in streams if each.precredited and each.assembler.is_incomplete]
+
+    def trust(self) -> list[Http2Event]:
+        """Let the client send long messages: more than 64 KiB before something of it is consumed. Call it once."""
+        events: list[Http2Event] = []
+        self.is_trusted = True
+        self._window.widen()
+        for stream in [each for each in self.streams.values() if each.is_waiting]:
+            self._credit_early(events, stream)
+        return events
 
     # Sending
 
@@ -141,7 +149,7 @@ class ServerConnection:
         stream.unread -= 1
         if not stream.unread:
             if stream.precredited:
-                self._precredited -= stream.precredited
+                self._window.precredited -= stream.precredited
                 stream.precredited = 0
             self._credit_stream(stream)
 
@@ -151,9 +159,9 @@ class ServerConnection:
 
     def _release(self, stream: Stream) -> None:
         """Return the bytes received on the stream, consumed or not, to the connection's window."""
-        self._precredited -= stream.precredited
+        self._window.precredited -= stream.precredited
         uncredited, stream.uncredited, stream.precredited = stream.uncredited, 0, 0
-        self._credit_connection(uncredited)
+        self._window.credit(uncredited)
 
     def _forget(self, stream: Stream) -> bool:
         self._sender.drop(stream)
@@ -167,14 +175,7 @@ class ServerConnection:
             self._sender.out.append(frame(WINDOW_UPDATE, 0, stream.id, NUMBER.pack(increment)))
             stream.window = STREAM_WINDOW
         uncredited, stream.uncredited = stream.uncredited, 0
-        self._credit_connection(uncredited)
-
-    def _credit_connection(self, size: int) -> None:
-        self._uncredited += size
-        if self._uncredited and (self._uncredited * 2 >= CONNECTION_WINDOW or self._window * 4 <= CONNECTION_WINDOW):
-            self._sender.out.append(frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(self._uncredited)))
-            self._window += self._uncredited
-            self._uncredited = 0
+        self._window.credit(uncredited)
 
     # Receiving
 
@@ -251,14 +252,12 @@ class ServerConnection:
         self, events: list[Http2Event], stream_id: int, flags: int, size: int, data: bytes, start: int, end: int
     ) -> None:
         """``size`` counts for the windows; ``data[start:end]`` is the frame's content without padding."""
-        self._window -= size
-        if self._window < 0:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
+        self._window.take(size)
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_known(stream_id)  # a known stream has ended; the client did not know yet
             self.abuse_score += 1
-            self._credit_connection(size)
+            self._window.credit(size)
             return
         stream.window -= size
         stream.uncredited += size
@@ -282,7 +281,7 @@ class ServerConnection:
             self._half_close(events, stream)
         elif start == end:
             self.abuse_score += 1
-        elif not stream.unread and (stream.window * 2 <= STREAM_WINDOW or self._window * 2 <= CONNECTION_WINDOW):
+        elif not stream.unread and (stream.window * 2 <= STREAM_WINDOW or self._window.is_half_used):
             self._credit_early(events, stream)
 
     def _drop_data(self, events: list[Http2Event], stream: Stream, flags: int) -> None:
@@ -304,17 +303,17 @@ class ServerConnection:
         """Extend windows before a message is complete: if it is longer than its stream's window, or if the connection's
         window may be too small for all incomplete messages."""
         is_long = stream.assembler.missing > stream.window
-        if not is_long and self._window * 2 > CONNECTION_WINDOW:
+        if not self.is_trusted or not (is_long or self._window.is_half_used):
             return
         stream.precredited += stream.uncredited
-        self._precredited += stream.uncredited
-        if self._precredited > PRECREDIT_MESSAGES * self._limits.message_bytes:
+        self._window.precredited += stream.uncredited
+        if self._window.precredited > PRECREDIT_MESSAGES * self._limits.message_bytes:
             self._fail_stream(events, stream, ErrorCode.ENHANCE_YOUR_CALM)
         elif is_long:
             self._credit_stream(stream)
         else:
             uncredited, stream.uncredited = stream.uncredited, 0
-            self._credit_connection(uncredited)
+            self._window.credit(uncredited)
 
     def _half_close(self, events: list[Http2Event], stream: Stream) -> None:
         stream.half_closed = True
@@ -375,7 +374,8 @@ class ServerConnection:
         except frames.StreamError as error:
             self._reset_unknown(stream_id, error.code)
             return
-        stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes, head.content_length)
+        limit = self._limits.message_bytes_of(head.path)
+        stream = Stream(stream_id, self._sender.initial_window, limit, head.content_length)
         self.streams[stream_id] = stream
         self._openings_remaining -= 1
         self._sender.expected_updates += UPDATES

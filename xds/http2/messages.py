@@ -37,10 +37,10 @@ def prefix(size: int) -> bytes:
 class MessageAssembler:
     """Assembles the messages of one stream. ``limit``: bytes of one message."""
 
-    __slots__ = ("_limit", "_partial")
+    __slots__ = ("_partial", "limit")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._partial: bytearray | None = None  # the received part of an incomplete message
 
     @property
@@ -86,8 +86,8 @@ class MessageAssembler:
     def _check(self, flag: int, size: int) -> None:
         if flag > 1:
             raise MessageError(f"a message with the flag {flag}")
-        if size > self._limit:
-            raise MessageError(f"a message of {size} bytes is larger than {self._limit}", too_large=True)
+        if size > self.limit:
+            raise MessageError(f"a message of {size} bytes is larger than {self.limit}", too_large=True)
 
 
 def decompress(data: bytes, encoding: str, limit: int) -> bytes:

@@ -44,6 +44,11 @@ class Stream:
         self.discards_data = False  # True: further data of the request is not needed
         self.assembler = MessageAssembler(message_bytes)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a message is incomplete, and none waits to be consumed."""
+        return self.assembler.is_incomplete and not self.unread and not self.discards_data
+
     def exceeds(self, size: int) -> bool:
         """Count ``size`` bytes of content; True if they exceed the content-length."""
         self.content_remaining = (self.content_remaining or 0) - size
@@ -114,12 +119,21 @@ class SkippedStreamIds:
 
 
 class Http2Limits(NamedTuple):
-    """Limits of a connection: open streams, bytes of one message, frames and new streams in one call of ``receive``."""
+    """Limits of a connection: open streams, bytes of one message, frames and new streams in one call of ``receive``.
+
+    Messages of methods that begin with one of ``small_paths`` have at most ``small_message_bytes``.
+    """
 
     streams: int = 100_000
     message_bytes: int = 4 << 20
     frames_at_once: int = 500
     streams_at_once: int = 8
+    small_paths: tuple[str, ...] = ()
+    small_message_bytes: int = 4 << 10
+
+    def message_bytes_of(self, path: str) -> int:
+        """The largest message of a method."""
+        return self.small_message_bytes if path.startswith(self.small_paths) else self.message_bytes
 
 
 DEFAULT_LIMITS = Http2Limits()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from time import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 from zlib import crc32
 
 import grpc
 
 from xds.control.access import ANONYMOUS, Access, Identity, missing_credential
+from xds.control.certificate import Certificate
 from xds.control.lifecycle import Phase
 from xds.control.tokens import HEADER, READ, XDS
 from xds.fleet.refused_streams import RefusalReason
@@ -19,8 +20,9 @@ from xds.server.metrics.counters import Metrics
 from xds.server.refusals import RefusalRecorder
 from xds.server.stream import CallContext, Status, StreamHandler
 
-_HEALTH = "/grpc.health.v1.Health/"
+HEALTH = "/grpc.health.v1.Health/"  # the only service that needs no credential
 _DISCOVERY = ("/envoy.", "/io.linkerd.proxy.", "/conduit.proxy.")
+_STATUS = "/envoy.service.status."
 _REFLECTION = "/grpc.reflection."
 
 EXPIRED: Status = (grpc.StatusCode.UNAUTHENTICATED, "the client certificate has expired")
@@ -35,6 +37,21 @@ class AuthRefusal(NamedTuple):
     code: grpc.StatusCode
     message: str
     detail: str = ""
+
+
+class CallHead(Protocol):
+    """The head of a call."""
+
+    @property
+    def method(self) -> str:
+        """The full name of the method."""
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the client; None without one."""
+
+    def invocation_metadata(self) -> Any:
+        """The metadata of the request, as pairs."""
 
 
 class AuthInterceptor:
@@ -62,9 +79,9 @@ class AuthInterceptor:
         handler, method = await continuation(call), call.method
         if handler is None:
             return self._unknown(method)
-        if method.startswith((_HEALTH, *_DISCOVERY)):
+        if method.startswith((HEALTH, *_DISCOVERY)):
             return handler
-        scopes = (XDS, READ) if method.startswith(_REFLECTION) else (READ,)
+        scopes = _scopes(method)
 
         async def check(context: CallContext) -> None:
             await self._check(context, scopes, method)
@@ -95,6 +112,13 @@ class AuthInterceptor:
         """Admit a client that reads the state of the fleet: the scope ``read``. Aborts the call of any other client."""
         await self._check(context, (READ,), service)
 
+    def admits(self, call: CallHead) -> bool:
+        """Whether a call has the credential that its method needs; False where none is needed. Counts no refusal."""
+        if call.method.startswith(HEALTH):
+            return False
+        identity = self._identify(call, _authorization(call.invocation_metadata()))
+        return self._refusal(identity, _scopes(call.method)) is None
+
     def unavailable(self) -> Status | None:
         """The status for a stream that is admitted after the drain has begun; None while the server is ready."""
         return None if self.phase is Phase.READY else self._unavailable()
@@ -114,13 +138,15 @@ class AuthInterceptor:
 
     async def _check(self, context: CallContext, scopes: tuple[str, ...], service: str) -> Identity:
         authorization = _authorization(context.invocation_metadata())
-        wants = self._wants_certificates
-        identity = self._access.admit(authorization, context.certificate, wants_certificate=wants)
+        identity = self._identify(context, authorization)
         refusal = self._refusal(identity, scopes, authorization)
         if refusal is not None:
             self.record(refusal, _peer(context), service, identity or ANONYMOUS)
             await context.abort(refusal.code, refusal.message)
         return identity or ANONYMOUS
+
+    def _identify(self, call: CallHead | CallContext, authorization: str) -> Identity | None:
+        return self._access.admit(authorization, call.certificate, wants_certificate=self._wants_certificates)
 
     def _refusal(
         self, identity: Identity | None, scopes: tuple[str, ...], authorization: str = ""
@@ -145,6 +171,13 @@ grpc.aio.ServerInterceptor.register(AuthInterceptor)
 
 def _peer(context: CallContext) -> str:
     return unquote(context.peer())
+
+
+def _scopes(method: str) -> tuple[str, ...]:
+    """The scopes of a method that needs a credential; one of them is enough."""
+    if method.startswith(_REFLECTION):
+        return XDS, READ
+    return (XDS,) if method.startswith(_DISCOVERY) and not method.startswith(_STATUS) else (READ,)
 
 
 def _authorization(metadata: Iterable[tuple[str, str]] | None) -> str:

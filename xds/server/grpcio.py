@@ -93,6 +93,10 @@ def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
         # grpcio ends a call beyond its own limit without notice; requests that we count must reach us first.
         ("grpc.max_receive_message_length", 2 * options.max_receive_bytes),
         ("grpc.max_send_message_length", -1),
+        # Without calls a connection is closed, and a handshake ends, as long as a connection may be anonymous on our
+        # own transport. grpcio knows nothing of credentials, and a call keeps a connection open.
+        ("grpc.max_connection_idle_ms", round(options.anonymous.seconds * 1000)),
+        ("grpc.server_handshake_timeout_ms", round(options.anonymous.seconds * 1000)),
         ("grpc.keepalive_time_ms", round(options.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", round(options.keepalive_timeout_s * 1000)),
         # Clients may ping as often as they like, with or without calls: a GOAWAY for it would disconnect the fleet.

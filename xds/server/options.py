@@ -11,6 +11,7 @@ from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.model.units import MIB
 from xds.protocol.order import OrderRules
 from xds.protocol.requests import StreamLimits
+from xds.server.flow.anonymous import DEFAULT_ANONYMOUS, AnonymousLimits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 
 ASYNCIO, GRPCIO = "asyncio", "grpcio"
@@ -33,6 +34,7 @@ class ServerOptions:
       for it: the client could not tell that from a failure, and would reconnect with all its subscriptions.
     * ``in_flight_bytes``: bytes written but not yet read by clients, over all streams, in bodies larger than
       ``flow.small_write_bytes``. A body larger than ``in_flight_bytes`` is written alone.
+    * ``anonymous``: limits of connections without an authenticated call.
     * ``nodes_shown``: how many nodes have metrics of their own.
     * ``load``: the requests for load reports.
     * ``drain_s``: existing streams are closed over this many seconds (rule 10).
@@ -58,6 +60,7 @@ class ServerOptions:
     max_streams_per_connection: int = 20_000
     keepalive_s: float = 30.0
     keepalive_timeout_s: float = 10.0
+    anonymous: AnonymousLimits = DEFAULT_ANONYMOUS
     nodes_shown: int = 0
     drain_s: float = 5.0
     load: LoadSettings = DEFAULT_SETTINGS

@@ -139,7 +139,9 @@ class XdsServer:
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
         settings that contradict each other."""
-        self._transport = transport = open_transport(self._options, (self._auth,), self.refusals.record)
+        self._transport = transport = open_transport(
+            self._options, self._auth, self.refusals.record, self._metrics.limit_hits
+        )
         for service in SERVICES:
             transport.add_generic_rpc_handlers((self._handlers(service),))
         for load_service in LOAD_SERVICES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -10,9 +11,11 @@ import uvloop
 
 from xds.fleet.refused_streams import RecordRefusal
 from xds.http2.stream import Http2Limits
+from xds.server.auth import HEALTH, AuthInterceptor
 from xds.server.grpc.server import GrpcServer, Keepalive
 from xds.server.grpcio import GrpcioTransport, Loop
 from xds.server.options import GRPCIO, ServerOptions
+from xds.server.process import file_limit
 from xds.server.tls import PemFiles
 
 
@@ -38,20 +41,32 @@ class Transport(Protocol):
         """Close the connections of these peers by force. ``peers`` are addresses as ``peer()`` returns, unquoted."""
 
 
-def open_transport(options: ServerOptions, interceptors: Iterable[Any], refuse: RecordRefusal) -> Transport:
-    """The transport that the options name; ``interceptors`` as those of ``grpc.aio.server``.
+def open_transport(
+    options: ServerOptions, auth: AuthInterceptor, refuse: RecordRefusal, limit_hits: Counter[str]
+) -> Transport:
+    """The transport that the options name. ``limit_hits`` counts exceeded limits.
 
     ``refuse`` records connections that do not get as far as a call. grpcio does not show those.
     """
     if options.transport == GRPCIO:
-        return GrpcioTransport(options, interceptors)
+        return GrpcioTransport(options, (auth,))
     # Twice the limit: a request that is too large must reach the stream, which counts it and gives the reason.
     flow = options.flow
+    total = min(options.anonymous.total, file_limit() // 2)
+    anonymous = options.anonymous._replace(
+        total=total, per_source=min(options.anonymous.per_source, max(1, total // 2))
+    )
     limits = Http2Limits(
-        options.max_streams_per_connection, 2 * options.max_receive_bytes, flow.frames_at_once, flow.streams_at_once
+        options.max_streams_per_connection,
+        2 * options.max_receive_bytes,
+        flow.frames_at_once,
+        flow.streams_at_once,
+        small_paths=(HEALTH,),
+        small_message_bytes=anonymous.message_bytes,
     )
     keepalive = Keepalive(options.keepalive_s, options.keepalive_timeout_s)
-    return GrpcServer((options.host, options.port), limits, keepalive, interceptors, flow, refuse)
+    address = options.host, options.port
+    return GrpcServer(address, limits, keepalive, (auth,), flow, refuse, anonymous, auth.admits, limit_hits)
 
 
 def loop_factory(transport: str) -> Callable[[], asyncio.AbstractEventLoop]:

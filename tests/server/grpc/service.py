@@ -119,9 +119,10 @@ class Served:
         limits: Http2Limits = DEFAULT_LIMITS,
         keepalive: Keepalive = DEFAULT_KEEPALIVE,
         flow: FlowLimits = DEFAULT_FLOW,
+        **anonymous: Any,
     ) -> None:
         self.handlers = Handlers()
-        self.server = GrpcServer((LOOPBACK, 0), limits, keepalive, flow=flow)
+        self.server = GrpcServer((LOOPBACK, 0), limits, keepalive, flow=flow, **anonymous)
         generic = grpc.method_handlers_generic_handler(SERVICE, self.handlers.table())
         self.server.add_generic_rpc_handlers((generic,))
         self.port = 0

@@ -30,9 +30,10 @@ from tests.server.grpc.service import (
 )
 from xds.fleet.refused_streams import RefusalReason
 from xds.http2 import frames as f
-from xds.http2.connection import PRECREDIT_MESSAGES, ServerConnection
+from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode
 from xds.http2.headers import encode
+from xds.http2.receive_window import PRECREDIT_MESSAGES
 from xds.http2.stream import Http2Event, Http2Limits
 from xds.server.flow.limits import FlowLimits, RateLimit
 from xds.server.grpc import connection

@@ -20,6 +20,8 @@ class FlowLimits:
     * ``abuse_per_s``, ``abuse_burst``: frames that advance no call (pings, resets, settings) per connection. Thousands
       of streams may open and close at once and clients ping with each round trip; one that opens and resets streams
       without end (CVE-2023-44487) exceeds this and is disconnected.
+    * ``message_s``, ``message_bytes_per_s``: a request that is longer than the client's windows must arrive within this
+      time, plus the time that its received bytes take at this rate, as a body of the HTTP port must.
     * ``closed_at_once``: lost connections whose calls are ended in an iteration. Ending a stream takes 200 us, and a
       network failure ends thousands at once.
     * ``inbox_requests``: requests of one stream that are not yet handled. With two, the next is read in time.
@@ -83,6 +85,8 @@ class FlowLimits:
     streams_at_once: int = 8
     abuse_per_s: float = 1_000.0
     abuse_burst: float = 20_000.0
+    message_s: float = 30.0
+    message_bytes_per_s: int = 64 << 10
     closed_at_once: int = 16
     inbox_requests: int = 2
     outbox_responses: int = 64

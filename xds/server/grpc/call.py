@@ -38,10 +38,6 @@ class CallConnection(Protocol):
         """The verified certificate of the client; None without one."""
 
     @property
-    def message_bytes(self) -> int:
-        """The largest message that is read."""
-
-    @property
     def is_paused(self) -> bool:
         """Whether the socket's buffer is full: writers wait."""
 
@@ -97,7 +93,7 @@ class Call:
         """Note the task of the handler, and end the call after ``timeout_s``."""
         self.task = task
         if timeout_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self.expire)
 
     def on_message(self, message: GrpcMessage) -> None:
         """Handle a message that has arrived."""
@@ -159,8 +155,9 @@ class Call:
             self._timer.cancel()
             self._timer = None
 
-    def _expire(self) -> None:
-        self.finish(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+    def expire(self, details: str = "Deadline Exceeded") -> None:
+        """End the call: its time is over."""
+        self.finish(grpc.StatusCode.DEADLINE_EXCEEDED, details)
         self.cancel()
 
     def set_codecs(self, deserialize: Callable[[bytes], Any] | None, serialize: Callable[[Any], bytes] | None) -> None:
@@ -183,10 +180,11 @@ class Call:
         return data if self._deserialize is None else await self._deserialized(data)
 
     async def _decompressed(self, data: bytes) -> bytes:
+        limit = self._stream.assembler.limit
         try:
             if len(data) > _DECOMPRESSED_INLINE_BYTES:
-                return await asyncio.to_thread(decompress, data, self._encoding, self._connection.message_bytes)
-            return decompress(data, self._encoding, self._connection.message_bytes)
+                return await asyncio.to_thread(decompress, data, self._encoding, limit)
+            return decompress(data, self._encoding, limit)
         except MessageError as error:
             await self.abort(_code_of(error), str(error))
 

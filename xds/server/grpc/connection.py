@@ -7,6 +7,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
+import grpc
+
 from xds.control.certificate import Certificate
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.http2.connection import ServerConnection
@@ -23,6 +25,7 @@ from xds.http2.stream import (
     WriteDrained,
 )
 from xds.server.flow.admission import ConnectionThrottle
+from xds.server.flow.anonymous import AnonymousConnections, source_of
 from xds.server.flow.limits import FlowLimits, RateLimit
 from xds.server.grpc.call import Call
 from xds.server.identity import peer_certificate, peer_name
@@ -40,12 +43,19 @@ class ConnectionOwner(Protocol):
         """Bounds how many new connections are read."""
 
     @property
+    def anonymous(self) -> AnonymousConnections:
+        """The connections without an authenticated call."""
+
+    @property
     def flow(self) -> FlowLimits:
         """Constants of flow control."""
 
     @property
     def refuse(self) -> RecordRefusal:
         """Records a refused connection or request."""
+
+    def admits(self, call: Call) -> bool:
+        """Whether a call has a credential that it needs. Decided by its head alone."""
 
     def opened(self, connection: Connection) -> None:
         """Add a connection that was made."""
@@ -67,18 +77,18 @@ class Connection(asyncio.Protocol):
         self.calls_started = 0
         self.is_paused = False
         self.is_active = True  # bytes have arrived since the last keepalive check
+        self.source = ""
+        self.read_since: float | None = None
+        self._slow: dict[int, float] = {}  # since when the messages of streams are known to be incomplete
+        self._open_calls: set[int] = set()  # streams with calls without a credential; some may have ended
         self._owner = owner
         self._http2 = ServerConnection(owner.limits)
         self._abuse = RateLimit(owner.flow.abuse_per_s, owner.flow.abuse_burst)
         self._is_open = False
+        self._is_established = False
         self._is_admitted = False
         self._is_receiving = False
         self._transport: asyncio.Transport
-
-    @property
-    def message_bytes(self) -> int:
-        """The largest message that is read."""
-        return self._owner.limits.message_bytes
 
     @property
     def calls_open(self) -> int:
@@ -92,10 +102,31 @@ class Connection(asyncio.Protocol):
         self._http2.ping()
         self._flush()
 
+    @property
+    def is_going_away(self) -> bool:
+        """Whether it accepts no more calls."""
+        return self._http2.is_going_away
+
     def go_away(self) -> None:
         """Accept no more calls; close when the last one has ended."""
+        if not self._is_established:
+            if self._transport.get_extra_info("ssl_object") is not None:
+                # A connection without a byte is none of a client that was refused.
+                self._owner.refuse(RefusalReason.TLS, "the TLS handshake did not end in time", self.peer)
+            self.abort()
+            return
         self._http2.go_away()
         self._flush()
+
+    def end_slow_messages(self, now: float) -> None:
+        """End the calls whose long message has not arrived in time. Call it every few seconds."""
+        flow = self._owner.flow
+        long = {stream.id: stream for stream in self._http2.incomplete_messages()}
+        self._slow = {stream_id: self._slow.get(stream_id, now) for stream_id in long}
+        for stream_id, began in self._slow.items():
+            stream = long[stream_id]
+            if now - began > flow.message_s + stream.precredited / flow.message_bytes_per_s and stream.call is not None:
+                stream.call.expire("a message of the request did not arrive in time")
 
     def abort(self) -> None:
         """Close at once."""
@@ -103,10 +134,12 @@ class Connection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Read nothing until ``resume_reading``."""
+        self.read_since = None
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
+        self.read_since = asyncio.get_running_loop().time()
         self.is_active = True
         self._resume()
 
@@ -122,14 +155,23 @@ class Connection(asyncio.Protocol):
 
     # asyncio.Protocol
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is open, and with TLS its handshake is complete."""
+    def accepted(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open. With TLS its handshake has not begun: until then nothing is sent."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
         self._is_open = True
-        self.peer = peer_name(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
+        self.peer, self.source = peer_name(address), source_of(address)
+        self.read_since = now = asyncio.get_running_loop().time()
+        self._owner.throttle.add(self)
+        self._owner.anonymous.add(self, now)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open, and with TLS its handshake is complete."""
+        if not self._is_open:
+            self.accepted(transport)
+        self._is_established = True
         self.certificate = peer_certificate(transport.get_extra_info("ssl_object"))
         self._owner.opened(self)
-        self._owner.throttle.add(self)
         # Our SETTINGS are sent with the answer to the client's, which does not wait for ours (RFC 9113 3.4).
 
     def data_received(self, data: bytes) -> None:
@@ -181,6 +223,7 @@ class Connection(asyncio.Protocol):
         """The connection is closed."""
         self._is_open = False
         self._leave_throttle()
+        self._owner.anonymous.remove(self)
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
@@ -274,13 +317,38 @@ class Connection(asyncio.Protocol):
         else:
             self.calls_started += 1
             stream.call = call = Call(self, stream, head)
+            if self._owner.admits(call):
+                self._trust()
+            elif not self._has_room(stream, head.path):
+                call.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls without a credential")
+                return
             call.begin(self._owner.start(call), head.timeout_s)
 
     def _refuse(self, stream: Stream, status: HTTPStatus, message: str) -> None:
         self._owner.refuse(RefusalReason.PROTOCOL, message, self.peer)
         self._http2.refuse(stream, status.value)
 
+    def _trust(self) -> None:
+        """A call has the credential that it needs: the connection is not anonymous any more."""
+        if not self._http2.is_trusted:
+            self._owner.anonymous.remove(self)
+            for event in self._http2.trust():
+                _HANDLERS[type(event)](self, event)
+
+    def _has_room(self, stream: Stream, path: str) -> bool:
+        """Count an open call without a credential; False if there are too many of them."""
+        limits = self._owner.anonymous.limits
+        most = limits.calls if path.startswith(self._owner.limits.small_paths) else limits.refused_calls
+        if len(self._open_calls) >= most:
+            self._open_calls.intersection_update(self._http2.streams)
+        has_room = len(self._open_calls) < most
+        if has_room:
+            self._open_calls.add(stream.id)
+        return has_room
+
     def _message(self, event: MessageReceived) -> None:
+        if self._slow:
+            self._slow.pop(event.stream.id, None)
         if event.stream.call is not None:
             event.stream.call.on_message(event.message)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from grpc_channelz.v1.channelz_pb2_grpc import add_ChannelzServicer_to_server
 from xds.fleet.refused_streams import RecordRefusal, record_nothing
 from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.admission import ConnectionThrottle
+from xds.server.flow.anonymous import DEFAULT_ANONYMOUS, AnonymousConnections, AnonymousLimits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.grpc.call import Call
 from xds.server.grpc.connection import Connection
@@ -25,6 +26,7 @@ from xds.server.tls import PemFiles, TlsContexts
 
 BACKLOG = 4096  # a fleet connects at once; the limit of the system (somaxconn) may be lower
 LAST_WRITES_S = 0.5  # for writes in progress when the last call has ended
+EXPIRE_EVERY_S = 1.0
 CHECKS = 3  # keepalive checks during the time in which a client must answer a ping
 _log = get_logger("xds.server.grpc")
 
@@ -50,6 +52,8 @@ class GrpcServer:
     """A `xds.server.transport.Transport`. It runs on the event loop that calls ``listen``.
 
     ``interceptors`` as those of ``grpc.aio.server``. ``refuse`` records connections and requests that are no calls.
+    ``admits`` says whether a call has a credential that it needs: before a connection has such a call, it is anonymous.
+    ``limit_hits`` counts exceeded limits.
     """
 
     def __init__(
@@ -60,10 +64,15 @@ class GrpcServer:
         interceptors: Iterable[Any] = (),
         flow: FlowLimits = DEFAULT_FLOW,
         refuse: RecordRefusal = record_nothing,
+        anonymous: AnonymousLimits = DEFAULT_ANONYMOUS,
+        admits: Callable[[Call], bool] = lambda call: True,
+        limit_hits: Counter[str] | None = None,
     ) -> None:
         self.flow = flow
         self.refuse = refuse
         self.limits = limits
+        self.admits = admits
+        self.anonymous = AnonymousConnections(anonymous, limit_hits if limit_hits is not None else Counter())
         self._address = address
         self._keepalive = keepalive
         self._interceptors = tuple(interceptors)
@@ -76,7 +85,7 @@ class GrpcServer:
         self._connections: dict[Connection, int] = {}  # with the number of checks since they were active
         self._listening: asyncio.Server | None = None
         self._tls: TlsContexts | None = None
-        self._checking: asyncio.Task[None] | None = None
+        self._checking: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], Call] = {}
         self._is_stopping = False
         self._all_closed = asyncio.Event()  # the last connection is closed
@@ -104,7 +113,7 @@ class GrpcServer:
             self._listening = await loop.create_server(self._connection, host.strip("[]"), port, backlog=BACKLOG)
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error}") from error
-        self._checking = loop.create_task(self._check())
+        self._checking = [loop.create_task(each) for each in (self._check(), self._expire())]
         return int(self._listening.sockets[0].getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
@@ -123,8 +132,9 @@ class GrpcServer:
         await self._finish_writes()
         for connection in list(self._connections):
             connection.abort()
-        if self._checking is not None:
-            self._checking.cancel()
+        self.anonymous.close()  # those in their TLS handshake
+        for task in self._checking:
+            task.cancel()
 
     async def _finish_writes(self) -> None:
         """Wait until connections are closed. Each closes itself when its last call has ended."""
@@ -240,8 +250,17 @@ class GrpcServer:
         ping_after = max(1, round(self._keepalive.every_s / every_s))
         while True:
             await asyncio.sleep(every_s)
+            now = asyncio.get_running_loop().time()
             for connection in list(self._connections):
                 self._check_connection(connection, ping_after)
+                connection.end_slow_messages(now)
+
+    async def _expire(self) -> None:
+        """End the connections that have been anonymous for too long. Runs until cancelled."""
+        every_s = min(EXPIRE_EVERY_S, self.anonymous.limits.seconds / CHECKS)
+        while True:
+            await asyncio.sleep(every_s)
+            self.anonymous.expire(asyncio.get_running_loop().time())
 
     def _check_connection(self, connection: Connection, ping_after: int) -> None:
         """``ping_after``: the number of idle checks before a ping."""

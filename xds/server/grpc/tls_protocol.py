@@ -10,58 +10,77 @@ import asyncio
 import ssl
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.server.identity import peer_name
 from xds.server.tls import PLAINTEXT, failure_text, is_plaintext, plaintext_answer
 
-HANDSHAKE_S = 20.0
 PIECE_BYTES = 4 << 10  # OpenSSL's buffer grows by this much beyond an incomplete record
 RECORD_BYTES = 16 << 10  # the largest TLS record
+
+
+class Inner(Protocol):
+    """The protocol of the decrypted bytes."""
+
+    def accepted(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open; the handshake has not begun."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is complete."""
+
+    def data_received(self, data: bytes) -> None:
+        """Decrypted bytes have arrived."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed, perhaps before the handshake was complete."""
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full."""
+
+    def resume_writing(self) -> None:
+        """The socket's buffer has room."""
 
 
 class TlsProtocol(asyncio.Protocol):
     """The protocol of the socket, and the transport of ``inner``, which it connects after the handshake.
 
+    ``inner`` bounds the time of the handshake: it can pause, resume and abort its transport from `Inner.accepted` on.
     ``refuse`` records a connection without TLS and a handshake that fails.
     """
 
-    __slots__ = (
-        "_incoming", "_inner", "_is_established", "_is_tls", "_outgoing", "_refuse", "_timer", "_tls", "_transport",
-    )  # fmt: skip
+    __slots__ = ("_context", "_incoming", "_inner", "_is_established", "_outgoing", "_refuse", "_tls", "_transport")
 
-    def __init__(self, inner: asyncio.Protocol, context: ssl.SSLContext, refuse: RecordRefusal) -> None:
+    def __init__(self, inner: Inner, context: ssl.SSLContext, refuse: RecordRefusal) -> None:
         self._inner = inner
+        self._context = context
         self._refuse = refuse
-        self._is_tls = False  # the first byte was that of a handshake
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls: ssl.SSLObject | None = None  # 20 kB, which a client that sends nothing does not get
         self._is_established = False
-        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
     # For the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timeout of the handshake."""
+        """Tell ``inner`` that the socket is open."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
-        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._time_out)
+        self._inner.accepted(cast(asyncio.Transport, self))
 
     def data_received(self, data: bytes) -> None:
         """Decrypt received bytes and pass them on."""
-        if not self._is_tls:
+        if self._tls is None:
             if is_plaintext(data):
                 self._end_plaintext(data)
                 return
-            self._is_tls = True
+            self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         plain: list[bytes] = []  # passed on at once: ``inner`` bounds its work per read
         try:
             for at in range(0, len(data), PIECE_BYTES):
                 if self._transport.is_closing():
                     return
                 self._incoming.write(data[at : at + PIECE_BYTES])
-                if self._decrypt(plain):
+                if self._decrypt(self._tls, plain):
                     self._pass_on(plain)
                     self.close()
                     return
@@ -80,10 +99,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._is_established:
-            self._inner.connection_lost(exc)
+        self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
         """The socket's buffer is full."""
@@ -105,6 +121,7 @@ class TlsProtocol(asyncio.Protocol):
         """Encrypt and send."""
         if self._transport.is_closing():
             return
+        assert self._tls is not None, "the handshake is complete"
         rest = memoryview(data)
         sealed: list[bytes] = []
         try:
@@ -134,8 +151,9 @@ class TlsProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """Send close_notify, and close after everything is written."""
-        with suppress(ssl.SSLError):
-            self._tls.unwrap()  # raised because it would wait for the client's close_notify
+        if self._tls is not None:
+            with suppress(ssl.SSLError):
+                self._tls.unwrap()  # raised because it would wait for the client's close_notify
         self._flush()
         self._transport.close()
 
@@ -145,17 +163,17 @@ class TlsProtocol(asyncio.Protocol):
 
     # TLS
 
-    def _decrypt(self, plain: list[bytes]) -> bool:
+    def _decrypt(self, tls: ssl.SSLObject, plain: list[bytes]) -> bool:
         """Continue the handshake, or decrypt. True: the client has sent close_notify. Raises ``ssl.SSLError``."""
         if not self._is_established:
             try:
-                self._tls.do_handshake()
+                tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
                 return False
             self._connect()
         try:
-            while data := self._tls.read(RECORD_BYTES):
+            while data := tls.read(RECORD_BYTES):
                 plain.append(data)
         except ssl.SSLWantReadError:
             return False
@@ -163,9 +181,6 @@ class TlsProtocol(asyncio.Protocol):
 
     def _connect(self) -> None:
         self._is_established = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._flush()
         self._inner.connection_made(cast(asyncio.Transport, self))
 
@@ -183,11 +198,6 @@ class TlsProtocol(asyncio.Protocol):
         self._record(PLAINTEXT)
         self._transport.write(plaintext_answer(data))
         self._transport.close()
-
-    def _time_out(self) -> None:
-        if self._is_tls:  # a connection without a byte is none of a client that was refused
-            self._record(f"the TLS handshake did not end within {HANDSHAKE_S:g} s")
-        self._transport.abort()
 
     def _record(self, message: str) -> None:
         self._refuse(RefusalReason.TLS, message, peer_name(self._transport.get_extra_info("peername")))
