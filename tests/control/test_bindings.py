@@ -9,9 +9,11 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.control.test_hand_assignments import KEY, NOW, G, push, setting
+from tests.support.resources import eds_cluster
 from xds.catalog.binding import Binding, read_binding
 from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.source import Sink
+from xds.codec.resources import decode_resource
 from xds.control.audit_log import Caller
 from xds.control.bindings import KIND
 from xds.control.etags import NO_ETAG
@@ -128,6 +130,17 @@ async def test_a_service_that_has_lost_its_last_instance_stays_known(plane: Plan
     await again.catalog.load()
     assert served(again) == {}
     await again.publisher.close()
+
+
+async def test_a_push_warns_of_an_assignment_that_is_neither_pushed_nor_bound(plane: Plane) -> None:
+    """What leads to its cluster waits for the assignment."""
+    await push(plane, 1)
+    await bind(plane)
+    pushed = await plane.publisher.push(G, [decode_resource(eds_cluster(name)) for name in ("web", "late")])
+    assert [(one.code, one.resource, one.severity) for one in pushed.warnings] == [
+        ("missing_reference", "clusters/late", "warning")
+    ]
+    assert "what newly leads to it waits up to order_timeout_s" in pushed.warnings[0].detail
 
 
 async def test_unbound_the_push_is_served_again(plane: Plane) -> None:

@@ -9,7 +9,7 @@ from tests.property.swap_servers import Fleet, HalfOpen
 from tests.property.swap_watch import Watch
 from tests.support.envoy_link import Link
 from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, spend
-from tests.support.texts import TARGET, Site
+from tests.support.texts import TARGET, Site, assignment_of
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.protocol.dialect import Variant
@@ -30,6 +30,7 @@ FEATURES = (
     "sources",  # assignments are observed, beside the pushed ones
     "ttls",  # clusters and listeners have a TTL, in Delta
     "picky",  # a proxy refuses what others take
+    "late",  # the assignments of new clusters come a moment after the push
 )
 ZONE = "za"
 DELAYED_S = 8.0  # at most, while something is on its way
@@ -56,6 +57,7 @@ class World:
         self.pushed: dict[str, Site] = {}
         self.observed: dict[str, str] = {}  # assignments of the default group
         self.picked: set[str] = set()  # what some client alone has refused
+        self.late: dict[str, Site] = {}  # by group: what was pushed without some assignments, with them
         self.delayed_s = 0.0
         self.behind = 0
         self.undrained = 0  # pushes since the last connection of an old listener has ended
@@ -87,7 +89,7 @@ class World:
     def _publish(self, content: Site, told: bool, group: str) -> None:
         self.behind += 1
         self.undrained += 1
-        self.pushed[group] = apart(content) if self.split else content
+        self.pushed[group] = self._without_late(apart(content) if self.split else content, group)
         self._note_content()
         for server in self.fleet.servers:
             push(
@@ -100,6 +102,26 @@ class World:
                 ttls=self.ttls,
             )
         self.untold = set() if told else {link for client in self.clients for link in client.links}
+
+    def _without_late(self, content: Site, group: str) -> Site:
+        """A push without the assignments of its new clusters, where these come later; no other cluster uses them."""
+        before = self.late.pop(group, None) or self.pushed.get(group) or self.pushed.get("default")
+        if "late" not in self.features or before is None:
+            return content
+        used = {assignment_of(*item) for item in before[CLUSTER].items()}
+        new = (item for item in content[CLUSTER].items() if item[0] not in before[CLUSTER])
+        late = {assignment_of(*item) for item in new}.difference(used)
+        if late.isdisjoint(content[ENDPOINT]):
+            return content
+        self.late[group] = content
+        return {**content, ENDPOINT: {name: text for name, text in content[ENDPOINT].items() if name not in late}}
+
+    def _complete(self) -> None:
+        """The late assignments are there."""
+        for group, content in list(self.late.items()):
+            features, self.features = self.features, self.features - {"late"}
+            self._publish(content, True, group)
+            self.features = features
 
     def _note_content(self) -> None:
         for watch in self.watches:
@@ -120,6 +142,7 @@ class World:
         """The group of the node's own is gone, if there was one: with all its history, so that no stream ends now."""
         if not self.features & {"cuts", "restarts", "singles"} and self.pushed.pop("node", None) is not None:
             self.server.drop("node")
+            self.late.pop("node", None)
             self._note_content()
 
     def lay_over(self, names: str) -> None:
@@ -171,6 +194,11 @@ class World:
 
     def wait(self, seconds: float) -> None:
         """Time passes."""
+        if self.late:
+            late_s = min(seconds, BACK_S)
+            self._pass(late_s)
+            seconds -= late_s
+            self._complete()
         if self.away:
             away_s = min(seconds, self.back_s - self.server.now)
             self._pass(away_s)
@@ -305,6 +333,7 @@ class World:
     def finish(self, last: Made) -> None:
         """All that was refused is repaired, all waits end: everybody has what was pushed last."""
         self.slow, self.label, self.ttls = False, "", None
+        self.features -= {"late"}
         self.flush()
         self.notice()
         self.check()

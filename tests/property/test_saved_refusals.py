@@ -223,6 +223,19 @@ IN_BOTH_VARIANTS: dict[str, tuple[bool, str, Plan, list[Action], Plan]] = {
         ],
         PLAIN,
     ),
+    "a cluster whose assignment was rejected is cold when it is pushed again with another assignment": (
+        False,
+        "refusals",
+        Plan(tidy=True),
+        [
+            Push(Plan(r1="b", load="2", trouble="assignment", tidy=True)),
+            Wait(1.0),
+            Push(Plan(tidy=True)),
+            Wait(1.0),
+            Push(Plan(r1="b", trouble="assignment", tidy=True)),
+        ],
+        Plan(tidy=True),
+    ),
     "an internal listener that was removed while another is refused is new when it is pushed again": (
         False,
         "refusals",

@@ -449,6 +449,37 @@ ON_ANY_STREAMS: dict[str, tuple[Variant, str, Plan, list[Action], Plan]] = {
 
 # As above, without the variant, too.
 ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
+    "a cluster is cold until its assignment is there": (
+        "late",
+        Plan(tidy=True),
+        [Push(Plan(r1="b", tidy=True)), Go((0, 1, 2))],
+        Plan(tidy=True),
+    ),
+    "a cluster without an assignment is to lead over an internal listener, which is in the tree that waits for it": (
+        "late",
+        Plan(svc="inline", web="r2"),
+        [Push(Plan(inline="t", svc="inline", web="inline"))],
+        Plan(r2="b", inline="t", svc="inline", web="inline", behind="cluster", within="r2"),
+    ),
+    "a cluster comes back with a late assignment before its earlier assignment was requested": (
+        "late twins",
+        Plan(svc="inline", texts=("static", "@1", "@1")),
+        [
+            Go((0, 0, 0)),
+            Wait(1.0),
+            Push(Plan(svc="inline"), told=False),
+            Push(Plan(r1="b"), told=False),
+            Go((0,)),
+            Push(Plan(svc="inline", texts=("eds:x", "@1", "@1")), told=False),
+        ],
+        Plan(svc="inline"),
+    ),
+    "a cluster in use stays as it was until the assignment of its next version is there": (
+        "late",
+        Plan(r1="b", tidy=True),
+        [Push(Plan(r1="ab", texts=("eds:y", "@1", "@1"), tidy=True))],
+        Plan(r1="a", texts=("eds:x", "@1", "@1"), tidy=True),
+    ),
     "a route name that returns while an internal listener drains is sent before its new listener": (
         "",
         Plan(r1="t", r2="ad", behind="assignment", within="r2"),

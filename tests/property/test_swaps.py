@@ -121,7 +121,7 @@ class Plan:
             for name in content[ROUTE]:
                 content[ROUTE][name] += " z"
         elif self.trouble == "assignment":
-            content[ENDPOINT][min(self._used())] = "bad"
+            content[ENDPOINT][min(self._used())] = f"bad @{self.load}"
         elif self.trouble == "inner" and INNER in content[LISTENER]:
             content[LISTENER][INNER] += " bad"
         elif self.trouble == "listener":

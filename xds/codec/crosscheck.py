@@ -51,7 +51,7 @@ _NOTHING: ResourcesByType = MappingProxyType({})
 _V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
 _WORDS = {
     CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
-    ENDPOINT: ("assignment", "the cluster gets no endpoints"),
+    ENDPOINT: ("assignment", "the cluster gets no endpoints, and what newly leads to it waits up to order_timeout_s"),
     EXTENSION_CONFIG: ("extension config", "the listener waits for it, then goes without"),
     LISTENER: ("internal listener", "connections to it fail unless the proxies have it from elsewhere"),
     ROUTE: ("route configuration", "requests get 404"),

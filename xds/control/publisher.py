@@ -368,7 +368,8 @@ class Publisher(ServedState):
         change, current = request.change, self._contents.get(request.group)
         target = await self.content_at(request.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(request, current) if target is None else len(target)
-        planned = await run_sized(plan_reviewed, request, current, target, resources=size)
+        live = tuple(self.live.owners(request.group))
+        planned = await run_sized(plan_reviewed, request, current, target, live, resources=size)
         warnings = review_policies(planned, self.policies.of(request.group))
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
         if not request.is_derived:

@@ -32,25 +32,31 @@ from xds.store.base import Delta, Drop, FullSet
 _NO_RESOURCES: Mapping[str, Mapping[str, Resource]] = {}
 
 
-def plan_reviewed(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
+def plan_reviewed(
+    request: PushRequest,
+    current: GroupContent | None,
+    target: GroupContent | None,
+    live: Iterable[str] = (),
+) -> PlannedChange:
     """Plan a change and review it. Raises as ``plan_change`` and ``review``."""
     planned = plan_change(request, current, target)
-    return replace(planned, warnings=review(planned))
+    return replace(planned, warnings=review(planned, live))
 
 
-def review(planned: PlannedChange) -> tuple[Violation, ...]:
+def review(planned: PlannedChange, live: Iterable[str]) -> tuple[Violation, ...]:
     """Warnings about the references between the resources of a change and the other resources of the group.
 
-    Raises ``ValidationError`` for errors that make every Envoy reject the resources. A rollback is not reviewed: its
-    resources were reviewed when they were pushed.
+    ``live`` are the assignments of the group that have an owner, so that they need not be pushed. Raises
+    ``ValidationError`` for errors that make every Envoy reject the resources. A rollback is not reviewed: its resources
+    were reviewed when they were pushed.
     """
     change = planned.request.change
     findings: list[Violation] = []
-    lowered = frozenset((ENDPOINT, name) for name in planned.request.lowering.after.assignments)
+    owned = frozenset((ENDPOINT, name) for name in (*planned.request.lowering.after.assignments, *live))
     if isinstance(change, FullSet):
         before = planned.current.blob_ids if planned.current is not None else BlobIds()
         removed = before.keys() - planned.blob_ids.keys()
-        findings = check_references(planned.resources.values(), removed=removed, elsewhere=lowered)
+        findings = check_references(planned.resources.values(), removed=removed, elsewhere=owned)
     elif isinstance(change, Delta):
         known = (
             _NO_RESOURCES
@@ -58,7 +64,7 @@ def review(planned: PlannedChange) -> tuple[Violation, ...]:
             else {one.type.type_url: one.resources for one in planned.current.snapshot}
         )
         put = planned.resources.values()
-        findings = check_references(put, removed=change.delete, known=known, elsewhere=lowered)
+        findings = check_references(put, removed=change.delete, known=known, elsewhere=owned)
     errors = [one for one in findings if one.severity == ERROR]
     if errors:
         raise ValidationError(errors)

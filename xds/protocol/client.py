@@ -23,14 +23,16 @@ from copy import copy
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
-from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
+from xds.protocol.cluster_parts import proved_at_start, unassigned
 from xds.protocol.events import HeldContent
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
+from xds.protocol.proof import NO_PROOF, Proof
 from xds.protocol.reconnect import ShownContent, is_early_request, resume_from
 from xds.protocol.release import Releases, merge_names
 from xds.protocol.removals import (
@@ -60,7 +62,7 @@ class ClientState:
     * ``shown_clusters``: the set that it showed when it reconnected; ``has_requested_clusters``: it has requested
       clusters on this connection;
     * ``stream_ended_s``: when the last stream with clusters or listeners ended; None if none did;
-    * ``warm_clusters``: the set that was warm when the last transition ended; None if that is unknown;
+    * ``proof``: what is proved of its clusters;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
     * ``early_watches``: the watches of early requests (`is_early_request`);
     * ``unknown_until_s``: when names that a Delta client showed and no revision has are reported as removed;
@@ -82,6 +84,7 @@ class ClientState:
         "lingering",
         "order",
         "past",
+        "proof",
         "released",
         "reported_held_content",
         "reported_lingering",
@@ -92,7 +95,6 @@ class ClientState:
         "streams",
         "transition",
         "unknown_until_s",
-        "warm_clusters",
         "watches",
     )
 
@@ -114,7 +116,7 @@ class ClientState:
         self.has_requested_clusters = False
         self.stream_ended_s: float | None = None
         self.drain_until_s = 0.0
-        self.warm_clusters: ResourceSet | None = None
+        self.proof: Proof = NO_PROOF
         self.returned_s: float | None = None
         self.early_watches: tuple[Watch, ...] = ()
         self.unknown_until_s: float | None = None
@@ -203,7 +205,7 @@ class ClientState:
         if is_move:
             self.released = with_sent_clusters(self, self.released)
         if self.transition is not None:
-            self.transition.readiness.note_warm(self)
+            self.note_proof()
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
@@ -214,7 +216,7 @@ class ClientState:
             and self.transition is None
             and not self.watches.pending_types
             and not lingering.lacks_end
-            and (not step.has_trees or not awaits_content(self, now_s))
+            and (not step.has_trees or not self._awaits_proof(now_s))
         ):
             # In the most frequent pushes, no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
@@ -262,8 +264,7 @@ class ClientState:
         """The stream of this watch ended."""
         if is_awaited := watch.type.is_route_target or watch.type.alias == "listeners":
             self.stream_ended_s = now_s
-        if self.transition is not None:
-            self.transition.readiness.note_warm(self)
+        self.note_proof()
         if self.transition is not None and (watch.is_pending or is_awaited):
             # If the connection is broken, the other streams end next, and the client continues with its old content.
             self.transition.broken_until_s = now_s + self.rules.return_s
@@ -297,7 +298,7 @@ class ClientState:
             start_clock(self, transition, now_s)
             if transition.is_over(self):
                 self.transition = None
-                self.warm_clusters = self._warm_now(transition.readiness.warm_before)
+                self.proof = Proof(transition.readiness.proved_at_end(self), transition.readiness.cold)
         may_send, self._may_send = may_send or self._may_send, False
         return may_send
 
@@ -390,20 +391,14 @@ class ClientState:
         changed = self.watches.mark_changed(before, release, now_s)
         if changed:
             self._may_send = True
-        if self.warm_clusters is not None or self.transition is not None:
+        if self.proof is not NO_PROOF or self.transition is not None:
             for url in changed:
                 if resource_type(url).is_route_target:
-                    self._forget_warm(url, release)
-
-    def _forget_warm(self, url: str, release: Snapshot) -> None:
-        """Forget that removed clusters were warm, because they warm again when they are pushed again."""
-        if self.warm_clusters is not None and self.warm_clusters.type.type_url == url:
-            self.warm_clusters = self.releases.without_removed(self.warm_clusters, release.get(url))
-        if self.transition is not None:
-            self.transition.readiness.note_released(release.get(url), self.releases.without_removed)
+                    self.forget_proof(release.get(url))
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
+            self.note_proof()
             self.transition = Transition(self, now_s)
             self.transition.drains = self.has_returned and self.past.drains
             if awaits_cluster_request(self, now_s):
@@ -421,16 +416,45 @@ class ClientState:
             transition.returning_until_s = now_s + self.rules.return_s
         return transition
 
-    def _warm_now(self, before: ResourceSet | None) -> ResourceSet | None:
-        """The warm clusters: those of the newest snapshot, and lingering ones that were warm before."""
+    # -- proof ------------------------------------------------------------------------------------------------------
+
+    def unproved(self, clusters: ResourceSet) -> frozenset[str]:
+        """The clusters of a set that are not proved to be warm, in this version or in an earlier one."""
+        proved = self.proof.clusters
+        return self.releases.added(proved, clusters) if proved is not None else frozenset(clusters.resources)
+
+    def note_proof(self) -> None:
+        """Note which clusters are proved now, before a push or the end of a stream changes what is known."""
+        if self.transition is not None:
+            self.note_proved(self.transition.readiness.proved(self))
+        elif self.proof.clusters is None and not self.has_returned:
+            self.note_proved(proved_at_start(self))
+
+    def note_proved(self, clusters: ResourceSet | None) -> None:
+        """Note that all of these clusters are proved, and no others; None: nothing is known."""
+        if clusters is not self.proof.clusters:
+            self.proof = Proof(clusters, self.proof.overdue)
+
+    def forget_proof(self, present: ResourceSet) -> None:
+        """Forget the proof of the clusters that are not ``present``: they warm again when they are pushed again."""
+        proved, overdue = self.proof.clusters, self.proof.overdue.intersection(present.resources)
+        if proved is not None and proved.type is present.type:
+            proved = self.releases.without_removed(proved, present)
+        if proved is not self.proof.clusters or overdue != self.proof.overdue:
+            self.proof = Proof(proved, overdue)
+        if self.transition is not None:
+            self.transition.readiness.note_released(present)
+
+    def _awaits_proof(self, now_s: float) -> bool:
+        """Whether listener trees may have to wait, because some cluster is not proved to be warm."""
+        if awaits_content(self, now_s):
+            return True
         url = self.url_of("clusters")
-        acked, goal = self.watches.acked(url), self.goal.get(url)
-        if acked is None or acked is goal:
-            return acked
-        never_warm = self.releases.added(goal, acked)
-        if before is not None:
-            never_warm = never_warm.difference(before.resources)
-        return self.releases.mixed(acked, empty_set(url), never_warm)
+        if not self.watches.of(url):
+            return False
+        self.note_proof()
+        unproved = self.unproved(self.goal.get(url))
+        return bool(unproved) and not unproved <= self.proof.overdue & unassigned(self)
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         self.lingering = lingering

@@ -67,7 +67,7 @@ def shows_cold_clusters(client: ClientState) -> bool:
     if client.is_aggregated or not (client.has_returned and client.has_requested_clusters):
         return False
     clusters = client.goal.get(client.url_of("clusters"))
-    return client.warm_clusters is None or bool(client.releases.added(client.warm_clusters, clusters))
+    return client.proof.clusters is None or bool(client.unproved(clusters))
 
 
 def listeners_with_unshown_filters(client: ClientState) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.diffs import leads_within
@@ -46,18 +47,19 @@ def aggregates_of_cold_members(client: ClientState, readiness: Readiness) -> Nam
     return ((url, names),) if names else NO_NAMES_BY_TYPE
 
 
-def clusters_of_rejected_assignments(client: ClientState) -> NamesByType:
-    """The clusters whose newest versions need assignments that the client rejects.
+def clusters_without_assignments(client: ClientState, readiness: Readiness) -> NamesByType:
+    """The clusters whose newest versions newly need an assignment that does not exist, or that the client rejects.
 
     docs/protocol.md#rejections: "a cluster in use stays as it was while the client rejects the assignment that its
-    newest version newly refers to".
+    newest version newly refers to, or while that assignment does not exist, at most `order_timeout_s`".
     """
     url = client.url_of("clusters")
     found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
-    if not found or client.order.proceed_on_nack:
+    if not found:
         return NO_NAMES_BY_TYPE
-    rejected = _rejected_assignments(client)
-    return names_by_type({url: [name for name, assignments in found.items() if not assignments.isdisjoint(rejected)]})
+    rejected = _rejected_assignments(client) if not client.order.proceed_on_nack else NO_NAMES
+    awaited = readiness.unassigned - readiness.timed_out
+    return names_by_type({url: [n for n, each in found.items() if n in awaited or not each.isdisjoint(rejected)]})
 
 
 def _rejected_assignments(client: ClientState) -> frozenset[str]:

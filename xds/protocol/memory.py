@@ -297,6 +297,7 @@ class Past:
 
     def memory(self, client: ClientState, now_s: float) -> ClientMemory | None:
         """The memory of the client in its present state; None if it ACKed nothing."""
+        client.note_proof()
         held = dict(self._ended_acked or {})
         rejections = dict(self._ended_rejections or {})
         sent = dict(self._ended_sent or {})
@@ -319,7 +320,7 @@ class Past:
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
             {url: labels for url, (acked, labels) in held.items() if {*dict(labels)} - {acked.version_info}}
             or NO_LABELS,
-            _warm(client, held),
+            client.proof.clusters,
             client.lingering,
             client.drain_until_s,
             transition is not None and transition.drains,
@@ -360,16 +361,6 @@ def _agreed(memories: Iterable[ClientMemory], type_url: str, releases: Releases)
             return None
         found = releases.without_removed(found, each) if found is not None else each
     return found
-
-
-def _warm(client: ClientState, held: Mapping[str, _Acked]) -> ResourceSet | None:
-    """The clusters of a disconnecting client that were all warm; None if that is unknown."""
-    if client.warm_clusters:
-        return client.warm_clusters
-    if client.transition is not None:
-        return client.transition.readiness.warm_before
-    acked = held.get(client.url_of("clusters"))
-    return acked[0] if acked is not None and not client.has_returned else None  # as in `Transition`
 
 
 def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:

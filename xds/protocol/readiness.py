@@ -7,8 +7,8 @@
     ``offer_timeout_s``           all its secrets
     on separate streams           the ACK of the assignment requested since, its secrets, and the time of its first
                                   health check
-    rejected, or its assignment   none, until its content changes
-    is rejected
+    rejected, or a part of it     none, until its content changes
+    without an assignment here    none, and nothing waits for it without a time limit
 
 "only a readable reference to a new cluster whose readiness can be proved holds content without a time limit";
 "everything else waits at most `order_timeout_s`" (docs/protocol.md#additions).
@@ -16,14 +16,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import alias_of
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol.cluster_parts import lacking_parts, rejected_parts, requests_assignments, unassigned
 from xds.protocol.expected_requests import unremembered_clusters
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
 class Readiness:
     """The clusters that one transition waits for.
 
-    * ``warm_before``: the set of clusters that were warm when the transition began, or later at a push or when a stream
-      ended; None if that is unknown;
     * ``cold``: the clusters that are cold now; ``cold_since_s``: since when;
     * ``timed_out``: cold clusters that are no longer waited for;
+    * ``unassigned``: clusters whose assignment the client requests here, and that does not exist;
     * ``rejected``: clusters that the client rejects, or whose assignments it rejects;
     * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are proved one by one;
     * ``proved_clusters``: clusters that were proved one by one; a later version of such a cluster does not count as
@@ -56,14 +56,14 @@ class Readiness:
         "proved_clusters",
         "rejected",
         "timed_out",
-        "warm_before",
+        "unassigned",
     )
 
-    def __init__(self, before: ResourceSet | None) -> None:
-        self.warm_before = before
+    def __init__(self, overdue: frozenset[str] = NO_NAMES) -> None:
         self.cold: frozenset[str] = NO_NAMES
         self.cold_since_s: dict[str, float] = {}
-        self.timed_out: frozenset[str] = NO_NAMES
+        self.timed_out: frozenset[str] = overdue
+        self.unassigned: frozenset[str] = NO_NAMES
         self.rejected: frozenset[str] = NO_NAMES
         self.is_one_by_one = False
         self.proved_clusters: frozenset[str] = NO_NAMES
@@ -87,6 +87,7 @@ class Readiness:
             self.acked_since_s = None
         elif self.acked_since_s is None:
             self.acked_since_s = now_s
+        self.unassigned = unassigned(client)
         cold = self._find_cold(client, now_s, is_awaited=is_awaited)
         if cold is not self.cold:
             self.cold = cold
@@ -99,37 +100,43 @@ class Readiness:
     def _note_rejected(self, client: ClientState, now_s: float) -> None:
         """Note the rejected clusters, which have no time limit. If one is no longer rejected, its time begins now."""
         before = self.rejected
-        self.rejected = self._clusters_of_rejected_assignments(client).union(
-            client.rejected_versions(client.url_of("clusters"))
-        )
+        clusters = client.goal.get(client.url_of("clusters"))
+        self.rejected = rejected_parts(client, clusters).union(client.rejected_versions(client.url_of("clusters")))
         self.cold_since_s |= {name: now_s for name in before - self.rejected if name in self.cold_since_s}
 
-    def note_released(
-        self, clusters: ResourceSet, without_removed: Callable[[ResourceSet, ResourceSet], ResourceSet]
-    ) -> None:
-        """Forget that removed clusters were warm, because they warm again when they are pushed again.
-
-        ``clusters`` are the released ones. ``without_removed`` is `Releases.without_removed`.
-        """
+    def note_released(self, clusters: ResourceSet) -> None:
+        """Forget that removed clusters were warm; ``clusters`` are the released ones."""
         self.proved_clusters = self.proved_clusters.intersection(clusters.resources)
-        if self.warm_before is not None and self.warm_before.type is clusters.type:
-            self.warm_before = without_removed(self.warm_before, clusters)
 
-    def note_warm(self, client: ClientState) -> None:
-        """Add to ``warm_before`` the clusters that have become warm, before a push or the end of a stream.
+    def overdue(self, client: ClientState) -> frozenset[str]:
+        """The cold clusters that nothing waits for again while their assignment does not exist."""
+        return (self.timed_out & self.unassigned) - self.rejected if client.is_aggregated else NO_NAMES
+
+    def proved(self, client: ClientState) -> ResourceSet | None:
+        """The clusters that are proved now (`Proof`): those that were, and those that have become warm since.
 
         A later snapshot may lack them. Then they linger in these versions, and the client shows them when it
         reconnects. Aggregate clusters are not added: a newer version may need members that the later snapshot lacks.
         """
-        url = client.url_of("clusters")
+        url, before = client.url_of("clusters"), client.proof.clusters
         acked, goal = client.watches.acked(url), client.goal.get(url).resources
-        if self.warm_before is None or acked is None or acked is self.warm_before:
-            return
-        new = client.releases.added_or_changed(self.warm_before, acked) - self.cold
+        if before is None or acked is None or acked is before:
+            return before
+        new = client.releases.added_or_changed(before, acked) - self.cold
         warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
-        if warm:
-            warm -= self._naming_any_absent_listener(client, acked).union(client.releases.members(acked))
-            self.warm_before = client.releases.mixed(self.warm_before, acked, frozenset(warm))
+        warm -= self._naming_any_absent_listener(client, acked).union(client.releases.members(acked)) if warm else set()
+        return client.releases.mixed(before, acked, frozenset(warm))
+
+    def proved_at_end(self, client: ClientState) -> ResourceSet | None:
+        """The clusters that are proved when the transition is over: all but cold and lingering ones, and those of the
+        lingering ones that were proved before.
+        """
+        url = client.url_of("clusters")
+        acked, goal = client.watches.acked(url), client.goal.get(url)
+        if acked is None or (acked is goal and not self.cold):
+            return acked
+        unproved = self.cold | (client.releases.added(goal, acked) & client.unproved(acked))
+        return client.releases.mixed(acked, empty_set(url), unproved.intersection(acked.resources))
 
     def _naming_any_absent_listener(self, client: ClientState, clusters: ResourceSet) -> frozenset[str]:
         """The clusters that name an internal listener that the client lacks, themselves or in their assignments."""
@@ -162,8 +169,10 @@ class Readiness:
         """
         if name in self.rejected:
             return True
+        if name in self.unassigned or name in unassigned(client, client.watches.acked(client.url_of("clusters"))):
+            return False  # in the version that the client has, too: the newest one may have to wait for a listener
         if client.is_aggregated:
-            others = (other for other in self.cold if other != name)
+            others = self.cold.difference(self.unassigned, (name,))
             return self._is_newest_provable_alone(client, name) or all(
                 self._is_newest_provable_alone(client, other) for other in others
             )
@@ -199,7 +208,7 @@ class Readiness:
     def _wait_ends_s(self, client: ClientState, since_s: float) -> float:
         """When a wait for a cluster that began at ``since_s`` times out."""
         rules, url = client.rules, client.url_of("endpoints")
-        requests = bool(client.watches.of(url)) or client.past.is_ended(url)
+        requests = requests_assignments(client) or client.past.is_ended(url)
         if client.is_aggregated or self.acked_since_s is None or requests:
             return since_s + rules.order_timeout_s
         # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
@@ -220,13 +229,15 @@ class Readiness:
             if watch.ack.in_flight is not None:  # it may have removed clusters already
                 cold |= client.releases.added(watch.ack.in_flight.resource_set, goal)
         if client.is_aggregated:
-            cold |= self._lacking_assignments(client, acked, is_awaited=is_awaited)
-        elif acked is not self.warm_before:
+            cold |= self._lacking_parts(client, acked, is_awaited=is_awaited)
+        elif acked is not client.proof.clusters:
             cold |= self._warming_on_separate_streams(client, acked, now_s)
         cold |= self._naming_absent_listeners(client)
-        rejected = self._clusters_of_rejected_assignments(client)
+        rejected = rejected_parts(client, goal)
         if rejected:
             cold |= rejected
+        if self.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
+            cold |= self.unassigned.intersection(client.releases.newly_assigned(client.release_of(url), goal))
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.rejected_versions(url), rejected)
         if cold and self.is_one_by_one and client.is_aggregated:
@@ -239,8 +250,8 @@ class Readiness:
 
     def _not_known_warm(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:
         """The clusters that are not known to be warm while no stream subscribes to clusters."""
-        if self.warm_before is not None and client.has_requested_clusters:
-            return client.releases.added(self.warm_before, goal)  # the stream for clusters has just ended
+        if client.proof.clusters is not None and client.has_requested_clusters:
+            return client.unproved(goal)  # the stream for clusters has just ended
         return unremembered_clusters(client, goal.type.type_url)
 
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
@@ -276,33 +287,23 @@ class Readiness:
                 new = proved.difference(held.resources).intersection(offered.resource_set.resources)
                 watch.accept_part(client.releases.mixed(held, offered.resource_set, new))
 
-    def _lacking_assignments(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
-        """On an aggregated stream: the new clusters whose assignments are not ACKed yet.
+    def _lacking_parts(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
+        """On an aggregated stream: the unproved clusters whose assignments and secrets are not ACKed yet.
 
-        The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment it rejected, or whose
-        assignment was reported as missing. The assignments of the version that the client holds count too. A
-        reconnected client requests its assignments last.
+        The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment or secret it rejected, or
+        whose assignment was reported as missing. Those of the version that the client holds count too. A reconnected
+        client requests its assignments last.
         """
-        url = client.url_of("endpoints")
         goal = client.goal.get(client.url_of("clusters"))
-        new = client.releases.added(self.warm_before, goal) if self.warm_before is not None else None
-        if new is not None and not new:
+        unproved = client.unproved(goal)
+        if not unproved:
             return NO_NAMES
-        if is_awaited and client.has_returned and not client.watches.of(url):
-            resources = goal.resources
-            return frozenset(
-                name for name in (resources if new is None else new) if _has_ads_endpoints(resources[name])
-            )
-        if not client.watches.pending(url):
-            return NO_NAMES
-        served = client.release_of(url).resources
-        pending = client.watches.names(url).intersection(served) - self._accepted_assignments(client)
-        if not pending:
-            return NO_NAMES
-        users = client.releases.clusters_of(goal, pending)
+        if is_awaited and client.has_returned and not client.watches.of(client.url_of("endpoints")):
+            return frozenset(name for name in unproved if _has_ads_endpoints(goal.resources[name]))
+        lacking = lacking_parts(client, goal)
         if acked is not goal:
-            users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
-        return users if new is None else users & new
+            lacking |= lacking_parts(client, acked)
+        return (lacking | self.unassigned) & unproved
 
     def _naming_absent_listeners(self, client: ClientState) -> frozenset[str]:
         """New clusters whose version or assignment at the client names an internal listener that the client lacks.
@@ -315,9 +316,7 @@ class Readiness:
         assignments = self._held_naming_absent_listeners(client, url)
         if assignments:
             users |= client.releases.clusters_of(goal, assignments)
-        if not users or self.warm_before is None:
-            return users
-        return users & client.releases.added(self.warm_before, goal)
+        return users & client.unproved(goal) if users else users
 
     def _held_naming_absent_listeners(self, client: ClientState, url: str) -> frozenset[str]:
         """The clusters or assignments of which the client has an earlier version that names such a listener."""
@@ -343,9 +342,7 @@ class Readiness:
         ACKed, and its first health check may have finished".
         """
         goal = client.goal.get(client.url_of("clusters")).resources
-        names = (
-            client.releases.added(self.warm_before, acked) if self.warm_before is not None else acked.resources.keys()
-        )
+        names = client.unproved(acked)
         positions = self._request_positions(client)
         self._forget_versions(acked)
         found = set()
@@ -430,17 +427,6 @@ class Readiness:
     def _accepted_assignments(self, client: ClientState) -> frozenset[str]:
         """The names of the assignments that the client has ACKed."""
         return frozenset().union(*(watch.accepted_names() for watch in client.watches.of(client.url_of("endpoints"))))
-
-    def _clusters_of_rejected_assignments(self, client: ClientState) -> frozenset[str]:
-        """The clusters with an assignment that the client rejects and never accepted in another version.
-
-        docs/protocol.md#rejections: "a rejected cluster, or a cluster whose assignment is rejected, holds the trees
-        that refer to it".
-        """
-        rejected = client.rejected_versions(client.url_of("endpoints"))
-        if not rejected:
-            return NO_NAMES
-        return client.releases.clusters_of(client.goal.get(client.url_of("clusters")), frozenset(rejected))
 
 
 def _users_of_listeners(held: ResourceSet, listeners: frozenset[str]) -> frozenset[str]:

@@ -253,10 +253,9 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
     if client.returned_s is None:
         client.returned_s = now_s
         # If only one stream of the connection ended, the warm clusters are known from the connection itself.
-        client.warm_clusters = client.warm_clusters or client.past.warm_clusters
+        client.note_proved(client.proof.clusters or client.past.warm_clusters)
         if client.transition is not None:  # an early request began it
             client.transition.drains = client.transition.drains or client.past.drains
-            client.transition.readiness.warm_before = client.transition.readiness.warm_before or client.warm_clusters
     if watch.type.is_route_target:
         client.shown_clusters = held
         if held is not None:
@@ -433,19 +432,14 @@ def _count_as_warm(client: ClientState, held: ResourceSet) -> None:
     """
     if client.past.memories:
         before = client.past.warm_clusters
-        client.warm_clusters = client.releases.without_removed(held, before) if before is not None else None
+        client.note_proved(client.releases.without_removed(held, before) if before is not None else None)
     else:
-        client.warm_clusters = held
-    if client.transition is not None:
-        client.transition.readiness.warm_before = client.warm_clusters
+        client.note_proved(held)
 
 
 def _count_unshown_as_cold(client: ClientState, held: ResourceSet) -> None:
     """Count clusters that a client does not show on separate streams as cold: another server may have removed them."""
-    if client.warm_clusters is not None:
-        client.warm_clusters = client.releases.without_removed(client.warm_clusters, held)
-    if client.transition is not None:
-        client.transition.readiness.note_released(held, client.releases.without_removed)
+    client.forget_proof(held)
 
 
 def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool) -> None:

@@ -25,6 +25,7 @@ from xds.protocol.linger import (
     removed_names,
 )
 from xds.protocol.memo import Memo
+from xds.protocol.proof import clusters_by_assignment, unassigned
 from xds.protocol.trees import (
     NewInternalListeners,
     ResourceId,
@@ -79,7 +80,9 @@ class Releases:
         self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._added_or_changed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._incomplete_aggregates: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._resumed: Memo[tuple[Snapshot, str, int, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
 
     def begin_age(self) -> None:
@@ -104,6 +107,8 @@ class Releases:
             self._added_or_changed,
             self._incomplete_aggregates,
             self._users,
+            self._by_assignment,
+            self._unassigned,
             self._resumed,
         ):
             memo.begin_age()
@@ -250,10 +255,23 @@ class Releases:
             return NO_NAMES
         return self._incomplete_aggregates.get((held.id, released.id), lambda: _incomplete_aggregates(held, released))
 
-    def clusters_of(self, clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
-        """The clusters whose endpoints are in one of these assignments."""
-        key = (clusters.id, assignments)
-        return self._users.get(key, lambda: _clusters_of(clusters, assignments))
+    def clusters_of(self, clusters: ResourceSet, parts: frozenset[str], alias: str = "endpoints") -> frozenset[str]:
+        """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
+        if not parts:
+            return NO_NAMES
+        return self._users.get((clusters.id, parts, alias), _clusters_of, clusters, parts, alias)
+
+    def unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
+        """The clusters with a missing assignment that clients request from ``source`` (``ads`` or ``api``)."""
+        key = (clusters.id, assignments.id, source)
+        return self._unassigned.get(key, self._find_unassigned, clusters, assignments, source)
+
+    def _find_unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
+        return unassigned(self.by_assignment(clusters, source), assignments)
+
+    def by_assignment(self, clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
+        """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
+        return self._by_assignment.get((clusters.id, source), clusters_by_assignment, clusters, source)
 
     def resumed(
         self,
@@ -311,11 +329,11 @@ def _incomplete_aggregates(held: ResourceSet, released: ResourceSet) -> frozense
     )
 
 
-def _clusters_of(clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
+def _clusters_of(clusters: ResourceSet, parts: frozenset[str], alias: str) -> frozenset[str]:
     return frozenset(
         name
         for name, cluster in clusters.resources.items()
-        if any(each.name in assignments and alias_of(each.type_url) == "endpoints" for each in cluster.references)
+        if any(each.name in parts and alias_of(each.type_url) == alias for each in cluster.references)
     )
 
 

@@ -39,7 +39,7 @@ from xds.protocol.expected_requests import (
 )
 from xds.protocol.held_resources import (
     aggregates_of_cold_members,
-    clusters_of_rejected_assignments,
+    clusters_without_assignments,
     outdated_names,
     routes_in_use,
     users_of_absent_listeners,
@@ -96,9 +96,7 @@ class Transition:
         self.ready_release: Snapshot = client.released
         self.acked_releases: tuple[Snapshot, ...] = ()
         self.is_ready_release_unproved = may_have_warming_listeners(client, now_s)
-        # A client that has just started goes live when its clusters are warm, so its ACKed clusters count as warm.
-        acked = client.watches.acked(client.url_of("clusters"))
-        self.readiness = Readiness(client.warm_clusters or (acked if not client.has_returned else None))
+        self.readiness = Readiness(client.proof.overdue)
         self.held_trees: tuple[Tree, ...] = ()
         self.held_names: NamesByType = NO_NAMES_BY_TYPE
         self.drains = False
@@ -140,7 +138,7 @@ class Transition:
             held = [*self._held_by_trees(client, unready, reverted, absent), users_of_absent_listeners(client, absent)]
         if cold:
             held.append(aggregates_of_cold_members(client, self.readiness))
-        held.append(clusters_of_rejected_assignments(client))
+        held.append(clusters_without_assignments(client, self.readiness))
         self.held_names = merge_names(*held)
         return self.held_names
 
@@ -412,11 +410,11 @@ class Transition:
         return not any(resource_type(url).in_tree for url in client.watches.pending_types)
 
     def is_over(self, client: ClientState) -> bool:
-        """Whether all clusters are warm, CDS is ACKed, and all removals have an end.
+        """Whether all clusters are warm or overdue (`Proof`), CDS is ACKed, and all removals have an end.
 
         Once `is_acked` holds as well, the transition ends.
         """
-        if self.readiness.cold or client.lingering.lacks_end:
+        if not self.readiness.cold <= self.readiness.overdue(client) or client.lingering.lacks_end:
             return False
         return not any(resource_type(url).is_route_target for url in client.watches.pending_types)
 

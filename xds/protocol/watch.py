@@ -6,7 +6,7 @@ deviations from the set are kept by name (`KnownContent`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import AckState, ResponseState
 from xds.protocol.content import ResponseContent
+from xds.protocol.diffs import Diffs
 from xds.protocol.rejections import Rejections, named_in
 from xds.protocol.responses import Response
 from xds.protocol.subscription import Subscription
@@ -339,17 +340,25 @@ class Watch:
         return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def accepted_names(self) -> frozenset[str]:
-        """The subscribed names whose resources the client accepted, or that were reported as missing."""
-        names = self.subscription.interest.names
+        """The subscribed names whose resources the client accepted, in whatever version. It may reject a later one."""
         if self.acked_set is None:
             return NO_NAMES
-        if not self.is_pending:
-            return names
+        names = self.subscription.interest.names.intersection(self.acked_set.resources)
+        return names.difference(*self._doubted_names()) if self.is_pending else names
+
+    def unaccepted_names(self, diffs: Diffs) -> frozenset[str]:
+        """The subscribed names that are not among `accepted_names`. They are few, so this costs little."""
+        interest = self.subscription.interest
+        if self.acked_set is None:
+            return interest.names
+        missing = frozenset(diffs.missing(interest, self.acked_set))
+        return missing.union(*self._doubted_names()) & interest.names if self.is_pending else missing
+
+    def _doubted_names(self) -> tuple[Collection[str], ...]:
+        """The names that the client may lack, whatever ``acked_set`` has."""
         known, offered = self.known, self.ack.in_flight
-        names = (names - known.unanswered - self.resend_names).intersection(self.acked_set.resources)
-        if known.uncertain:
-            names = names.difference(known.uncertain)
-        return names.difference(offered.names, offered.removed) if offered is not None else names
+        doubted = (known.unanswered, self.resend_names, known.uncertain)
+        return (*doubted, offered.names, offered.removed) if offered is not None else doubted
 
     def sent_sets(self) -> Iterable[ResourceSet]:
         """All sets of which the client may use some resources."""

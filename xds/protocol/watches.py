@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.diffs import Diffs
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.rejections import Rejections
 from xds.protocol.watch import Watch
@@ -190,6 +191,14 @@ class Watches:
             dropped[type_url] = found
         self._dropped = dropped or None
         return dict(found)
+
+    def unaccepted(self, type_url: str, diffs: Diffs) -> frozenset[str]:
+        """The subscribed names of a partial type that no stream accepted in any version."""
+        watches = self.of(type_url)
+        lacking = frozenset[str]().union(*(watch.unaccepted_names(diffs) for watch in watches))
+        if not lacking or len(watches) == 1:
+            return lacking
+        return lacking.difference(*(watch.accepted_names() for watch in watches))
 
     def never_accepted(self) -> NamesByType:
         """The names that the client rejects in some version, and of which it never accepted any version."""

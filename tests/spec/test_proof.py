@@ -1,0 +1,273 @@
+"""Content refers to a cluster only once that is proved to be warm: that nothing speaks against it proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.spec.by_hand import ORDER_TIMEOUT_S, REMOVED_S, RETURN_S, TYPES, pending, start
+from tests.support.envoy_like import EnvoyLike
+from tests.support.personas import GrpcLike, assert_in_step, live, spend
+from tests.support.sansio import Client, Server
+from tests.support.texts import TARGET, Site, joined, push, site
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
+from xds.protocol.dialect import Variant
+from xds.protocol.events import AckWaitTimedOut, HoldChanged
+
+A, B = site("a"), joined(site("a"), site("b"))
+SOON_S = 1.0
+SPLIT = pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+
+
+def without(content: Site, url: str, *names: str) -> Site:
+    """The site without these resources of a type."""
+    return {**content, url: {name: text for name, text in content[url].items() if name not in names}}
+
+
+LATE = without(B, ENDPOINT, "b")  # the route leads to a cluster whose assignment is not there yet
+
+
+def pushed(client: EnvoyLike, content: Site, seconds: float = SOON_S) -> str:
+    """Push a site; what the route of the target says some time later."""
+    push(client.server, content, source="api" if client.split else "ads")
+    spend(seconds, client)
+    assert not client.lost, client.lost
+    return client.serving()[ROUTE]["r1"]
+
+
+# -- what was refused, taken back, and pushed again --------------------------------------------------------------------
+
+REFUSED: Mapping[str, tuple[Site, Site]] = {
+    "assignment": ({ENDPOINT: {"b": "bad"}}, {ENDPOINT: {"b": "bad @2"}}),
+    "cluster": ({CLUSTER: {"b": "bad"}}, {CLUSTER: {"b": "bad @2"}}),
+    "secret": (
+        {CLUSTER: {"b": "sds:s"}, SECRET: {"s": "bad"}},
+        {CLUSTER: {"b": "sds:s"}, SECRET: {"s": "bad @2"}},
+    ),
+    "another assignment": (
+        {CLUSTER: {"b": "eds:x"}, ENDPOINT: {"x": "bad"}},
+        {CLUSTER: {"b": "eds:y"}, ENDPOINT: {"y": "bad"}},
+    ),
+}
+
+
+@SPLIT
+@pytest.mark.parametrize("lingers", [True, False], ids=["lingering", "removed"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_the_hold_of_a_refused_cluster_outlives_a_roll_back(
+    server: Server, variant: Variant, kind: str, lingers: bool, split: bool
+) -> None:
+    """Bad push, roll back, repaired push, still bad: the route is held as it was by the first bad push."""
+    client = live(server, variant, A, split=split)
+    bad, still_bad = REFUSED[kind]
+    assert pushed(client, joined(B, bad)) == "a"
+    assert pushed(client, A, SOON_S if lingers else REMOVED_S) == "a"
+    assert pushed(client, joined(B, still_bad), 2 * ORDER_TIMEOUT_S) == "a"
+    # On a stream of its own, an assignment that was requested for an earlier push does not prove the repair.
+    assert pushed(client, B, ORDER_TIMEOUT_S + 1 if split else SOON_S) == "b"
+
+
+def test_the_repair_after_a_roll_back_goes_out_behind_its_assignment(server: Server, client: Client) -> None:
+    """The cluster lingers, so its assignment alone is sent; its ACK is the proof."""
+    push(server, A)
+    start(client)
+    push(server, joined(B, {ENDPOINT: {"b": "bad"}}))
+    client.nack(ENDPOINT)
+    client.settle()
+    push(server, A)
+    client.settle()
+    push(server, B)
+    assert pending(client) == ["endpoints"]
+    client.ack(ENDPOINT)
+    assert pending(client) == ["routes"]
+
+
+def test_a_proved_cluster_is_not_waited_for_when_it_is_pushed_again(server: Server, client: Client) -> None:
+    """It lingers, with the endpoints that the client ACKed."""
+    push(server, A)
+    start(client)
+    push(server, B)
+    client.settle()
+    push(server, A)
+    client.settle()
+    push(server, joined(B, {ENDPOINT: {"b": "bad"}}))
+    assert sorted(pending(client)) == ["endpoints", "routes"]
+
+
+# -- an assignment that does not exist yet -----------------------------------------------------------------------------
+
+
+@SPLIT
+def test_a_cluster_is_cold_until_its_assignment_is_pushed(server: Server, variant: Variant, split: bool) -> None:
+    client = live(server, variant, A, split=split)
+    assert pushed(client, LATE, ORDER_TIMEOUT_S - 1) == "a"
+    assert pushed(client, B) == "b"
+    spend(REMOVED_S, client)
+    assert_in_step(client, B)
+
+
+@SPLIT
+def test_a_cluster_is_cold_until_its_assignment_is_observed(server: Server, variant: Variant, split: bool) -> None:
+    """A source begins to read a service when a cluster of it is pushed."""
+    client = live(server, variant, A, split=split)
+    assert pushed(client, LATE) == "a"
+    server.observe({"b": "1"})
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.serving()[ROUTE] == {"r1": "b"}
+
+
+@SPLIT
+def test_an_assignment_without_endpoints_is_no_missing_one(server: Server, variant: Variant, split: bool) -> None:
+    """The cluster is known to be empty, so that a failover goes on to the next one."""
+    client = live(server, variant, joined(A, {CLUSTER: {"d": "of:a"}}), split=split)
+    push(server, joined(LATE, {CLUSTER: {"d": "of:b,a"}, ROUTE: {"r1": "d"}}), source="api" if split else "ads")
+    spend(SOON_S, client)
+    assert client.serving()[ROUTE] == {"r1": "a"}
+    server.observe({"b": ""})
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.serving()[ROUTE] == {"r1": "d"}
+
+
+def test_a_wait_for_an_assignment_that_never_comes_ends_and_is_told(server: Server, client: Client) -> None:
+    push(server, A)
+    start(client)
+    push(server, LATE)
+    client.settle()
+    held = [event.held for event in client.events if isinstance(event, HoldChanged)]
+    assert [each.waits_for for each in held[-1]] == [("b",)]
+    server.elapse(ORDER_TIMEOUT_S - 1)
+    assert not client.pending()
+    server.elapse(2)
+    assert pending(client) == ["routes"]
+    assert [event.type_url for event in client.events if isinstance(event, AckWaitTimedOut)] == [CLUSTER]
+
+
+def test_a_cluster_that_was_waited_for_in_vain_is_not_waited_for_again(server: Server, client: Client) -> None:
+    """Until its assignment exists: then the ACK of that is waited for."""
+    push(server, A)
+    start(client)
+    push(server, LATE)
+    client.settle()
+    server.elapse(ORDER_TIMEOUT_S + 1)
+    client.settle()
+    assert client.stream.deadline() is None
+    push(server, joined(LATE, {ROUTE: {"r1": "a b"}}))
+    assert pending(client) == ["routes"]
+    client.settle()
+    push(server, joined(B, {ROUTE: {"r1": "b @2"}}))
+    assert pending(client) == ["endpoints"]
+    client.ack(ENDPOINT)
+    assert pending(client) == ["routes"]
+
+
+def test_what_leads_elsewhere_does_not_wait_with_it(server: Server, client: Client) -> None:
+    push(server, A)
+    start(client)
+    push(server, joined(LATE, {ROUTE: {"r1": "a @2"}}))
+    client.ack(CLUSTER)
+    assert "routes" in pending(client)
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "a @2"}
+
+
+@SPLIT
+@pytest.mark.parametrize("changed", ["eds:y", "eds:y @2"])
+@pytest.mark.parametrize("before", ["@1", "static"])
+def test_a_cluster_in_use_stays_as_it_was_while_the_assignment_that_it_is_to_get_does_not_exist(
+    server: Server, variant: Variant, before: str, changed: str, split: bool
+) -> None:
+    """Envoy would go on with the new version, without endpoints."""
+    client = live(server, variant, joined(A, {CLUSTER: {"a": before}}), split=split)
+    assert pushed(client, joined(A, {CLUSTER: {"a": changed}}), ORDER_TIMEOUT_S - 1) == "a"
+    assert client.serving()[CLUSTER] == {"a": before}
+    server.observe({"y": "1"})
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.serving()[CLUSTER] == {"a": changed}
+
+
+def test_a_cluster_in_use_gets_its_next_version_after_the_order_timeout(server: Server, client: Client) -> None:
+    push(server, A)
+    start(client)
+    push(server, joined(A, {CLUSTER: {"a": "eds:y"}}))
+    assert not client.pending()
+    server.elapse(ORDER_TIMEOUT_S + 1)
+    assert "clusters" in pending(client)
+
+
+def test_a_client_that_names_its_clusters_waits_for_the_assignment(server: Server) -> None:
+    """gRPC subscribes to a cluster only after the route, and takes a placeholder for no endpoints."""
+    push(server, A)
+    client = GrpcLike(server)
+    client.start()
+    push(server, LATE)
+    spend(SOON_S, client)
+    assert client.texts(ROUTE) == {"r1": "a"}
+    server.observe({"b": "1"})
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.in_use == {"b"}
+
+
+@SPLIT
+def test_assignments_that_a_client_does_not_request_here_are_not_waited_for(
+    server: Server, variant: Variant, split: bool
+) -> None:
+    """Another server has them. On separate streams, the first request for one may come a moment after the ACK."""
+    source = "api" if split else "ads"
+    push(server, A, source=source)
+    client = EnvoyLike(server, variant, elsewhere=True, split=split)
+    client.start()
+    push(server, LATE, source=source)
+    spend(RETURN_S + 1 if split else SOON_S, client)
+    assert client.serving()[ROUTE] == {"r1": "b"}
+
+
+def test_it_is_waited_for_though_the_client_has_just_come_back(server: Server, variant: Variant) -> None:
+    """The push came while it was away."""
+    client = live(server, variant, A)
+    client.disconnect()
+    push(server, LATE)
+    client.reconnect()
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.serving()[ROUTE] == {"r1": "a"}
+    server.observe({"b": "1"})
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.serving()[ROUTE] == {"r1": "b"}
+
+
+def test_what_was_missing_at_the_start_is_waited_for_by_a_later_push(server: Server, variant: Variant) -> None:
+    """Nothing led to the cluster when the client went live."""
+    client = live(server, variant, joined(LATE, {ROUTE: {"r1": "a"}}))
+    spend(10 * ORDER_TIMEOUT_S, client)
+    assert pushed(client, LATE) == "a"
+    assert pushed(client, B) == "b"
+
+
+def test_a_missing_secret_of_a_new_cluster_is_waited_for(server: Server, client: Client) -> None:
+    """Envoy withholds the CDS ACK for its fetch timeout only, and the cluster then has no connections."""
+    push(server, A)
+    start(client, (*TYPES, SECRET))
+    push(server, joined(B, {CLUSTER: {"b": "sds:s"}}))
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "a"}
+    push(server, joined(B, {CLUSTER: {"b": "sds:s"}, SECRET: {"s": "@1"}}))
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "b"}
+
+
+def test_listeners_wait_likewise(server: Server, client: Client) -> None:
+    """With an inline route."""
+    push(server, A)
+    start(client)
+    push(server, joined(LATE, {LISTENER: {TARGET: "to:b"}}))
+    client.settle()
+    assert client.texts(LISTENER) == {TARGET: "r1"}
+    server.observe({"b": "1"})
+    client.settle()
+    assert client.texts(LISTENER) == {TARGET: "to:b"}

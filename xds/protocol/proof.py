@@ -1,0 +1,56 @@
+"""The proof that the clusters of a client are warm, so that content may refer to them.
+
+A proof is a positive fact about a cluster since it was sent to the client: the client ACKed the cluster, and ACKed the
+assignment that it requested for it. That nothing speaks against a cluster proves nothing: a refusal is forgotten when a
+push takes its resource back, and a client also ACKs a cluster whose assignment it rejects or does not get.
+
+    assignment of a cluster            the cluster is
+    ACKed since the cluster was sent   warm, also if the assignment has no endpoints: it is known to be empty
+    rejected, in flight, or requested  cold
+    and not answered
+    in no snapshot, overlay or source  cold; content waits for it at most `order_timeout_s` (docs/protocol.md#additions)
+
+A proved cluster stays proved until it is removed from the client: an earlier version serves while a later one warms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xds.model.names import NO_NAMES
+from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is proved of the clusters of one client.
+
+    * ``clusters``: a set whose members are all proved, in these versions or in earlier ones; None if nothing is known
+      of the client yet;
+    * ``overdue``: clusters for whose assignment content has waited long enough. While it does not exist, nothing waits
+      for them again.
+    """
+
+    clusters: ResourceSet | None = None
+    overdue: frozenset[str] = NO_NAMES
+
+
+NO_PROOF = Proof()
+
+
+def clusters_by_assignment(clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
+    """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
+    found = dict[str, set[str]]()
+    for name, cluster in clusters.resources.items():
+        for each in cluster.references:
+            if each.source == source and alias_of(each.type_url) == "endpoints":
+                found.setdefault(each.name, set()).add(name)
+    return {assignment: frozenset(names) for assignment, names in found.items()}
+
+
+def unassigned(users: Mapping[str, frozenset[str]], assignments: ResourceSet) -> frozenset[str]:
+    """The clusters in ``users`` (`clusters_by_assignment`) with an assignment that is not in the set."""
+    existing = assignments.resources
+    return frozenset().union(*(names for assignment, names in users.items() if assignment not in existing))
