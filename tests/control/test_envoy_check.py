@@ -35,8 +35,8 @@ async def findings_of(*documents: Json) -> list[tuple[str, str, int]]:
     return [(one.code, one.resource, one.index) for one in await checked(*documents)]
 
 
-def bad_format(name: str) -> Json:
-    added = [{"header": {"key": "x", "value": "%NOPE%"}}]
+def bad_expression(name: str) -> Json:
+    added = [{"header": {"key": "x", "value": "%CEL(request.path.nope())%"}}]
     return r.route_config(name, {**r.direct_route("x"), "request_headers_to_add": added})
 
 
@@ -78,7 +78,7 @@ async def test_every_refused_resource_is_named() -> None:
         r.refused_cluster("a"),
         r.eds_cluster("b"),
         malformed,
-        bad_format("r"),
+        bad_expression("r"),
         r.virtual_host("web/v", [r.direct_route("x")], ["a", "A"]),
         *(r.static_cluster(f"good{number}", 80) for number in range(20)),
     )
@@ -91,7 +91,7 @@ async def test_every_refused_resource_is_named() -> None:
     assert [one.index for one in found] == [4, 6, 7, 8]
     assert "Unknown address resolver: no-resolver" in found[0].detail
     assert "malformed IP address: fe80::1%nope" in found[1].detail
-    assert "NOPE" in found[2].detail
+    assert "nope" in found[2].detail
     assert "Duplicate entry of domain a" in found[3].detail
 
 

@@ -190,12 +190,12 @@ BROKEN: Walk = [
     ),
     (
         "xds apply -g broken -f examples/broken/refused-by-envoy.yaml --wait",
-        fails(1, "broken-1 rejected routes web: .*USER_ID"),
+        fails(1, "broken-1 rejected routes web: .*user_id"),
     ),
-    ("xds nacks", says("routes .* broken-1 .*USER_ID")),
+    ("xds nacks", says("routes .* broken-1 .*user_id")),
     (
         "xds validate -f examples/broken/refused-by-envoy.yaml --envoy .venv/bin/envoy",
-        fails(3, r"refused-by-envoy\.yaml:\d+:\d+: .*USER_ID"),
+        fails(3, r"refused-by-envoy\.yaml:\d+:\d+: .*user_id"),
     ),
     ("xds apply -g broken -f examples/broken/fixed.yaml --wait", says("1 of 1 nodes have revision 2")),
     ("curl http://127.0.0.1:10000/user/42", says("^a user$")),
