@@ -123,6 +123,7 @@ check-options:
 check-descriptors:
 	@# With a hash seed of its own: the order of sets must not show in what is generated.
 	PYTHONHASHSEED=7 $(BIN)/python -m tools.proto.generate descriptors --check
+	$(BIN)/python -m tools.proto.generate extensions --check
 
 check-style:
 	$(BIN)/ruff format --check $(SOURCES)
@@ -138,6 +139,7 @@ generate: $(STAMP)
 	$(BIN)/python -m tools.proto.generate wire
 	$(BIN)/python -m tools.proto.generate descriptors
 	$(BIN)/python -m tools.proto.generate options
+	$(BIN)/python -m tools.proto.generate extensions
 	$(BIN)/python -m tools.openapi
 
 clean:

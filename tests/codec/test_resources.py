@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from tests.codec.cases import CASES, HCM, ROUTER, T
+from tests.codec.cases import CASES, HCM, T
+from tests.support.resources import UPSTREAM_TLS_TYPE as TLS
 from xds.codec import schema
 from xds.codec.findings import FINDINGS_LIMIT
 from xds.codec.resources import decode_document, decode_resource, resource_from_bytes
@@ -109,9 +110,9 @@ def test_as_lax_as_envoy(lax: dict[str, object], strict: dict[str, object]) -> N
             "/transport_socket/typed_config/@type",
         ),
         (
-            {"transport_socket": {"typed_config": {"@type": ROUTER, "start_child_span": 3}}},
+            {"transport_socket": {"typed_config": {"@type": TLS, "allow_renegotiation": 3}}},
             "wrong_type",
-            "/transport_socket/typed_config/start_child_span",
+            "/transport_socket/typed_config/allow_renegotiation",
         ),
         (
             {"transport_socket": {"typed_config": {"@type": f"{T}google.protobuf.Duration", "value": 3}}},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 
 from tests.codec import value_cases
 from tests.codec.case_forms import Case, Json
+from tests.codec.category_cases import REFUSED_CATEGORIES, TAKEN_CATEGORIES
 from tests.codec.cluster_cases import REFUSED_CLUSTERS, TAKEN_CLUSTERS
 from tests.codec.extension_cases import REFUSED_EXTENSIONS, TAKEN_EXTENSIONS, users
 from tests.codec.filter_cases import REFUSED_FILTERS, TAKEN_FILTERS
@@ -16,11 +18,19 @@ from tests.codec.route_cases import REFUSED_ROUTES, TAKEN_ROUTES
 from tests.codec.transport_cases import REFUSED_TRANSPORTS, TAKEN_TRANSPORTS
 from tests.codec.value_cases import DEPENDING, WARNED
 from tests.support.judging_envoy import JudgingEnvoy
+from tests.support.resources import TYPE
+from xds.codec.category_rules import misplaced, places
 from xds.codec.resources import DecodedPush, ResourceDecoder
+from xds.codec.schema import descriptor
 from xds.model.errors import ValidationError, Violation
+from xds.proto.extensions import categories
+
+NETWORK = "envoy.extensions.filters.network"
+ENTRY = ".TypedPerFilterConfigEntry"
 
 REFUSED = {
     **value_cases.REFUSED,
+    **REFUSED_CATEGORIES,
     **REFUSED_CLUSTERS,
     **REFUSED_EXTENSIONS,
     **REFUSED_FILTERS,
@@ -30,6 +40,7 @@ REFUSED = {
 }
 TAKEN = {
     **value_cases.TAKEN,
+    **TAKEN_CATEGORIES,
     **TAKEN_CLUSTERS,
     **TAKEN_EXTENSIONS,
     **TAKEN_FILTERS,
@@ -131,3 +142,19 @@ def test_a_changed_endpoint_of_a_known_assignment_is_checked() -> None:
     decoder.values([strict])
     with pytest.raises(ValidationError, match="must be an IP address"):
         decoder.values([{**strict, "type": "STATIC"}])
+
+
+def test_every_place_of_an_extension_exists_and_has_extensions() -> None:
+    for kind, fields in places().items():
+        found = descriptor(TYPE + kind.removesuffix(ENTRY)) if kind.endswith(ENTRY) else descriptor(TYPE + kind)
+        assert found is not None, kind
+        names = {"typed_per_filter_config"} if kind.endswith(ENTRY) else set(fields)
+        assert names <= set(found.fields_by_name), kind
+        assert {*chain(*fields.values())} - {"envoy.filters.quic_listener"} <= categories(), kind
+
+
+@pytest.mark.parametrize(
+    "name", ["xds.type.v3.TypedStruct", "envoy.extensions.filters.network.kafka_broker.v3.KafkaBroker"]
+)
+def test_an_extension_that_the_standard_build_has_not_may_be_anywhere(name: str) -> None:
+    assert misplaced(TYPE + name, frozenset({"envoy.filters.http"})) == []

