@@ -165,7 +165,7 @@ class Heartbeats:
         TTLs from before the rejected response".
         """
         uncertain = watch.known.uncertain
-        if not uncertain or watch.rejections is None:
+        if not uncertain or not watch.rejections:
             return uncertain
         offered = watch.ack.in_flight.names if watch.ack.in_flight is not None else ()
         return uncertain.keys() - (watch.rejections.suspects.keys() - self.superseded_names) - set(offered)

@@ -11,7 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from xds.model.names import NO_NAMES
-from xds.model.snapshot import ResourceSet, empty_set
+from xds.model.resource import Resource
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache
@@ -20,6 +22,7 @@ from xds.protocol.content import ResponseKey
 from xds.protocol.delta import next_heartbeat_s, renewable
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
+from xds.protocol.rejections import Rejections
 from xds.protocol.release import Releases
 from xds.protocol.requests import Request
 from xds.protocol.responses import Response
@@ -27,19 +30,23 @@ from xds.protocol.watch import Watch
 
 
 class Offers:
-    """The offers of one stream; ``watches`` are the watches of its types, by type URL, in rank order."""
+    """The offers of one stream; ``watches`` are the watches of its types, by type URL, in rank order.
 
-    __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
+    ``api_version`` is that of the stream (`DiscoveryStream`).
+    """
 
-    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float) -> None:
+    __slots__ = ("_api_version", "_cache", "_dialect", "_offer_timeout_s", "watches")
+
+    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float, api_version: str) -> None:
         self._cache = cache
         self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s
+        self._api_version = api_version
         self.watches: Mapping[str, Watch] = {}
 
     def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
         """The offers of a copied stream; ``watches`` are the copies of its watches."""
-        clone = Offers(self._cache, self._dialect, self._offer_timeout_s)
+        clone = Offers(self._cache, self._dialect, self._offer_timeout_s, self._api_version)
         clone.watches = {url: watches[watch] for url, watch in self.watches.items()}
         return clone
 
@@ -71,10 +78,15 @@ class Offers:
                 return
         if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now_s):
             return
-        if watch.rejections is None:
-            self._offer(watch, client, released, events, now_s)
-        else:
+        if watch.rejections is not None:
+            goal = client.goal.get(watch.type.type_url)
+            push_id = (client.goal.revision, goal.id)
+            if watch.rejections.note_content(released, goal, push_id, _wanted_n(watch, released)):
+                watch.ack.rejected_digest = b""  # if this content is pushed again, it is tried again
+        if watch.rejections:
             self._offer_beside_rejected(watch, client, released, events, now_s)
+        else:
+            self._offer(watch, client, released, events, now_s)
         if not watch.is_pending:
             client.update(watch, now_s)
 
@@ -100,19 +112,13 @@ class Offers:
             watch.ack.remain_rejected()  # "a rejected full-state set ... waits until its content changes"
             return
         rejections.rejected_set = None
-        rejections.forget_changed(released, client.goal.get(watch.type.type_url))
         # A full-state set without all suspects would remove those that the client has applied.
-        is_probe = (is_full or not rejections.is_new_content_due) and rejections.begin_probe()
+        is_probe = (is_full or not rejections.is_new_content_due) and rejections.begin_probe(released)
         if self._offer_without(watch.left_out(released), watch, client, released, events, now_s):
             rejections.is_new_content_due = is_probe
-        elif not is_probe and rejections.begin_probe():
+        elif not is_probe and rejections.begin_probe(released):
             self._offer_without(watch.left_out(released), watch, client, released, events, now_s)
             rejections.is_new_content_due = True
-        if not rejections:
-            watch.rejections, watch.ack.rejected_digest = (
-                None,
-                b"",
-            )  # the content changed, so it is offered if it is pushed again
 
     def _offer_without(
         self,
@@ -123,11 +129,36 @@ class Offers:
         events: list[Event],
         now_s: float,
     ) -> bool:
-        """Offer the released set with the last accepted versions of the names ``left_out``."""
-        url = watch.type.type_url
+        """Offer the released set with the last accepted versions of the names ``left_out``.
+
+        docs/protocol.md#rejections: "If the client rejects that too, a partial response leaves the name out; a
+        full-state set has the latest earlier version that the client did not reject".
+        """
+        url, mixed_of, rejections = watch.type.type_url, self._cache.releases.mixed, watch.rejections
+        assert rejections is not None
         held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
-        mixed = self._cache.releases.mixed(released, held, left_out)
-        return self._offer(watch, client, mixed, events, now_s, left_out)
+        mixed = mixed_of(released, held, left_out)
+        silent = rejections.refused_in(left_out, mixed)
+        if silent and self._dialect.sends_whole_set(watch.type):
+            earlier = self._earlier_versions(client.goal, rejections, url, silent)
+            if rejections.is_spent or not silent <= earlier.resources.keys():
+                watch.ack.remain_rejected()
+                return False
+            mixed, silent = mixed_of(mixed, earlier, silent), NO_NAMES
+        elif silent:
+            mixed = mixed_of(mixed, watch.known.base or empty_set(url), silent)
+        return self._offer(watch, client, mixed, events, now_s, left_out, silent)
+
+    def _earlier_versions(
+        self, goal: Snapshot, rejections: Rejections, type_url: str, names: frozenset[str]
+    ) -> ResourceSet:
+        """The latest versions of these names in the retained revisions that the client does not reject."""
+        found: dict[str, Resource] = {}
+        for each in self._cache.retained_sets((goal.group,), type_url, self._api_version):
+            for name in names - found.keys() - rejections.doubted_in(each):
+                if name in each.resources:
+                    found[name] = each.resources[name]
+        return ResourceSet(resource_type(type_url), "", found)
 
     def _offer(
         self,
@@ -137,13 +168,17 @@ class Offers:
         events: list[Event],
         now_s: float,
         left_out: frozenset[str] = NO_NAMES,
+        silent: frozenset[str] = NO_NAMES,
     ) -> bool:
         """Send the resources of this set that the client lacks; False if nothing is sent.
 
-        The client may hold the names ``left_out`` in any version. The response does not correct them.
+        The client may hold the names ``left_out`` in any version. The response does not correct them, and contains none
+        of the names ``silent``, even if they were requested.
         """
         goal = released if watch.rejections is None else client.release_of(watch.type.type_url)
         key = self._response_key(watch, client, released)
+        if silent:
+            key = key._replace(unanswered=key.unanswered - silent, resend_names=key.resend_names - silent)
         uncertain = watch.known.uncertain
         if uncertain and left_out:
             uncertain = {name: version for name, version in uncertain.items() if name not in left_out}
@@ -154,9 +189,14 @@ class Offers:
             self._dialect.plan_heartbeat(watch, now_s, None)
             client.update(watch, now_s)
             return False
-        if built.response.digest == watch.ack.rejected_digest:
+        rejections, is_answer = watch.rejections, bool(built.content.absent or built.content.errors)
+        if built.response.digest == watch.ack.rejected_digest or (
+            rejections is not None and rejections.is_tried(built.response, is_answer=is_answer)
+        ):
             watch.ack.remain_rejected()  # rule 16: "Rejected content is not re-sent until it changes"
             return False
+        if rejections is not None:
+            rejections.sent_n += 1
         nonce, body = self._nonce_and_body(watch, built.response)
         if watch.type.is_route_target:
             for child in self.watches.values():
@@ -195,7 +235,7 @@ class Offers:
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
         upcoming_set = None
-        if watch.rejections is not None:
+        if watch.rejections:
             upcoming_set = client.goal.get(watch.type.type_url)
         elif client.transition is not None:
             upcoming_set = client.upcoming_set(watch.type.type_url)
@@ -332,6 +372,12 @@ def _still_held(shown: ResourceSet, rejected: Response) -> frozenset[str]:
     """
     versions = rejected.versions()
     return frozenset(name for name, held in shown.resources.items() if versions.get(name) != held.version)
+
+
+def _wanted_n(watch: Watch, released: ResourceSet) -> int:
+    """The number of resources of a set that a client may want."""
+    interest = watch.subscription.interest
+    return len(released) if interest.wildcard or interest.globs else min(len(released), len(interest.names))
 
 
 def _is_of_earlier(watch: Watch, request: Request, dialect: AnyDialect) -> bool:

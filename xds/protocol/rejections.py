@@ -2,122 +2,181 @@
 
 A NACK rejects a whole response and rarely names the bad resource. So new content is sent "without the suspects,
 alternating with halves of the suspects" (docs/protocol.md#rejections). A resource that was rejected alone or by name is
-left out until its content changes. The client's last accepted version takes its place.
+left out until its content changes. The client's last accepted version takes its place, unless it rejects that too.
 
     event                       effect on the resources in the response
     NACK that names resources   the named resources are rejected; the other resources are offered again
-    NACK of one resource        the resource is rejected
-    NACK of several resources   all become suspects, in two groups that are tried before earlier suspects
-    ACK                         all are neither suspect nor rejected; if the response tried suspects, the next group of
-                                suspects is halved
+    NACK of one new resource    the resource is rejected
+    NACK of several new ones    all become suspects; one of them is bad, so half of them is tried next
+    NACK of nothing new         nobody is suspect: the client had accepted all of them
+    ACK                         none is suspect or rejected; the bad one is among those that were rejected with them
     ACK of a full-state set     as above; if one suspect of the last rejected set remains, it is rejected, because a set
                                 with it is the rejected set
     content changes             the changed resource is neither suspect nor rejected: it is new content
+
+When the bad one is found, all other suspects are tried in one response. A push makes at most ``3 + log2(names)``
+responses of a type that the client rejects: after that, the search goes on with the next push.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
+from xds.protocol.responses import Response
 
-Groups = tuple[tuple[str, ...], ...]
+VERSIONS_LIMIT = 16  # of one name
+NAMES_LIMIT = 4096  # with more, names without a resource are forgotten
+Versions = tuple[str, ...]
+NO_VERSIONS: Versions = ()
+PushId = tuple[int, int]
 
 
 class Rejections:
-    """The rejected resources of one watch; created at its first NACK.
+    """The rejections of one watch; created at its first NACK.
 
-    * ``rejected``: the resources that are known to be bad, name to version;
+    * ``rejected``: the resources of the present content that are known to be bad, name to version;
+    * ``refused``: all versions that were known to be bad on this connection, by name, the latest last;
     * ``suspects``: the resources that may be bad, name to version;
-    * ``groups``: the names of the suspects, in groups that are tried one after the other;
+    * ``narrowed``: the suspects of which one is bad, as far as it is known; ``is_whole``: a set of all resources of the
+      client with them was rejected, and with each of the others it was not;
     * ``probe``: the suspects that the response in flight tries;
     * ``is_new_content_due``: the next response has new content without suspects, because the last one tried suspects;
     * ``rejected_set``: the released set at the first NACK; a full-state type is not sent until its set is another one;
-    * ``whole_set_suspects``: the suspects of the last rejected response that contained all resources, name to version.
+    * ``sent_n``: the responses since the last push; ``limit_n``: the most that a push may make;
+    * ``tried``: the content of the responses since the last push that were rejected: names with their versions, empty
+      for a removal; ``digests``: the `Response.digest` of each.
     """
 
-    __slots__ = ("groups", "is_new_content_due", "probe", "rejected", "rejected_set", "suspects", "whole_set_suspects")
+    __slots__ = (
+        "_push_id",
+        "_pushed",
+        "digests",
+        "is_new_content_due",
+        "is_whole",
+        "limit_n",
+        "narrowed",
+        "probe",
+        "refused",
+        "rejected",
+        "rejected_set",
+        "sent_n",
+        "suspects",
+        "tried",
+    )
 
     def __init__(self, rejected: Mapping[str, str] | None = None) -> None:
         self.rejected: dict[str, str] = dict(rejected or {})
+        self.refused: dict[str, Versions] = {name: (version,) for name, version in self.rejected.items()}
         self.suspects: dict[str, str] = {}
-        self.groups: Groups = ()
+        self.narrowed: tuple[str, ...] = ()
+        self.is_whole = False
         self.probe: frozenset[str] = NO_NAMES
         self.is_new_content_due = True
         self.rejected_set: ResourceSet | None = None
-        self.whole_set_suspects: dict[str, str] = {}
+        self.sent_n = 1
+        self.limit_n = 2
+        self.digests: frozenset[bytes] = frozenset()
+        self.tried: frozenset[tuple[str, str]] = frozenset()
+        self._pushed: dict[str, str] = {}  # of the names in `refused`: the pushed version, empty for none
+        self._push_id: PushId | None = None
 
     def __bool__(self) -> bool:
         return bool(self.rejected or self.suspects)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was rejected, in the present content or before."""
+        return not (self.refused or self.suspects)
+
     def copy(self) -> Rejections:
         """An independent object in the same state."""
         clone = copy(self)
-        clone.rejected, clone.suspects = dict(self.rejected), dict(self.suspects)
-        clone.whole_set_suspects = dict(self.whole_set_suspects)
+        clone.rejected, clone.refused = dict(self.rejected), dict(self.refused)
+        clone.suspects, clone._pushed = dict(self.suspects), dict(self._pushed)
         return clone
 
     def for_new_stream(self) -> Rejections:
         """The state for the client's next stream. The first response on it has the content without suspects."""
-        clone = Rejections(self.rejected)
-        clone.suspects, clone.groups = dict(self.suspects), self.groups
-        clone.whole_set_suspects = dict(self.whole_set_suspects)
+        clone = self.copy()
+        clone.probe, clone.rejected_set, clone.is_new_content_due = NO_NAMES, None, True
+        clone._begin_push(None)
         return clone
 
     def join(self, earlier: Rejections) -> None:
         """Add earlier rejections, except those of names that are already rejected or suspect here."""
         known = self.rejected.keys() | self.suspects.keys()
         older = earlier.copy()
-        older._clear(known)
-        if not self.whole_set_suspects:
-            self.whole_set_suspects = older.whole_set_suspects
+        older.forgive(known)
+        if not self.narrowed:
+            self.narrowed, self.is_whole = older.narrowed, older.is_whole
         self.rejected |= older.rejected
+        self.refused = {**older.refused, **self.refused}
         self.suspects |= older.suspects
-        self.groups = (*self.groups, *older.groups)
+
+    def note_rejected(self, response: Response) -> None:
+        """The client NACKed this response. `note_nack` follows if it has resources."""
+        self.digests |= {response.digest}
+        self.tried |= _content(response)
+
+    def is_tried(self, response: Response, *, is_answer: bool) -> bool:
+        """Whether a response with this content was rejected since the last push, or must not follow those that were.
+
+        ``is_answer``: it reports requested names as missing.
+        """
+        if response.digest in self.digests:
+            return True
+        return self.is_spent and not is_answer and _content(response) <= self.tried
+
+    # -- answers ----------------------------------------------------------------------------------------------------
 
     def note_nack(
-        self, versions: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
+        self, versions: Mapping[str, str], news: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
     ) -> tuple[str, ...]:
         """Note the NACK of a response with these resources, name to version; returns the names now known to be bad.
 
-        ``named`` are the names in the error message. ``is_whole``: the response contained all resources of the client.
+        ``news`` are those that the client had not accepted before; ``named`` are the names in the error message.
+        ``is_whole``: the response contained all resources of the client.
         """
-        guilty = tuple(name for name in versions if name in named) or (tuple(versions) if len(versions) == 1 else ())
-        others = [name for name in versions if name not in guilty]
-        self._clear(versions)
-        self.rejected.update((name, versions[name]) for name in guilty)
-        if others and not guilty:
-            self.suspects = {**{name: versions[name] for name in others}, **self.suspects}
-            self.groups = (*_halves(others), *self.groups)
-            self.whole_set_suspects = {name: versions[name] for name in others} if is_whole else {}
+        candidates = news or versions
+        guilty = tuple(name for name in versions if name in named)
+        if not guilty and len(candidates) == 1:
+            guilty = tuple(candidates)
         self.probe = NO_NAMES
+        if guilty:
+            for name in guilty:
+                self._refuse(name, versions[name])
+            self._drop_suspects(news)
+            if self.is_spent:
+                self.suspects |= {name: version for name, version in news.items() if name not in guilty}
+        elif news:
+            self.suspects = {**news, **self.suspects}
+            self.narrowed, self.is_whole = tuple(news), is_whole
         return guilty
 
     def note_ack(self, accepted: Mapping[str, str]) -> None:
         """Note resources that the client ACKed or showed on a new stream, name to version."""
-        was_probe = bool(self.probe)
         self.probe = NO_NAMES
-        self.note_proved(accepted, is_halved=was_probe)
+        self.note_proved(accepted)
 
-    def note_proved(self, accepted: Mapping[str, str], *, is_halved: bool = False) -> None:
-        """Note resources that the client uses, name to version. ``is_halved``: halve the next group of suspects."""
-        whole_set = self.whole_set_suspects
-        remaining = {name: version for name, version in whole_set.items() if accepted.get(name) != version}
-        doubted = (*self.rejected.items(), *self.suspects.items())
-        self._clear([name for name, version in doubted if accepted.get(name) == version])
-        if is_halved and self.groups and len(self.groups[0]) > 1:
-            self.groups = (*_halves(self.groups[0]), *self.groups[1:])
-        self.whole_set_suspects = remaining
-        if len(remaining) == 1 and remaining.items() <= self.suspects.items():
-            self._clear(remaining)
-            self.rejected |= remaining
+    def note_proved(self, accepted: Mapping[str, str]) -> None:
+        """Note resources that the client uses, name to version."""
+        for name in [name for name in self.refused if name in accepted]:
+            self._forget(name, accepted[name])
+        is_whole = self.is_whole
+        self._drop_suspects([name for name, version in self.suspects.items() if accepted.get(name) == version])
+        self.is_whole = is_whole
+        if is_whole and len(self.narrowed) == 1:
+            self._refuse(self.narrowed[0], self.suspects[self.narrowed[0]])
+
+    # -- questions --------------------------------------------------------------------------------------------------
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names of a set that are not offered now: rejected resources, and suspects that are not tried."""
-        return self.doubted_in(released) - self.probe
+        return self.rejected_in(released) | (_names_in_version(self.suspects, released) - self.probe)
 
     def doubted_in(self, released: ResourceSet) -> frozenset[str]:
         """The names that are rejected or suspect in the version that the set has."""
@@ -125,54 +184,113 @@ class Rejections:
 
     def rejected_in(self, released: ResourceSet) -> frozenset[str]:
         """The names that are rejected in the version that the set has."""
-        return _names_in_version(self.rejected, released)
+        return self.refused_in(self.refused, released)
 
-    def begin_probe(self) -> bool:
-        """Choose the next group of suspects for the response to send; False when no suspects remain."""
-        if not self.groups:
+    def refused_in(self, names: Iterable[str], held: ResourceSet) -> frozenset[str]:
+        """The names among these that were rejected on this connection in the version that the set has."""
+        resources, refused = held.resources, self.refused
+        return frozenset(n for n in names if n in resources and resources[n].version in refused.get(n, NO_VERSIONS))
+
+    # -- what is sent -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the push has made as many responses as it may."""
+        return self.sent_n >= self.limit_n
+
+    def begin_probe(self, released: ResourceSet) -> bool:
+        """Choose suspects for a response with this set; False if it has none, or if the push has made its responses."""
+        suspects = _names_in_version(self.suspects, released)
+        if not suspects or self.is_spent:
             return False
-        whole_set = self.whole_set_suspects
-        if len(whole_set) > 1 and whole_set.keys() <= set(self.groups[0]):
-            # A response with all of them would be the rejected response again (rule 16).
-            self.groups = (*_halves(self.groups[0]), *self.groups[1:])
-        self.probe = frozenset(self.groups[0])
+        narrowed = [name for name in self.narrowed if name in suspects]
+        # Without a half, the bad one is found or is the only one in ``narrowed``: all others are tried first.
+        self.probe = frozenset(narrowed[: len(narrowed) // 2]) or suspects.difference(narrowed) or suspects
         return True
 
-    def forgive(self, names: Collection[str]) -> None:
-        """Forget these names: the client unsubscribed, or it subscribes again and must be answered (rule 53)."""
-        self._clear(names)
+    def note_content(self, released: ResourceSet, goal: ResourceSet, push_id: PushId, names_n: int) -> bool:
+        """Note the content of the type: what is released, and what is pushed (``goal``) by the push ``push_id``.
 
-    def forget_changed(self, released: ResourceSet, goal: ResourceSet) -> None:
-        """Forget rejections of versions that are in neither set: the content of these names has changed."""
-        sets = released.resources, goal.resources
+        ``names_n`` is the number of resources that the client wants. Returns whether the content has changed so that
+        nothing is rejected any more. docs/protocol.md#rejections: nothing rejected is sent again, "unless a push that
+        brings rejected content back after other content does so".
+        """
+        had_any = bool(self)
+        self.limit_n = 2 + max(names_n, 1).bit_length()
+        if push_id != self._push_id:
+            if self._push_id is not None:
+                self._begin_push(push_id)
+            self._push_id = push_id
+        sets = goal.resources, released.resources
+        for name in list(self.refused):
+            versions = [each[name].version if name in each else "" for each in sets]
+            if self._pushed.setdefault(name, versions[0]) != versions[0]:
+                self._pushed[name] = versions[0]
+                self._forget(name, versions[0])
+            if not any(versions) and len(self.refused) > NAMES_LIMIT:
+                self.forgive((name,))
+            present = [version for version in versions if version in self.refused.get(name, NO_VERSIONS)]
+            self.rejected.pop(name, None)
+            if present:
+                self.rejected[name] = present[0]
         changed = [
             name
-            for names in (self.rejected, self.suspects)
-            for name, version in names.items()
+            for name, version in self.suspects.items()
             if all((found := each.get(name)) is None or found.version != version for each in sets)
         ]
         if changed:
-            self._clear(changed)
+            self._drop_suspects(changed)
+        return had_any and not self
 
-    def _clear(self, names: Collection[str]) -> None:
-        cleared = frozenset(names)
-        if not cleared.isdisjoint(self.whole_set_suspects):
-            self.whole_set_suspects = {}
-        self.rejected = {name: version for name, version in self.rejected.items() if name not in cleared}
-        self.suspects = {name: version for name, version in self.suspects.items() if name not in cleared}
-        groups = (tuple(name for name in group if name not in cleared) for group in self.groups)
-        self.groups = tuple(group for group in groups if group)
+    def forgive(self, names: Collection[str]) -> None:
+        """Forget these names: the client unsubscribed, or it subscribes again and must be answered (rule 53)."""
+        if names:
+            self.digests, self.tried = frozenset(), frozenset(each for each in self.tried if each[0] not in names)
+        for name in names:
+            self.rejected.pop(name, None)
+            self.refused.pop(name, None)
+            self._pushed.pop(name, None)
+        self._drop_suspects(names)
+
+    def _begin_push(self, push_id: PushId | None) -> None:
+        self._push_id, self.sent_n, self.digests, self.tried = push_id, 0, frozenset(), frozenset()
+
+    def _refuse(self, name: str, version: str) -> None:
+        """This version is known to be bad. If it is among ``narrowed``, the search for a bad one there ends."""
+        before = (each for each in self.refused.get(name, NO_VERSIONS) if each != version)
+        self.refused[name] = (*before, version)[-VERSIONS_LIMIT:]
+        self.rejected.setdefault(name, version)
+        if self.suspects.get(name) == version:
+            self.narrowed = () if name in self.narrowed else self.narrowed
+            self._drop_suspects((name,))
+
+    def _forget(self, name: str, version: str) -> None:
+        remaining = tuple(each for each in self.refused[name] if each != version)
+        if self.rejected.get(name) == version:
+            del self.rejected[name]
+        self.refused[name] = remaining
+        if not remaining:
+            del self.refused[name]
+            self._pushed.pop(name, None)
+
+    def _drop_suspects(self, names: Iterable[str]) -> None:
+        """These names are suspect no more. It may be unknown from now on whether one of ``narrowed`` is bad."""
+        dropped = frozenset(names)
+        if not dropped.isdisjoint(self.suspects):
+            self.suspects = {name: version for name, version in self.suspects.items() if name not in dropped}
+            self.narrowed = tuple(name for name in self.narrowed if name not in dropped)
+            self.is_whole = False
+
+
+def _content(response: Response) -> frozenset[tuple[str, str]]:
+    """The names in a response with their versions, empty for a removal."""
+    return frozenset((*response.versions().items(), *((name, "") for name in response.removed)))
 
 
 def _names_in_version(versions: Mapping[str, str], released: ResourceSet) -> frozenset[str]:
     """The names of ``versions`` that the set has in the same version."""
     resources = released.resources
     return frozenset(n for n, version in versions.items() if n in resources and resources[n].version == version)
-
-
-def _halves(names: Sequence[str]) -> Groups:
-    middle = (len(names) + 1) // 2
-    return tuple(half for half in (tuple(names[:middle]), tuple(names[middle:])) if half)
 
 
 def named_in(message: str, names: Collection[str]) -> frozenset[str]:

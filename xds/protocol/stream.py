@@ -130,7 +130,7 @@ class DiscoveryStream:
         self._matched_group = ""
         self._matched_epoch = -1
         self._former_groups: tuple[str, ...] = ()  # the groups that the node followed before
-        self._offers = Offers(cache, dialect, limits.offer_timeout_s)
+        self._offers = Offers(cache, dialect, limits.offer_timeout_s, api_version)
         self._watches: Mapping[str, Watch] = self._offers.watches
         self._remaining_since_s: float | None = None  # since when types wait for the next call
         self._parked: ParkedRequests | None = None

@@ -365,23 +365,27 @@ class Transition:
         listener back to its last accepted version, because Envoy would go live without it".
         """
         listeners = self._listeners_naming_rejected(client)
-        reverted = listeners | self._listeners_naming_removed(client)
+        removed = self._removed_while_rejected(client)
+        reverted = listeners | listeners_naming(removed, client.released)
         if reverted:
             url = client.url_of("listeners")
             client.release(client.releases.reverted(client.released, self.ready_release, url, reverted), now_s)
-        return listeners
+        return listeners | listeners_naming(removed, client.goal)
 
-    def _listeners_naming_removed(self, client: ClientState) -> frozenset[str]:
-        """The released listeners that newly name a rejected resource that a push has removed, so nothing repairs it."""
+    def _removed_while_rejected(self, client: ClientState) -> NamesByType:
+        """The rejected names that listeners newly name and that a push has removed, so no push repairs them."""
         rejected = client.watches.never_accepted()
         if not rejected:
-            return NO_NAMES
-        url = client.url_of("listeners")
-        named = dict(client.releases.newly_named(self.ready_release.get(url), client.released.get(url)))
-        removed = {
-            kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys() for kind, names in rejected
-        }
-        return listeners_naming(names_by_type(removed), client.released)
+            return NO_NAMES_BY_TYPE
+        url, newly_named = client.url_of("listeners"), client.releases.newly_named
+        ready = self.ready_release.get(url)
+        named = dict(merge_names(*(newly_named(ready, each.get(url)) for each in (client.released, client.goal))))
+        return names_by_type(
+            {
+                kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys()
+                for kind, names in rejected
+            }
+        )
 
     def _listeners_naming_rejected(self, client: ClientState) -> frozenset[str]:
         """The newest listeners that newly name a resource that the client rejects and never accepted."""

@@ -274,7 +274,7 @@ class Watch:
         self.shown_set = self.possible_set = None
         if self.rejections is not None:
             self.rejections.note_ack(response.versions())
-            if not self.rejections:
+            if self.rejections.is_empty:
                 self.rejections = None
         if self.interest_replaced:
             self.known.mark_uncertain((*response.names, *response.removed))
@@ -309,18 +309,22 @@ class Watch:
         resources that are now known to be rejected.
         """
         response = self._mark_uncertain(self.ack.become_rejected())
-        # A warming cluster has no assignment yet, so the last accepted one is sent.
-        self.resend_names, self.resent_names = self.resend_names | self.resent_names, NO_NAMES
-        offered = self._new_versions_in(response)
-        if not offered:
-            return response, ()
-        if self.rejections is None:
+        resent, self.resent_names = self.resent_names, NO_NAMES
+        versions = response.versions()
+        if versions and self.rejections is None:
             self.rejections = Rejections()
             self.rejections.rejected_set = self.offered_goal
-        guilty = self.rejections.note_nack(offered, named_in(message, offered), is_whole=is_whole)
+        if self.rejections is not None:
+            self.rejections.note_rejected(response)
+        if not versions or self.rejections is None:
+            return response, ()
+        news = self._new_versions_in(versions)
+        if news:  # a warming cluster has no assignment yet, so the last accepted one is sent
+            self.resend_names = self.resend_names | resent
+        guilty = self.rejections.note_nack(versions, news, named_in(message, versions), is_whole=is_whole)
         # A name from which the client has unsubscribed meanwhile may be the bad one. It is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
-        self.rejections.forgive([name for name in offered if not wants(resources[name])])
+        self.rejections.forgive([name for name in news or versions if not wants(resources[name])])
         self.known.mark_certain(guilty)  # the client kept its versions of these
         return response, guilty
 
@@ -386,16 +390,14 @@ class Watch:
         self.superseded_sets = (*self.superseded_sets, response.resource_set)[-_SUPERSEDED_LIMIT:]
         return response
 
-    def _new_versions_in(self, response: Response) -> dict[str, str]:
-        """The resources that a NACK may reject, name to version: those that were not accepted before, or else all."""
+    def _new_versions_in(self, versions: Mapping[str, str]) -> dict[str, str]:
+        """The resources among these, name to version, that the client did not accept before."""
         accepted = self.acked_set.resources if self.acked_set is not None else {}
-        versions = response.versions()
-        news = {
+        return {
             name: version
             for name, version in versions.items()
             if (held := accepted.get(name)) is None or held.version != version or name in self.answered_names
         }
-        return news or versions
 
     def _mark_uncertain(self, response: Response) -> Response:
         self.known.mark_uncertain((*response.names, *response.removed))

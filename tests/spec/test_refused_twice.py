@@ -1,0 +1,49 @@
+"""The version that takes the place of a rejected resource is rejected too, or a push removes a rejected resource."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec.by_hand import DRAINED_S, start
+from tests.support.personas import live, spend
+from tests.support.sansio import Client, Server
+from tests.support.texts import TARGET, joined, push, site
+from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
+from xds.protocol.dialect import Variant
+
+
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+def test_a_full_set_has_an_earlier_version_of_what_is_refused_twice(server: Server, sotw: Client, url: str) -> None:
+    """Left out, it would be deleted. Without an earlier version, nothing is sent until it is repaired."""
+    wrong = "Error adding/updating resource(s) b: wrong"
+    push(server, {url: {"a": "@1", "b": "@1"}})
+    start(sotw, (url,))
+    push(server, {url: {"a": "@1", "b": "@2"}})
+    sotw.settle()
+    push(server, {url: {"a": "@2", "b": "bad"}})
+    sotw.nack(url, wrong)
+    push(server, {url: {"a": "@3", "b": "bad"}})
+    assert sotw.pending()[0].response.resource_set.resources["b"].body == b"b=@2"
+    sotw.nack(url, wrong)
+    sotw.settle()
+    assert sotw.texts(url) == {"a": "@3", "b": "@1"}
+    push(server, {url: {"a": "@4", "b": "bad"}})
+    sotw.nack(url, wrong)
+    push(server, {url: {"a": "@5", "b": "bad"}})
+    assert not sotw.pending()
+    push(server, {url: {"a": "@5", "b": "@6"}})
+    sotw.settle()
+    assert sotw.texts(url) == {"a": "@5", "b": "@6"}
+
+
+def test_streams_do_not_wake_each_other_for_a_refused_route_that_is_gone(server: Server, variant: Variant) -> None:
+    """On separate streams, each told the other for ever that the listener is taken back, and that it is not."""
+    client = live(server, variant, site("a"), split=True)
+    bad = joined(site("a"), {LISTENER: {TARGET: "r2"}, ROUTE: {"r2": "a bad"}})
+    push(server, bad, source="api")
+    spend(1, client)
+    push(server, {**bad, ROUTE: {"r1": "a"}}, source="api")
+    spend(DRAINED_S, client)
+    push(server, site("a"), source="api")
+    spend(DRAINED_S, client)
+    assert client.serving()[LISTENER] == {TARGET: "r1"}
