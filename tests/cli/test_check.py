@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
+import time
 from contextlib import ExitStack
-from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,12 +19,17 @@ import pytest
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.server.load_client import V3, report, reporter, told
-from tests.support.commands import xds
+from tests.support import resources as r
+from tests.support.commands import address, xds
+from tests.support.grpc_stream import SOTW
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.cli.client import Client
-from xds.cli.commands.health import _CHECKS, GUIDE, NEXT, _failing_steps, _push_before
+from xds.api.check_rows import _ROWS, GUIDE, ROW_NAMES
+from xds.cli.commands.health import NEXT
+
+CHECKS = (*ROW_NAMES, "version", "tls")
+STEPS = {**{name: step for name, (_, step) in _ROWS.items()}, **NEXT}
 
 
 def states(remote: Remote) -> dict[str, str]:
@@ -32,7 +38,7 @@ def states(remote: Remote) -> dict[str, str]:
 
 
 def test_every_point_is_checked(remote: Remote) -> None:
-    assert states(remote) == dict.fromkeys(("live", *_CHECKS), "ok")
+    assert states(remote) == dict.fromkeys(("live", *CHECKS), "ok")
     assert remote.xds("check", "--wait").code == 0
 
 
@@ -98,35 +104,84 @@ def test_a_cluster_that_fails_most_requests_is_told_with_the_push_before_it(tmp_
     checked = remote.xds("check")
     assert checked.code == 0, "a warning"
     (line,) = (line for line in checked.out.splitlines() if line.startswith("load"))
-    assert re.search(r"80% of 50 requests to breaker fail, 80% are dropped by the proxies, for \d+s", line)
-    assert re.search(r"80% of 50 requests to web fail, for \d+s, the push before it: revision 1 of default", line)
+    assert re.search(r"80% of 50 requests to breaker fail \(in \d+ s\), 80% are dropped by the proxies, for \d+s", line)
+    assert re.search(
+        r"80% of 50 requests to web fail \(in \d+ s\), for \d+s, the push before it: revision 1 of default", line
+    )
     assert "(ann), " in line and "fine" not in line and "few" not in line
 
 
-def test_a_push_after_a_failure_began_is_not_blamed(tmp_path: Path, running: ExitStack) -> None:
-    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--lrs-interval", "10m"]))
+def test_an_outage_has_failed_within_seconds(tmp_path: Path, running: ExitStack) -> None:
+    """A minute of success, then only failed connections: the last ten seconds are looked at by themselves."""
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--lrs-interval", "1s"]))
+    remote = Remote(server)
     server.push("default", [static_cluster("web", 80)])
-    client = Client(f"http://{LOOPBACK}:{server.http_port}")
-    began = client.call("GET", "/groups/default/revisions")["items"][0]["time"]
+    messages: SimpleQueue[object] = SimpleQueue()
+    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}"))
+    answers = channel.stream_stream(V3)(iter(messages.get, None), timeout=100.0)
+    running.callback(answers.cancel)
+    running.callback(messages.put, None)
+    well = told("web", 50.0, total_successful_requests=5_000, total_issued_requests=5_000)
+    messages.put(report(well, node=reporter("edge-1")))
+    next(answers)
+    wait_until(lambda: server.get("/load")["items"], "the first report is counted")
+    assert states(remote)["load"] == "ok"
+    for _ in range(12):  # seconds of an outage, reported one by one
+        messages.put(report(told("web", 1.0, total_error_requests=100), node=reporter("edge-1")))
+        time.sleep(1)
+    checked = remote.xds("check")
+    (line,) = (line for line in checked.out.splitlines() if line.startswith("load"))
+    assert checked.code == 1
+    assert re.search(r"^load +✗ failed +100% of \d+ requests to web fail \(in 10 s\), for \d+s", line), line
+    assert server.get("/load", window="60")["items"][0]["failed_ratio"] < 0.5
+    (item,) = server.get("/load", window="60")["items"]
+    assert item["rps"] == pytest.approx(item["attempts"] / item["window_s"], rel=0.01), "no connection is a request too"
+
+
+def test_a_full_store_has_failed(tmp_path: Path, running: ExitStack) -> None:
+    environment = {"XDS_STORE__MAX_BYTES": str(1 << 20)}
+    server = running.enter_context(ServerProcess(tmp_path, [], environment))
+    remote = Remote(server)
+    server.push("default", [static_cluster("web", 80)])
+    assert states(remote)["store"] == "ok"
+    big = {**static_cluster("big", 80), "alt_stat_name": os.urandom(1 << 20).hex()}
+    assert server.request("PUT", "/api/v1/groups/default/snapshot", json={"resources": [big]}).status_code == 507
+    (row,) = (row for row in server.get("/check")["items"] if row["check"] == "store")
+    assert (row["state"], "its limit of 1048576 bytes is reached" in row["detail"]) == ("failed", True)
+    assert server.get("/store")["state"] == "full"
     server.push("default", [static_cluster("web", 81)])
-    at = datetime.fromisoformat(began) - timedelta(seconds=60)
-    assert [push["revision"] for _, push in _push_before(client, "default", (began, 1.0))] == [2], "within a report"
-    assert list(_push_before(client, "default", (at.isoformat(), 5.0))) == []
-    assert [push["revision"] for _, push in _push_before(client, "default", None)] == [2]
-    assert list(_push_before(client, "nobody", None)) == []
+    assert states(remote)["store"] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("ratios", "failing"),
-    [("....", 0), ("..xx", 2), ("x.xx", 2), ("xxxx", 4), (".x x ", 2), ("x.", 0), ("", 0)],
-)
-def test_the_failure_that_lasts_is_the_one_that_is_told(ratios: str, failing: int) -> None:
-    """``x``: a step in which most requests fail; a blank one has none."""
-    points = [
-        {"failed_ratio": float(step == "x"), "issued": float(step != " "), "dropped": 0.0, "errors": 0.0}
-        for step in ratios
-    ]
-    assert len(_failing_steps(points)) == failing
+def test_a_cluster_in_use_without_a_serving_endpoint_is_named(remote: Remote) -> None:
+    used, unused = r.eds_cluster("used"), r.eds_cluster("unused")
+    empty = [r.cluster_load_assignment(name, 80) for name in ("used", "unused")]
+    for each in empty:
+        each["endpoints"][0]["lb_endpoints"][0]["health_status"] = "DRAINING"
+    remote.server.push("empty", [used, unused, *empty, r.route_config("r", r.route("used"))])
+    assert states(remote)["endpoints"] == "ok", "no proxy is connected"
+    with Proxy(remote.server.grpc_port, "empty-1", "empty") as proxy:
+        proxy.answer()
+        (row,) = (row for row in remote.server.get("/check")["items"] if row["check"] == "endpoints")
+        assert (row["state"], row["detail"]) == ("warning", "1 cluster in use without a serving endpoint: empty/used")
+
+
+def test_refused_streams_are_a_row_and_a_line_under_no_nodes(tmp_path: Path, running: ExitStack) -> None:
+    digest = hashlib.sha256(b"secret").hexdigest()
+    tokens = json.dumps([{"name": "ci", "sha256": digest, "scopes": ["read"]}])
+    environment = {"XDS_AUTH__TOKENS": tokens}
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment, token="secret"))
+    token = {**address(server.http_port), "XDS_TOKEN": "secret"}
+    assert "refused" not in xds("nodes", environment=token).err
+    with grpc.insecure_channel(f"{LOOPBACK}:{server.grpc_port}") as channel:
+        for _ in range(13):
+            with pytest.raises(grpc.RpcError):
+                next(channel.stream_stream(SOTW)(iter(()), timeout=10.0))
+    line = "13 streams refused in 10 min, last from 127.0.0.1: no token"
+    (row,) = (row for row in server.get("/check")["items"] if row["check"] == "streams")
+    assert (row["state"], row["detail"]) == ("warning", line)
+    assert line in xds("nodes", environment=token).err
+    assert xds("check", environment=token).code == 0, "a warning"
 
 
 def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
@@ -176,13 +231,13 @@ def test_nobody_there() -> None:
     assert xds("version", environment=environment).out.splitlines()[1] == "server -"
 
 
-@pytest.mark.parametrize("name", ["live", *_CHECKS])
+@pytest.mark.parametrize("name", STEPS)
 def test_every_point_names_a_command_that_there_is_or_what_to_look_at(name: str) -> None:
-    words = NEXT[name].split()
+    words = STEPS[name].split()
     assert words[0] == "the" or xds(*words[1:], "--help").code == 0
 
 
-@pytest.mark.parametrize("name", ["live", *_CHECKS])
+@pytest.mark.parametrize("name", STEPS)
 def test_every_point_has_its_place_in_the_guide(name: str) -> None:
     page, anchor = GUIDE.split("#")
     headings = re.findall(r"^#+ (.+)$", (REPOSITORY / page).read_text(), re.MULTILINE)

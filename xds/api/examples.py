@@ -138,6 +138,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
     ),
     "get_events": _of(kinds="push,nack"),
     "list_audit": _of(since="1h"),
+    "check": _of(),
     "get_watch": _of(),
     "test_access": _of({"certificate": {"uris": ["spiffe://example.org/edge-1"]}, "node": {"id": "edge-1"}}),
     "get_version": _of(),

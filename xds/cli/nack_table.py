@@ -46,7 +46,7 @@ MERGED_NACKS = TableLayout(
         Column("REFUSED", _refused),
         Column("TYPE", lambda item: item["type"]),
         Column("GROUP", lambda item: item["group"]),
-        Column("NODES", lambda item: first_names(item["nodes"][:NODES_NAMED], len(item["nodes"]))),
+        Column("NODES", lambda item: first_names(item["nodes"][:NODES_NAMED], item["nodes_total"])),
         Column("COUNT", lambda item: str(item["count"])),
         Column("STATE", lambda item: item["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
         Column("MESSAGE", lambda item: item["message"], is_prose=True),

@@ -12,7 +12,8 @@ from enum import StrEnum
 from secrets import token_hex
 from typing import TextIO
 
-_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+from xds.model.units import span_text
+
 # Marks the control sequences of the command. A proxy cannot know this value, so sequences in its texts are escaped.
 _OURS = token_hex(16)
 _OUR_SEQUENCE = re.compile(rf"{_OURS}(\x1b\[[0-9;]*[A-Za-z])")
@@ -143,7 +144,7 @@ def age(timestamp: str | None) -> str:
     if not timestamp:
         return "-"
     seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds())
-    return next((f"{int(seconds // size)}{unit}" for size, unit in _UNITS if seconds >= size), "0s")
+    return span_text(seconds)
 
 
 def _safe(text: str, stream: TextIO) -> str:

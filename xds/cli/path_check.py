@@ -16,10 +16,8 @@ from xds.cli.commands.health import (
     DAY_S,
     EXPIRY_DAYS,
     FAILED,
-    FAILING_FROM,
     OK,
     WARNING,
-    WINDOW_S,
     certificate_line,
     seconds_left,
 )
@@ -33,6 +31,8 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, SECRET, alias_o
 Json = dict[str, Any]
 Key = tuple[str, str]  # type URL and name
 
+WINDOW_S = 60
+FAILING_FROM = 0.5  # of the requests
 HEALTHY = frozenset({"", "UNKNOWN", "HEALTHY", "DEGRADED"})
 NAMED = 3
 LOAD_SERVICE = "LRS"  # as streams of nodes name it

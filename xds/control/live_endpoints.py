@@ -15,6 +15,7 @@ from enum import StrEnum
 from xds.model.errors import ConflictError
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
+from xds.model.snapshot import Snapshot
 from xds.protocol.cache import SnapshotCache
 
 
@@ -86,6 +87,10 @@ class LiveEndpoints:
         """The assignment that the group is served under this name, live or pushed; None for none."""
         snapshot = self._cache.get(group)
         return snapshot.get(ENDPOINT).resources.get(name) if snapshot is not None else self.get(group, name)
+
+    def snapshot(self, group: str) -> Snapshot | None:
+        """All that the group is served, live and pushed, without the weights of traffic assignment; None for none."""
+        return self._cache.get(group)
 
     def pushed(self, group: str, name: str) -> Resource | None:
         """The assignment that was pushed under this name; None for none."""

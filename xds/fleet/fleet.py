@@ -219,6 +219,10 @@ class Fleet:
         nodes = self._nodes.values()
         return frozenset(record.node.id for record in nodes if record.streams and group in (None, record.group))
 
+    def connected_groups(self) -> frozenset[str]:
+        """The groups of the nodes with an open stream."""
+        return frozenset(record.group for record in self._nodes.values() if record.streams)
+
     def apis(self, group: str) -> frozenset[str]:
         """The APIs of the streams of a group, as in `StreamState`."""
         return frozenset(stream.api for stream in self._streams.values() if stream.group == group)

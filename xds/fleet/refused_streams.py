@@ -65,6 +65,11 @@ class StreamRefusal:
         """The address without the port."""
         return address_of(self.peer)
 
+    @property
+    def text(self) -> str:
+        """Where it came from and why it was refused, in one line."""
+        return f"{self.address or 'an unknown address'}: {self.message}"
+
 
 class RecordRefusal(Protocol):
     """Records a refused stream, or a connection without a stream; the fields are those of `StreamRefusal`."""
@@ -133,6 +138,14 @@ class RefusedStreams:
         """How many streams were refused in the last ``RECENT_S`` seconds, to the minute."""
         oldest = int(now // MINUTE_S) - RECENT_S // MINUTE_S
         return sum(count for minute, count in self._minutes if minute > oldest)
+
+    def summary(self, now: float) -> str:
+        """``13 streams refused in 10 min, last from 10.0.0.7: no token``; empty if none was refused in that time."""
+        refused, last = self.recent(now), next(self.clients(now), None)
+        if not refused or last is None:
+            return ""
+        what = "stream" if refused == 1 else "streams"
+        return f"{refused} {what} refused in {RECENT_S // MINUTE_S} min, last from {last.last.text}"
 
     def _forget_old(self, now: float) -> None:
         """Make room for a row."""

@@ -31,6 +31,7 @@ HEALTH_NAMES = (
     "DEGRADED",
 )  # envoy.config.core.v3.HealthStatus
 _DRAINING = HEALTH_NAMES.index("DRAINING")
+_SERVING = frozenset(map(HEALTH_NAMES.index, ("UNKNOWN", "HEALTHY", "DEGRADED")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,11 @@ def endpoint_states(served: Resource, draining: Iterable[DrainingEndpoint] = ())
     """The endpoints of a served assignment, with the ends of draining ones."""
     until = {one.address: one.until_s for one in draining}
     return [_state(entry, one, until) for entry, one in _endpoints(decode_assignment(served))]
+
+
+def has_serving_endpoint(served: Resource) -> bool:
+    """Whether an assignment has an endpoint that takes requests: not draining, and not known to be unhealthy."""
+    return any(one.health_status in _SERVING for _, one in _endpoints(decode_assignment(served)))
 
 
 def _state(entry: Any, one: Any, until: Mapping[str, float]) -> EndpointState:

@@ -22,7 +22,8 @@ UNCATEGORISED = ""  # the key of drops without a category
 class Figures:
     """Requests over ``window_s``. ``in_progress`` is a gauge: the sum of the latest reports of the open streams.
 
-    A request counts as ``issued`` when it begins, and as success or error when it ends.
+    A request counts as ``issued`` when it begins, and as success or error when it ends. One that gets no connection is
+    an error that was never issued; ``unconnected`` counts these where they can be told from drops (`attempted`).
     """
 
     window_s: float
@@ -31,6 +32,7 @@ class Figures:
     issued: float = 0.0
     in_progress: int = 0
     metrics: Mapping[str, Metric] = field(default_factory=lambda: NO_METRICS)
+    unconnected: float = 0.0
 
     @property
     def finished(self) -> float:
@@ -39,8 +41,8 @@ class Figures:
 
     @property
     def requests(self) -> float:
-        """Issued requests; finished ones where clients do not report issued ones."""
-        return self.issued or self.finished
+        """Requests that were issued or got no connection; finished ones where clients do not report issued ones."""
+        return self.issued + self.unconnected if self.issued else self.finished
 
     @property
     def rps(self) -> float:

@@ -172,16 +172,20 @@ def _figures_of(
         for category, counter in list(series.drops.items()):
             drops[category] += counter.sum(*span)[0]
     dropped = {category: round(count, _DIGITS) for category, count in drops.items() if count > 0}
+    all_dropped = round(sum(dropped.values()), _DIGITS)
+    figures = _figures(counts, span.seconds, metrics)
+    connected = replace(figures, unconnected=max(_unissued(figures) - all_dropped, 0.0))
     return ClusterFigures(
         cluster=all_series[0].cluster,
         service_name=service_name,
         until=float(span.end),
-        figures=_figures(counts, span.seconds, metrics),
-        dropped=round(sum(dropped.values()), _DIGITS),
+        figures=connected,
+        dropped=all_dropped,
         drops=dropped,
         nodes=sum(series.nodes for series in all_series),
         reported=max(series.reported for series in all_series),
-        rows=rows,
+        # Where nothing was dropped, the errors of a row that were not issued got no connection.
+        rows=rows if all_dropped else tuple(map(_with_unconnected, rows)),
         groups=tuple(sorted({series.group for series in all_series if series.group})),
     )
 
@@ -269,6 +273,15 @@ def _latest(loads: list[ClusterLoad]) -> Figures:
     return _figures(counts, window_s, _merged(metrics))
 
 
+def _unissued(figures: Figures) -> float:
+    """Errors of requests that were not issued."""
+    return min(max(figures.finished - figures.issued, 0.0), figures.errors)
+
+
+def _with_unconnected(row: LoadRow) -> LoadRow:
+    return replace(row, figures=replace(row.figures, unconnected=_unissued(row.figures)))
+
+
 def _with_share(row: LoadRow, part: float, whole: float) -> LoadRow:
     return replace(row, share=part / whole if whole else 0.0)
 
@@ -291,7 +304,7 @@ def _flow(
     counts = [sum(lane) for lane in zip(*(sums[key] for key in keys), strict=True)]
     merged = _merged(metrics[key] for key in keys if key in metrics)
     figures = _figures(counts, window_s, merged)
-    unissued = min(max(figures.finished - figures.issued, 0.0), figures.errors)
+    unissued = _unissued(figures)
     errors_ps = figures.errors / window_s
     return Flow(*pair, figures.rps, errors_ps, figures.in_progress, merged, unissued / window_s)
 

@@ -86,11 +86,13 @@ class StoreCondition:
     """The problems of a store as messages, empty where there is none.
 
     ``lost``: the files of the store were moved or replaced, and nothing is written. ``read_only``: the store cannot be
-    written since it was opened. ``behind``: acknowledged commits are missing.
+    written since it was opened. ``full``: a write found no space, and no change was stored since. ``behind``:
+    acknowledged commits are missing.
     """
 
     lost: str = ""
     read_only: str = ""
+    full: str = ""
     behind: str = ""
 
 

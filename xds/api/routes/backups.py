@@ -32,7 +32,7 @@ class ConditionItem(TypedDict):
     """The condition of the store.
 
     * ``state``: ``ok``; or the worst of ``lost`` (its files were moved or replaced), ``read_only`` (it cannot be
-      written) and ``behind`` (acknowledged writes are missing);
+      written), ``full`` (the last change found no space) and ``behind`` (acknowledged writes are missing);
     * ``detail``: what is wrong, and what to do; empty for ``ok``.
     """
 
@@ -81,7 +81,7 @@ class Download(StreamingResponse):
 async def get_store(deps: Deps) -> Response:
     """The condition of the store: whether it keeps what is pushed."""
     found = deps.condition()
-    problems = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
+    problems = (("lost", found.lost), ("read_only", found.read_only), ("full", found.full), ("behind", found.behind))
     state, detail = next(((name, text) for name, text in problems if text), ("ok", ""))
     return JSONResponse(ConditionItem(state=state, detail=detail))
 

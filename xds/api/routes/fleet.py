@@ -8,13 +8,13 @@ from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import structlog
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.answers import Paging, answer_yaml
+from xds.api.answers import Page, Paging, answer_yaml
 from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
@@ -26,6 +26,7 @@ from xds.api.shapes.fleet import (
     NodeItem,
     NodePage,
     ReleaseItem,
+    merged_nack_item,
     nack_item,
     node_item,
 )
@@ -39,6 +40,7 @@ from xds.control.tokens import ADMIN, write_scope
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record
+from xds.fleet.merged_nacks import MergedNack, merge_by_message
 from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
@@ -199,13 +201,25 @@ async def list_nacks(
         str | None, Query(description="Only NACKs since then: an age such as `15m`, or an RFC 3339 time")
     ] = None,
     state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
+    by: Annotated[
+        Literal["message"] | None, Query(description="`message`: equal NACKs of several nodes are one item")
+    ] = None,
 ) -> Response:
     """NACK records, newest first: who rejected what, and why."""
     found = deps.fleet.nacks(group, node, type, point_in_time(since), state)
+    if by is not None:
+        return await _list_merged(request, paging, merge_by_message(found))
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
         next(found, None)
     return await paging.answer(request, found, lambda record: str(record.id), nack_item)
+
+
+async def _list_merged(request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
+    if paging.after:
+        merged = dropwhile(lambda one: f"{one.record.id}" != paging.after, merged)
+        next(merged, None)
+    return await paging.answer(request, merged, lambda one: str(one.record.id), merged_nack_item)
 
 
 @router.get("/bootstrap", response_model=dict[str, Any])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import time
@@ -18,11 +18,15 @@ from xds.api.routing import api_router
 from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
 from xds.catalog.service_index import SourceHoldings
+from xds.control.registration import KIND as REGISTRATION
 from xds.control.source_feed import SourceStatus
 from xds.control.sources import SourceRun
 from xds.model.errors import NotFoundError, Violation
+from xds.model.units import span_text
 
 SHOWN = 100  # findings, and services with a held loss, of one source
+
+NAMED = 3  # in a text
 
 router: APIRouter = api_router("sources")
 
@@ -66,12 +70,14 @@ class SourceStateItem(TypedDict):
     * ``held``: the names of some services of which a loss is held;
     * ``held_n``: the number of these services;
     * ``findings``: some of what is left out;
-    * ``findings_n``: the number of findings.
+    * ``findings_n``: the number of findings;
+    * ``trouble``: all of it in words; empty if nothing is wrong.
     """
 
     name: str
     kind: str
     state: str
+    trouble: str
     message: str
     read_at: str | None
     read_age_s: float | None
@@ -140,10 +146,12 @@ def _item(source: _Source) -> SourceStateItem:
     findings = [_finding("", each) for each in status.rejected]
     findings += [_finding(service, each) for service in sorted(by_service) for each in by_service[service]]
     held = sorted(holdings.held_services) if holdings is not None else []
+    state = _state(source)
     return {
         "name": source.name,
         "kind": status.kind or run.kind,
-        "state": _state(source),
+        "state": state,
+        "trouble": _trouble(state, status, findings, held),
         "message": status.message,
         "read_at": timestamp(status.read_at) if status.read_at else None,
         "read_age_s": round(max(now - status.read_at, 0), 3) if status.read_at else None,
@@ -161,6 +169,34 @@ def _item(source: _Source) -> SourceStateItem:
         "findings": findings[:SHOWN],
         "findings_n": len(findings),
     }
+
+
+def _trouble(state: str, status: SourceStatus, findings: Sequence[SourceFinding], held: Sequence[str]) -> str:
+    parts = []
+    if state == "failing":
+        parts.append(f"cannot be read for {span_text(max(0.0, time() - status.failing_since))}: {status.message}")
+    elif findings:
+        first = findings[0]
+        place = first["source"] or first["service"] or first["pointer"]
+        parts.append(f"{len(findings)} left out, first {place}: {first['detail']}")
+    if held:
+        more = " ..." if len(held) > NAMED else ""
+        parts.append(f"held loss of {', '.join(held[:NAMED])}{more}")
+    return "; ".join(parts)
+
+
+def check_sources(deps: Services) -> tuple[bool, str]:
+    """Whether all sources can be read completely, without held losses; and a detail."""
+    items = list(map(_item, _sources(deps)))
+    wrong = [f"{item['name']} {item['trouble']}" for item in items if item["trouble"]]
+    if wrong:
+        more = f" (and {len(wrong) - NAMED} more)" if len(wrong) > NAMED else ""
+        return False, "; ".join(wrong[:NAMED]) + more
+    configured = [item for item in items if item["kind"] != REGISTRATION]
+    starting = [item["name"] for item in configured if item["state"] == "starting"]
+    if starting:
+        return False, f"not read yet: {', '.join(starting[:NAMED])}"
+    return True, f"{len(configured)} can be read" if configured else "no source is configured"
 
 
 def _state(source: _Source) -> str:

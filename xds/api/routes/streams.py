@@ -54,12 +54,14 @@ class RefusedStreamsAnswer(TypedDict):
     """Refused streams by address and reason; those that were refused last are first.
 
     * ``recent``: how many streams were refused in the last ``recent_s`` seconds, to the minute;
-    * ``recent_s``: the length of that window.
+    * ``recent_s``: the length of that window;
+    * ``summary``: that number and the last one in words; empty if none was refused in that time.
     """
 
     items: list[RefusedStreamItem]
     recent: int
     recent_s: int
+    summary: str
 
 
 @router.get("/streams/refused", response_model=RefusedStreamsAnswer)
@@ -77,6 +79,7 @@ async def list_refused_streams(
         "items": [_item(each) for each in islice(deps.refused.clients(now), limit)],
         "recent": deps.refused.recent(now),
         "recent_s": RECENT_S,
+        "summary": deps.refused.summary(now),
     }
     return JSONResponse(answer)
 

@@ -9,8 +9,11 @@ from typing_extensions import TypedDict
 
 from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.control.translation import UnexpressedResource
+from xds.fleet.merged_nacks import MergedNack
 from xds.fleet.state import HeldResources, LingeringResources, NackRecord, NodeState, StreamState, TypeState
 from xds.model.names import WILDCARD
+
+NODES_SHOWN = 100  # of equal NACKs
 
 
 class UnexpressedItem(TypedDict):
@@ -234,7 +237,9 @@ class NackItem(TypedDict):
     * ``state``: ``open`` or ``resolved``;
     * ``first``: the time of the first NACK;
     * ``last``: the time of the last NACK;
-    * ``resolved``: when the record was resolved; null while it is open.
+    * ``resolved``: when the record was resolved; null while it is open;
+    * ``nodes``: present with ``by=message``: some of the nodes with an equal NACK; ``count`` is then the sum over all;
+    * ``nodes_total``: present with ``by=message``: the number of these nodes.
     """
 
     id: int
@@ -254,6 +259,8 @@ class NackItem(TypedDict):
     first: str
     last: str
     resolved: str | None
+    nodes: NotRequired[list[str]]
+    nodes_total: NotRequired[int]
 
 
 class NodePage(TypedDict):
@@ -264,7 +271,7 @@ class NodePage(TypedDict):
 
 
 class NackPage(TypedDict):
-    """A page of NACK records, newest first."""
+    """A page of NACK records, newest first; with ``by=message`` open ones first, then those of the most nodes."""
 
     items: list[NackItem]
     next_page_token: NotRequired[str]
@@ -335,6 +342,13 @@ def nack_item(record: NackRecord) -> NackItem:
         "last": timestamp(record.last),
         "resolved": timestamp(record.resolved) if record.resolved is not None else None,
     }
+
+
+def merged_nack_item(merged: MergedNack) -> NackItem:
+    """The item of equal NACKs of several nodes."""
+    item = nack_item(merged.record)
+    item["nodes"], item["nodes_total"] = list(merged.nodes[:NODES_SHOWN]), len(merged.nodes)
+    return item
 
 
 def _stream_item(stream: StreamState) -> StreamItem:

@@ -42,7 +42,8 @@ class FiguresItem(TypedDict):
     * ``errors``: requests that ended in an error;
     * ``issued``: requests that began;
     * ``in_progress``: requests in progress: the sum of the latest reports of open streams;
-    * ``rps``: requests per second: those that began, or those that ended where clients do not report the former;
+    * ``rps``: requests per second: those that began or got no connection, or those that ended where clients do not
+      report the former;
     * ``error_ratio``: ``errors`` as a part of the requests that ended, 0 to 1; 0 if none ended;
     * ``metrics``: metrics that backends reported, by name.
     """
@@ -175,7 +176,8 @@ class PointItem(TypedDict):
     * ``successes``: requests that ended well;
     * ``errors``: requests that ended in an error;
     * ``issued``: requests that began;
-    * ``rps``: requests per second: those that began, or those that ended where clients do not report the former;
+    * ``rps``: requests per second: those that began or (in the line of a whole cluster) got no connection, or those
+      that ended where clients do not report the former;
     * ``dropped``: present for a whole cluster: tries that clients dropped;
     * ``failed_ratio``: present for a whole cluster: errors and dropped tries as a part of all tries, 0 to 1.
     """
@@ -332,6 +334,7 @@ def _point(point: ChartPoint, step_s: float, is_whole: bool) -> PointItem:
         "rps": _rounded((point.issued or point.successes + point.errors) / step_s),
     }
     if is_whole:
+        item["rps"] = _rounded((point.attempts - point.dropped) / step_s)
         item["dropped"], item["failed_ratio"] = _rounded(point.dropped), _ratio(point.failed_ratio)
     return item
 

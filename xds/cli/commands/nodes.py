@@ -20,7 +20,7 @@ from xds.cli.completion import complete_group, complete_node, complete_resource,
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
 from xds.cli.linkerd_table import DESTINATIONS
-from xds.cli.nack_table import MERGED_NACKS, NACKS, merge_equal
+from xds.cli.nack_table import MERGED_NACKS, NACKS
 from xds.cli.output import Format, age, can_show, counted, one_line, printable
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
@@ -116,6 +116,12 @@ def counts(nodes: Iterable[Json], group: str = "") -> str:
 def node_resources(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
     """The resources that a node holds; with ``contents`` in the query also their documents."""
     return client.items(f"/nodes/{quote(node, safe='')}/resources", query)
+
+
+def refused_note(client: Client) -> str:
+    """How many streams were refused recently, and the last of them; empty if none was. Raises ``CommandError``."""
+    summary = str(client.call("GET", "/streams/refused", {"limit": "1"})["summary"])
+    return f"{summary}: `xds check`" if summary else ""
 
 
 def _state(alias: str, node: Json) -> str:
@@ -329,6 +335,8 @@ def nodes(
         show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
         return
     shown_nodes = list(list_nodes(client, query, states))
+    if not shown_nodes and style.is_table:
+        empty = "\n".join(filter(None, (empty, refused_note(client))))
     write(rendered(shown_nodes, nodes_layout(shown_nodes), style, empty))
     if shown_nodes and style.is_table:
         say(counts(shown_nodes, group))
@@ -364,10 +372,9 @@ def nacks(
     empty = "no NACK matches: `xds nacks` shows all" if query else NO_NACKS
 
     def render() -> str:
-        records = client.items("/nacks", query)
         if each or style.format is not Format.TABLE or style.columns or style.sort_by:
-            return rendered(records, NACKS, style, empty)
-        return rendered(merge_equal(records), MERGED_NACKS, style, empty)
+            return rendered(client.items("/nacks", query), NACKS, style, empty)
+        return rendered(client.items("/nacks", {**query, "by": "message"}), MERGED_NACKS, style, empty)
 
     if watch:
         show_again(options.connect(), {"kinds": "nack"}, render)

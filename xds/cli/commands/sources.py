@@ -1,4 +1,4 @@
-"""``xds sources``: the sources of instances and their states; also used by ``xds check``."""
+"""``xds sources``: the sources of instances and their states."""
 
 from __future__ import annotations
 
@@ -10,30 +10,12 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
 from xds.cli.completion import complete_source
-from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, age, write_document
+from xds.cli.output import Format, write_document
 from xds.cli.table import Column, Style, TableLayout, write_items
 
 Json = dict[str, Any]
 
 _STYLES = {"reading": "good", "starting": "dim", "failing": "bad", "removed": "warn"}
-_NAMED = 3
-REGISTRATION = "registration"  # the source of registered instances: it always exists, and is not configured
-
-
-def trouble(item: Json) -> str:
-    """The problems of a source; empty if there are none."""
-    parts = []
-    if item["state"] == "failing":
-        parts.append(f"cannot be read for {age(item['failing_since'])}: {item['message']}")
-    elif item["findings"]:
-        first = item["findings"][0]
-        place = first["source"] or first["service"] or first["pointer"]
-        parts.append(f"{item['findings_n']} left out, first {place}: {first['detail']}")
-    if item["held_n"]:
-        more = " ..." if item["held_n"] > _NAMED else ""
-        parts.append(f"held loss of {', '.join(item['held'][:_NAMED])}{more}")
-    return "; ".join(parts)
 
 
 SOURCES = TableLayout(
@@ -52,7 +34,7 @@ SOURCES = TableLayout(
             lambda item: "warn" if item["findings_n"] else "",
             is_prose=True,
         ),
-        Column("DETAIL", trouble, is_prose=True),
+        Column("DETAIL", lambda item: item["trouble"], is_prose=True),
         Column("CHANGES", lambda item: str(item["changes_n"]), is_wide=True),
         Column("FAILURES", lambda item: str(item["failures_n"]), is_wide=True),
         Column("RESTARTS", lambda item: str(item["restarts_n"]), is_wide=True),
@@ -88,25 +70,6 @@ def _show_source(client: Client, name: str, style: Style, format: Format | None)
     write_items([item], SOURCES, style)
     if item["findings"] and style.is_table:
         write_items(item["findings"], FINDINGS, style)
-
-
-def check_sources(client: Client) -> tuple[bool, str]:
-    """Whether all sources can be read completely, without held losses; and a detail. Raises ``CommandError``."""
-    try:
-        items = list(client.items("/sources"))
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
-        return True, "this version of the server has no such check"  # an older server
-    wrong = [f"{item['name']} {trouble(item)}" for item in items if trouble(item)]
-    if wrong:
-        more = f" (and {len(wrong) - _NAMED} more)" if len(wrong) > _NAMED else ""
-        return False, "; ".join(wrong[:_NAMED]) + more
-    configured = [item for item in items if item["kind"] != REGISTRATION]
-    starting = [item["name"] for item in configured if item["state"] == "starting"]
-    if starting:
-        return False, f"not read yet: {', '.join(starting[:_NAMED])}"
-    return True, f"{len(configured)} can be read" if configured else "no source is configured"
 
 
 @app.command(cls=Command)

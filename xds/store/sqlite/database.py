@@ -56,6 +56,7 @@ class Database:
     def __init__(self, path: Path, max_bytes: int | None, on_reopen: Callable[[], None]) -> None:
         self._path = path
         self._max_bytes = max_bytes
+        self._full = ""  # the message of the last change that found no space, until one is stored
         self._on_reopen = on_reopen
         self._connection: sqlite3.Connection | None = None
         self._was_broken = False
@@ -145,6 +146,14 @@ class Database:
         """Why the store cannot be written since the start; empty where it can. From any thread."""
         return self._read_only
 
+    def full_reason(self) -> str:
+        """Why the last change was not stored, if it was for lack of space; empty otherwise. From any thread."""
+        return self._full
+
+    def note_space(self) -> None:
+        """A change was stored: there is space again."""
+        self._full = ""
+
     def _current(self) -> sqlite3.Connection:
         """The connection, which is opened here if there is none."""
         if self._connection is None:
@@ -220,7 +229,8 @@ class Database:
             return error  # a bug, not a state of the disk
         if _code(error) == sqlite3.SQLITE_FULL:
             self._free_log()
-            return OutOfSpaceError(self._full_message())
+            self._full = self._full_message()
+            return OutOfSpaceError(self._full)
         self._disconnect()
         return _unavailable(error, self._path, committing)
 

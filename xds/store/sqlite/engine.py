@@ -231,7 +231,8 @@ class SqliteStore(Store):
             if cursor.first
             else ""
         )
-        return StoreCondition(self._database.loss_reason(), self._database.read_only_reason(), behind)
+        database = self._database
+        return StoreCondition(database.loss_reason(), database.read_only_reason(), database.full_reason(), behind)
 
     async def _lines(self, point: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
         for group in point.groups:
@@ -317,6 +318,7 @@ class SqliteStore(Store):
         def write_and_call_on_loop() -> T:
             result, events = self._database.write(job)
             if events:
+                self._database.note_space()
                 self._acknowledged.acknowledge(events[-1].cursor)
             for event in events:  # published here, since the caller may be cancelled after the commit
                 self._call_on_loop(self._feed.publish, event)
