@@ -9,11 +9,12 @@ from google.protobuf.json_format import ParseDict
 
 from xds.codec import schema
 from xds.destination.omission import cluster_omissions
-from xds.destination.profile import RequestCondition, RetryBudget
+from xds.destination.profile import Profile, RequestCondition, RetryBudget, encode_profile
 from xds.destination.route_profile import cluster_budget, host_rules
-from xds.destination.route_terms import ProfileRules, escaped, failure_ranges
+from xds.destination.route_terms import ProfileRules, escaped
 from xds.destination.virtual_hosts import NamedHost, find_host
 from xds.model.resource_type import CLUSTER, VIRTUAL_HOST
+from xds.proto.linkerd import destination_pb2 as pb
 
 Json = dict[str, Any]
 DEFAULT: Json = {"match": {"prefix": "/"}, "route": {"cluster": "web"}}
@@ -86,9 +87,60 @@ def test_timeouts_and_retries() -> None:
         route({"path": "/c"}, max_stream_duration={"max_stream_duration": "9s"}),
         retry_policy={"retry_on": "connect-failure"},
     ).routes
-    assert [each.timeout_s for each in found] == [2.0, 0.0, 9.0, 0.0]
-    assert found[0].is_retryable and found[0].failures == ((409, 410), (500, 599))
-    assert found[1].is_retryable and found[1].failures == (), "the client's own rule"
+    assert [each.timeout_s for each in found] == [2.0, 0.0, 9.0], "the default route has no effect"
+    assert [each.failures for each in found] == [((409, 410), (500, 599)), (), ()]
+
+
+# Of Envoy's retry policy: what is retried, and the word of the report.
+RETRIES: dict[str, tuple[Json, tuple[tuple[int, int], ...], str]] = {
+    **{
+        name: ({"retry_on": name}, (), name)
+        for name in (
+            "connect-failure",
+            "reset",
+            "reset-before-request",
+            "refused-stream",
+            "http3-post-connect-failure",
+            "envoy-ratelimited",
+            "retriable-headers",
+            "cancelled",
+            "deadline-exceeded",
+            "internal",
+            "resource-exhausted",
+            "unavailable",
+        )
+    },
+    "number alone": ({"num_retries": 3}, (), ""),
+    "codes without their condition": ({"retry_on": "reset", "retriable_status_codes": [503]}, (), "reset"),
+    "no retries": ({"retry_on": "5xx", "num_retries": 0}, (), ""),
+    "some requests": (
+        {"retry_on": "5xx", "retriable_request_headers": [{"name": "x"}]},
+        (),
+        "retriable_request_headers",
+    ),
+    "one of both": ({"retry_on": "connect-failure, gateway-error"}, ((502, 504),), "connect-failure"),
+    "gateway errors": ({"retry_on": "gateway-error"}, ((502, 504),), ""),
+    "conflicts": ({"retry_on": "retriable-4xx"}, ((409, 409),), ""),
+}
+
+
+@pytest.mark.parametrize("case", RETRIES)
+@pytest.mark.parametrize("is_of_host", [False, True])
+def test_only_retries_on_statuses_are_expressed(case: str, is_of_host: bool) -> None:
+    """A request that may be repeated only before an upstream had it is never repeated on a 500."""
+    retry, failures, word = RETRIES[case]
+    own = {} if is_of_host else {"retry_policy": retry}
+    found = rules(route({"path": "/pay"}, **own), **({"retry_policy": retry} if is_of_host else {}))
+    assert found.routes[0].failures == failures
+    assert any(word in each for each in found.skipped) if word else not found.skipped
+
+
+def test_a_server_error_that_is_not_retried_is_no_failure() -> None:
+    """A client takes 500 for a failure unless a class says otherwise, and repeats failures."""
+    retried = rules(route({"path": "/a"}, retry_policy={"retry_on": "gateway-error"})).routes
+    told = pb.DestinationProfile.FromString(encode_profile(Profile(routes=retried))).routes[0]
+    classes = [(one.condition.status.min, one.condition.status.max, one.is_failure) for one in told.response_classes]
+    assert told.is_retryable and classes == [(502, 504, True), (500, 599, False)]
 
 
 def test_actions_besides_are_reported_and_the_route_is_told() -> None:
@@ -160,10 +212,7 @@ def test_a_budget_is_within_what_clients_accept() -> None:
     assert RetryBudget(5_000, -1, 3_600).clamped() == RetryBudget(1_000, 0, 60)
 
 
-def test_failures_always_have_server_errors() -> None:
-    assert failure_ranges(["gateway-error"], ()) == ((500, 599),)
-    assert failure_ranges(["retriable-4xx"], ()) == ((409, 409), (500, 599))
-    assert failure_ranges(["reset"], ()) == ()
+def test_texts_are_escaped_in_regular_expressions() -> None:
     assert escaped("/a+b?c") == r"/a\+b\?c"
 
 

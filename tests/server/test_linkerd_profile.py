@@ -205,6 +205,28 @@ def test_case_52_routes_come_in_order_with_their_failures(site: LinkerdSite, cli
     assert not prefix.is_retryable and not prefix.HasField("timeout")
 
 
+@pytest.mark.parametrize(
+    ("to", "word"),
+    [
+        ({"RetryOnConnectFailure": True}, "connect-failure"),
+        ({"RetryOn": ["reset", "refused-stream", "unavailable", "cancelled"]}, "reset, refused-stream, unavailable"),
+        ({"NumRetries": 3}, "NumRetries"),
+        ({"RetryOn": ["gateway-error"], "RetryOnConnectFailure": True}, "connect-failure"),
+    ],
+)
+def test_retries_that_are_not_about_statuses_are_left_out_and_reported(
+    site: LinkerdSite, client: LinkerdClient, to: dict[str, Any], word: str
+) -> None:
+    """What may be repeated only before an instance had it is not repeated on a 500."""
+    site.write(HTTP, router({"Match": {"HTTP": {"PathExact": "/pay"}}, "Destination": to}))
+    pay = client.profile(HOST).next().routes[0]
+    retried = [(one.condition.status.min, one.condition.status.max) for one in pay.response_classes if one.is_failure]
+    assert retried == ([(502, 504)] if "gateway-error" in to.get("RetryOn", ()) else [])
+    assert pay.is_retryable == bool(retried)
+    told = [each for state in site.destinations.states() for each in state.answer.skipped]
+    assert any(word in each for each in told), told
+
+
 def test_the_timeout_of_a_resolver_is_that_of_every_request(site: LinkerdSite, client: LinkerdClient) -> None:
     site.write(HTTP, {"Kind": "service-resolver", "Name": "web", "RequestTimeout": "3s"})
     (route,) = client.profile(HOST).next().routes

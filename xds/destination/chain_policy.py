@@ -12,7 +12,14 @@ from xds.catalog.quantities import SECOND_NS
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, RouteDestination
 from xds.catalog.shared import HeaderModifiers
 from xds.chain.chain import DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
-from xds.destination.chain_profile import NameTarget, is_catch_all, is_elsewhere, reached_routes, route_name
+from xds.destination.chain_profile import (
+    NameTarget,
+    is_catch_all,
+    is_elsewhere,
+    reached_routes,
+    retry_conditions,
+    route_name,
+)
 from xds.destination.policy_routes import (
     ANY_PATH,
     NO_CHANGES,
@@ -138,11 +145,9 @@ class _ChainPolicy:
 
     def _retry(self, name: str, to: RouteDestination) -> PolicyRetry | None:
         """As in Consul, a number of retries without a condition retries nothing."""
-        statuses, unsupported = status_ranges(to.retry_on, to.retry_on_status_codes)
-        if to.retry_on_connect_failure:
-            unsupported = (*unsupported, "connect-failure")
+        statuses, unsupported = status_ranges(retry_conditions(to), to.retry_on_status_codes)
         if unsupported:
-            self._skipped.append(f"route {name!r}: a policy has no retries on {', '.join(dict.fromkeys(unsupported))}")
+            self._skipped.append(f"route {name!r}: a policy has no retries on {', '.join(unsupported)}")
         return PolicyRetry(min(to.num_retries or 1, 2**16 - 1), statuses) if statuses else None
 
     def _changes(self, name: str, changes: HeaderModifiers | None) -> HeaderChanges:

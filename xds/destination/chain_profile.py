@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from xds.catalog.quantities import SECOND_NS
 from xds.catalog.router import HttpMatch, RouteDestination
 from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
-from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, WeightedAuthority
-from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, StatusRange, WeightedAuthority
+from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, path_regex, status_ranges
 from xds.destination.rust_regex import is_readable
 
 # The authority by which a client requests the endpoints of a target; empty if no name can express it.
@@ -89,25 +89,36 @@ def _omissions(destination: RouteDestination | None) -> Iterator[str]:
         "ResponseHeaders": destination.response_headers,
     }
     yield from (f"{name} has no meaning in a profile" for name, value in settings.items() if value)
+    _, unsupported = _retried(destination)
+    if unsupported:
+        yield f"a profile has no retries on {', '.join(unsupported)}"
 
 
 def _has_effect(destination: RouteDestination) -> bool:
-    return bool(destination.request_timeout_ns > 0 or _is_retried(destination))
+    return bool(destination.request_timeout_ns > 0 or _retried(destination)[0])
 
 
-def _is_retried(to: RouteDestination) -> bool:
-    return bool(to.num_retries or to.retry_on_connect_failure or to.retry_on or to.retry_on_status_codes)
+def _retried(to: RouteDestination) -> tuple[tuple[StatusRange, ...], tuple[str, ...]]:
+    """The statuses that are retried, and the conditions that cannot be expressed.
+
+    As in Consul, a number of retries without a condition retries nothing.
+    """
+    return status_ranges(retry_conditions(to), to.retry_on_status_codes)
 
 
 def _route(number: int, http: HttpMatch, to: RouteDestination) -> ProfileRoute:
-    is_retried = _is_retried(to)
+    statuses, _ = _retried(to)
     return ProfileRoute(
         route_name(number, http),
         RequestCondition(_path(http), tuple(http.methods)),
-        is_retried,
         max(to.request_timeout_ns, 0) / SECOND_NS,
-        failure_ranges(to.retry_on, to.retry_on_status_codes) if is_retried else (),
+        statuses,
     )
+
+
+def retry_conditions(to: RouteDestination) -> tuple[str, ...]:
+    """The conditions of retries of a route, by their names in Envoy."""
+    return (*to.retry_on, *(("connect-failure",) if to.retry_on_connect_failure else ()))
 
 
 def route_name(number: int, http: HttpMatch) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -67,19 +68,19 @@ class RequestCondition:
 
 
 StatusRange = tuple[int, int]  # inclusive
+SERVER_ERRORS: StatusRange = (500, 599)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRoute:
     """A route of a profile. It has no destination of its own.
 
-    ``failures`` are the statuses that count as failures; empty for the client's own rule. A ``timeout_s`` of 0 means
-    none.
+    ``failures`` are the statuses of which a request is repeated; empty for a route without retries. A ``timeout_s`` of
+    0 means none.
     """
 
     name: str
     condition: RequestCondition
-    is_retryable: bool = False
     timeout_s: float = 0.0
     failures: tuple[StatusRange, ...] = ()
 
@@ -147,9 +148,9 @@ def _budget(budget: RetryBudget) -> pb.RetryBudget:
 def _route(route: ProfileRoute) -> pb.Route:
     return pb.Route(
         condition=_condition(route.condition),
-        response_classes=[_failure(low, high) for low, high in route.failures],
+        response_classes=list(_classes(route.failures)),
         metrics_labels={"route": route.name},
-        is_retryable=route.is_retryable,
+        is_retryable=bool(route.failures),
         timeout=to_duration(route.timeout_s) if route.timeout_s > 0 else None,
     )
 
@@ -183,7 +184,19 @@ def method_of(name: str) -> http_types_pb2.HttpMethod:
     return http_types_pb2.HttpMethod(unregistered=upper)
 
 
-def _failure(low: int, high: int) -> pb.ResponseClass:
-    """A range of failures. Both ends are always set, because clients drop a range without one."""
+def _classes(failures: tuple[StatusRange, ...]) -> Iterator[pb.ResponseClass]:
+    """The failures, and all other server errors as successes.
+
+    A client repeats what is a failure. It takes server errors for failures unless a class says otherwise
+    (linkerd2-proxy, ``linkerd/app/core/src/classify.rs``), so it would repeat more than was asked for.
+    """
+    yield from (_class(low, high, is_failure=True) for low, high in failures)
+    low, high = SERVER_ERRORS
+    if failures and not any(first <= low and high <= last for first, last in failures):
+        yield _class(low, high, is_failure=False)
+
+
+def _class(low: int, high: int, *, is_failure: bool) -> pb.ResponseClass:
+    """A range of statuses. Both ends are always set, because clients drop a range without one."""
     condition = pb.ResponseMatch(status=pb.HttpStatusRange(min=low, max=high))
-    return pb.ResponseClass(condition=condition, is_failure=True)
+    return pb.ResponseClass(condition=condition, is_failure=is_failure)

@@ -17,7 +17,7 @@ from xds.destination.profile import (
     StatusRange,
     WeightedAuthority,
 )
-from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, path_regex, status_ranges
 from xds.destination.rust_regex import is_readable
 from xds.destination.virtual_hosts import default_route, is_catch_all
 
@@ -71,8 +71,8 @@ def _routes(host: Any, default: Any, skipped: list[str]) -> Iterator[ProfileRout
             skipped.extend(
                 f"route {number}: {word} cannot be expressed in a profile" for word in route_omissions(route)
             )
-            found = _route(host, route, number, condition)
-            if not is_catch_all(route.match) or found.is_retryable or found.timeout_s:
+            found = _route(host, route, number, condition, skipped)
+            if not is_catch_all(route.match) or found.failures or found.timeout_s:
                 yield found
         if is_catch_all(route.match):
             return
@@ -150,22 +150,25 @@ def _methods(header: Any) -> tuple[str, ...]:
     return names if all(name.isalpha() for name in names) and len(names) <= _ALTERNATIVES else ()
 
 
-def _route(host: Any, route: Any, number: int, condition: RequestCondition) -> ProfileRoute:
+def _route(host: Any, route: Any, number: int, condition: RequestCondition, skipped: list[str]) -> ProfileRoute:
     action = route.route
     retry = action.retry_policy if action.HasField("retry_policy") else host.retry_policy
+    statuses, unsupported = _retried(retry)
+    if unsupported:
+        skipped.append(f"route {number}: a profile has no retries on {', '.join(unsupported)}")
+    return ProfileRoute(route.name or f"{host.name} {number}", condition, _timeout_s(action), statuses)
+
+
+def _retried(retry: Any) -> tuple[tuple[StatusRange, ...], tuple[str, ...]]:
+    """The statuses that are retried, and the conditions that cannot be expressed."""
+    if retry.HasField("num_retries") and not retry.num_retries.value:
+        return (), ()
     conditions = [each.strip() for each in retry.retry_on.split(",") if each.strip()]
-    return ProfileRoute(
-        route.name or f"{host.name} {number}",
-        condition,
-        bool(conditions),
-        _timeout_s(action),
-        _failures(conditions, retry) if conditions else (),
-    )
-
-
-def _failures(conditions: list[str], retry: Any) -> tuple[StatusRange, ...]:
     codes = retry.retriable_status_codes if "retriable-status-codes" in conditions else ()
-    return failure_ranges(conditions, codes)
+    statuses, unsupported = status_ranges(conditions, codes)
+    if statuses and retry.retriable_request_headers:  # only some of the requests may be repeated
+        return (), ("retriable_request_headers", *unsupported)
+    return statuses, unsupported
 
 
 def _timeout_s(action: Any) -> float:

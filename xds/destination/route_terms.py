@@ -36,31 +36,25 @@ def path_regex(kind: str, text: str, ignores_case: bool) -> str:
     return f"(?i){regex}" if ignores_case else regex
 
 
-# The conditions of retries that are about statuses.
+# The conditions of retries that are about statuses; ``retriable-status-codes`` are given as numbers.
 _CONDITIONS: dict[str, tuple[StatusRange, ...]] = {
     "5xx": ((500, 599),),
     "gateway-error": ((502, 504),),
     "retriable-4xx": ((409, 409),),
+    "retriable-status-codes": (),
 }
-SERVER_ERRORS: StatusRange = (500, 599)
-
-
-def failure_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[StatusRange, ...]:
-    """The statuses that are failures of a retried route; empty for the client's own rule.
-
-    The client takes all other statuses for successes, so server errors are always included.
-    """
-    found = [span for each in conditions for span in _CONDITIONS.get(each, ())]
-    found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
-    return _merge_ranges([*found, SERVER_ERRORS]) if found else ()
 
 
 def status_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[tuple[StatusRange, ...], tuple[str, ...]]:
-    """The statuses that are retried, and the conditions that are not about statuses."""
+    """The statuses that are retried, and the conditions that are not about statuses, which Linkerd cannot express.
+
+    These are failed connections, resets, gRPC's codes, headers and rate limits. A request with such a condition alone
+    may be repeated only before an upstream had it, so it is never repeated here.
+    """
     given = tuple(conditions)
     found = [span for each in given for span in _CONDITIONS.get(each, ())]
     found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
-    return _merge_ranges(found), tuple(each for each in given if each not in _CONDITIONS)
+    return _merge_ranges(found), tuple(dict.fromkeys(each for each in given if each not in _CONDITIONS))
 
 
 def _merge_ranges(spans: Iterable[StatusRange]) -> tuple[StatusRange, ...]:

@@ -160,7 +160,7 @@ def _profile_item(answer: ProfileAnswer) -> ProfileItem:
                 "name": route.name,
                 "path_regex": route.condition.path_regex,
                 "methods": list(route.condition.methods),
-                "is_retryable": route.is_retryable,
+                "is_retryable": bool(route.failures),
                 "timeout_s": route.timeout_s,
             }
             for route in profile.routes
