@@ -382,6 +382,30 @@ def test_no_more_than_a_step_moves_in_an_interval() -> None:
     assert own.assigned(A).standing is Standing.SETTLED
 
 
+@pytest.mark.parametrize(
+    ("rps", "failed_rps", "shed", "standing"),
+    [
+        (50.0, 0.0, False, Standing.SETTLED),
+        (50.0, 2.0, False, Standing.SETTLED),
+        (50.0, 30.0, False, Standing.FAILING),
+        (800.0, 400.0, False, Standing.FAILING),  # all is full
+        (800.0, 400.0, True, Standing.SETTLED),  # and half is to be dropped
+        (0.0, 0.0, False, Standing.SETTLED),
+    ],
+)
+def test_a_source_is_not_settled_while_its_requests_fail(
+    rps: float, failed_rps: float, shed: bool, standing: Standing
+) -> None:
+    own = world({A: rps}, THREE, spill={"shed": shed})
+    _settled(own, 30)
+    demand = {A: Demand(rps, own.now, 1, failed_rps=failed_rps)}
+    decision = decide(own.policy, Observation(demand, THREE), own.assignment, own.now)
+    assert decision.assignment.sources[A].standing is standing
+    assert decision.assignment.sources[A].allotments == own.assigned(A).allotments
+    codes = {reason.code for reason in decision.sources[0].reasons}
+    assert (ReasonCode.FAILING in codes) == (standing is Standing.FAILING)
+
+
 def test_a_call_within_the_interval_takes_no_second_step() -> None:
     own = world({A: 50}, THREE)
     own.step()

@@ -85,9 +85,16 @@ def test_the_tries_of_an_envoy_are_counted_once_whatever_it_refuses(
     assert dropped > 0 or case in ("max_connections", "max_retries", "retries")
 
 
-RPS, CAPACITY_RPS = 95.0, 50.0
+RPS, LOW_RPS, CAPACITY_RPS, FAR_RPS = 95.0, 30.0, 50.0, 150.0
+# A tenth stays free: a queue of ten requests overflows where a zone is filled to 95 %.
 POLICY: Json = {
-    "capacity": {"rates": [{"per_locality_rps": CAPACITY_RPS}]},
+    "capacity": {
+        "rates": [
+            {"localities": {"zone": "z1"}, "per_locality_rps": CAPACITY_RPS},
+            {"per_locality_rps": FAR_RPS},
+        ]
+    },
+    "target_utilisation": 0.9,
     "interval_s": 1,
     "dwell_s": 2,
     "stale_after_s": 4,
@@ -96,36 +103,93 @@ POLICY: Json = {
 }
 
 
+# What limits the requests of the cluster, and the route's action.
+BREAKERS: dict[str, tuple[Json, Json]] = {
+    "max_requests": (_limited(max_requests=10), {}),
+    "max_pending_requests": (_limited(max_connections=2, max_pending_requests=8), {}),
+    "retries": (_limited(max_requests=10), RETRY),
+}
+
+
+@pytest.mark.parametrize(
+    "breaker", [pytest.param(name, marks=() if name == "max_requests" else pytest.mark.soak) for name in BREAKERS]
+)
 def test_what_a_circuit_breaker_drops_spills_into_the_next_zone(
-    server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream, background: Background
+    breaker: str,
+    server: ServerProcess,
+    envoy: Callable[..., EnvoyProcess],
+    upstream: StartUpstream,
+    background: Background,
 ) -> None:
-    """Half of the requests fail at first; within five intervals less than 3 % do."""
+    """Half of the requests fail at first; within five intervals less than 3 % do, and the shares return in one go."""
+    cluster, action = BREAKERS[breaker]
     near, far = upstream("near"), upstream("far")
-    near.rate_rps = far.rate_rps = CAPACITY_RPS
-    breaker = _limited(max_requests=10)
-    resources = zoned("web", {"z1": [near.port], "z2": [far.port]}, **{**r.STEERED, **breaker})
+    near.rate_rps, far.rate_rps = CAPACITY_RPS, FAR_RPS
+    resources = zoned("web", {"z1": [near.port], "z2": [far.port]}, **{**r.STEERED, **cluster})
+    resources[-1] = r.route_config("web", {"match": {"prefix": "/"}, "route": {"cluster": "web", **action}})
     server.push(GROUP, resources)
     port = envoy("z1").wait_listener("web")
     wait_reporting(server, "web", ["envoy-z1"])
     answer = server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=POLICY)
     assert answer.status_code == 200, answer.text
-    with HttpLoad(background, port, rps=RPS, connections=40) as load_:
-        load_.wait_total(round(RPS))
-        early = load_.report.failed / load_.report.total
-        load_.wait_total(round(RPS * 4))  # five intervals since the beginning
-        lost = [_lost(load_)]
-        while lost[-1] >= 0.03 and len(lost) < 3:
-            lost.append(_lost(load_))  # a machine that stands still for a moment fills the breaker too
+    with HttpLoad(background, port, rps=LOW_RPS, connections=20) as steady:
+        with HttpLoad(background, port, rps=RPS - LOW_RPS, connections=40) as surge:
+            surge.wait_total(round(surge.rps))
+            early = surge.report.failed / surge.report.total
+            surge.wait_total(round(surge.rps * 4))  # five intervals since the beginning
+            lost = [_lost(surge)]
+            while lost[-1] >= 0.03 and len(lost) < 3:
+                lost.append(_lost(surge))  # a machine that stands still for a moment fills the breaker too
+        returning = _shares_until_home(server)
     assert early > 0.2, "the breaker drops what the zone cannot serve"
     assert lost[-1] < 0.03, lost
-    assert load_.report.bodies["far"] > 0
+    assert surge.report.bodies["far"] > 0
+    assert returning == sorted(returning), "no share goes back and forth when the load goes away"
+    assert steady.report.bodies["near"] > 0
 
 
 def _lost(load_: HttpLoad) -> float:
     """The share of failed requests in the next five seconds."""
     before, failed = load_.report.total, load_.report.failed
-    load_.wait_total(round(RPS * 5))
+    load_.wait_total(round(load_.rps * 5))
     return (load_.report.failed - failed) / (load_.report.total - before)
+
+
+def _shares_until_home(server: ServerProcess) -> list[float]:
+    """The share of the near zone, again and again until it is 1."""
+    shares: list[float] = []
+
+    def is_home() -> bool:
+        allotments = server.get(f"/groups/{GROUP}/assignments/web")["sources"][0]["allotments"]
+        shares.append(next((one["share"] for one in allotments if one["locality"]["zone"] == "z1"), 0.0))
+        return shares[-1] == 1.0
+
+    wait_until(is_home, "all requests in their zone", 60.0, detail=lambda: shares)
+    return shares
+
+
+def test_a_source_whose_requests_fail_for_good_is_not_called_settled(
+    server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream, background: Background
+) -> None:
+    """Both zones serve a tenth of what the policy says: no change of shares helps, and the source says so."""
+    near, far = upstream("near"), upstream("far")
+    near.rate_rps = far.rate_rps = CAPACITY_RPS / 10
+    resources = zoned("web", {"z1": [near.port], "z2": [far.port]}, **{**r.STEERED, **_limited(max_requests=10)})
+    server.push(GROUP, resources)
+    port = envoy("z1").wait_listener("web")
+    wait_reporting(server, "web", ["envoy-z1"])
+    assert server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=POLICY).status_code == 200
+
+    def is_said() -> bool:
+        own = server.get(f"/groups/{GROUP}/assignments/web")["sources"][0]
+        codes = {reason["code"] for reason in own["reasons"]}
+        is_failing = own["standing"] == "failing" and "failing" in codes
+        return is_failing and own["failed_rps"] > own["demand_rps"] / 2 and own["repeats_rps"] < own["demand_rps"] / 4
+
+    with HttpLoad(background, port, rps=RPS, connections=40):
+        wait_until(
+            is_said, "the source is failing", 30.0, detail=lambda: server.get(f"/groups/{GROUP}/assignments/web")
+        )
 
 
 def _idle(tmp_path: Path, running: ExitStack, idle_s: float, **policy: Any) -> None:

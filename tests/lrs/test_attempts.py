@@ -38,6 +38,19 @@ def test_repeats_are_at_most_what_failed_and_what_never_ended(reported: tuple[in
     assert repeats_at_most(*reported) == repeats
 
 
+@pytest.mark.parametrize(
+    ("reported", "repeats"),
+    [
+        ((3, 3, 97, 0, 97), 0),  # max_requests: the errors are the drops once more
+        ((3, 3, 0, 0, 97), 0),  # max_pending_requests
+        ((50, 30, 60, 0, 40), 20),  # some of the issued ones failed too
+        ((50, 30, 60, 0, 0), 50),  # failed connections may be retried
+    ],
+)
+def test_what_a_circuit_breaker_drops_is_no_repeat(reported: tuple[int, ...], repeats: int) -> None:
+    assert repeats_at_most(*reported) == repeats
+
+
 def test_the_demand_of_a_source_has_what_its_clients_dropped() -> None:
     book = Books()
     book.open(1)

@@ -25,7 +25,8 @@ class Demand:
     ``reported_at``: the time of their latest report; None if they follow the cluster and never reported. ``nodes``: how
     many nodes report. ``silent``: how many nodes could send to the cluster and have no load stream, as counted for some
     time. ``rps`` is the demand of all of them: the reported demand, times `scale_of_silence`. ``dropped_rps`` is the
-    part of ``rps`` that the nodes dropped, ``repeats_rps`` the largest part that may be retries or hedges.
+    part of ``rps`` that the nodes dropped, ``repeats_rps`` the largest part that may be retries or hedges, and
+    ``failed_rps`` the part that failed or was dropped.
     """
 
     rps: float = 0.0
@@ -34,6 +35,7 @@ class Demand:
     silent: int = 0
     dropped_rps: float = 0.0
     repeats_rps: float = 0.0
+    failed_rps: float = 0.0
 
 
 # The variation of demand that was not measured for long enough. It leaves all of the band free.
@@ -108,12 +110,14 @@ class Standing(StrEnum):
     """The state of a source's assignment.
 
     ``PUSHED``: the demand is not known, the pushed weights apply. ``HELD``: the reports are stale, the last decision
-    stays. ``MOVING``: the shares move to the wanted ones, step by step. ``SETTLED``: no further step is planned.
+    stays. ``MOVING``: the shares move to the wanted ones, step by step. ``FAILING``: no further step is planned,
+    although many requests fail. ``SETTLED``: no further step is planned.
     """
 
     PUSHED = "pushed"
     HELD = "held"
     MOVING = "moving"
+    FAILING = "failing"
     SETTLED = "settled"
 
 
@@ -289,6 +293,7 @@ class ReasonCode(StrEnum):
     DRAIN_IGNORED = "drain_ignored"  # all targets have too few healthy endpoints
     FIGURE_REFUSED = "figure_refused"  # not a number, infinite, or negative
     FAILOVER = "failover"  # only priorities below 0 changed
+    FAILING = "failing"  # many requests fail or are dropped, and no further step is planned
     DROPPING = "dropping"  # proxies drop requests: circuit breakers or drop_overload
     PARTIAL_REPORTS = "partial_reports"  # some nodes do not report: demand is scaled
     NOT_FOLLOWED = "not_followed"  # proxies do not send where it was decided, or get errors there

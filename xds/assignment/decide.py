@@ -45,6 +45,7 @@ from xds.assignment.reasons import (
     change_reason,
     demand_reasons,
     describe_shares,
+    failing_reason,
     loss_reasons,
     overload_reason,
     shed_reason,
@@ -313,8 +314,11 @@ class _Decider:
             detail = f"at most {self.policy.maximum_step:.0%} an interval, on the way to {wanted}"
             reasons.append(Reason(ReasonCode.STEP_LIMITED, detail))
         is_waiting = any(reason.code is ReasonCode.STEP_LIMITED for reason in reasons)
-        standing = Standing.MOVING if is_waiting else Standing.SETTLED
-        return self._build_result(source, shares, standing, reasons, plan.wanted)
+        if is_waiting:
+            return self._build_result(source, shares, Standing.MOVING, reasons, plan.wanted)
+        failing = None if plan.is_moving else failing_reason(self.observed.demand[source], self.shed.get(source, 0.0))
+        standing = Standing.SETTLED if failing is None else Standing.FAILING
+        return self._build_result(source, shares, standing, [*reasons, *([failing] if failing else [])], plan.wanted)
 
     def _shed_reasons(self, source: Locality) -> list[Reason]:
         shed = self.shed.get(source, 0.0)

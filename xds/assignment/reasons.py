@@ -12,6 +12,7 @@ from xds.model.node import Locality
 Shares = Mapping[Locality, float]
 
 _ROUNDING = 1e-4  # a smaller change of the mean distance is rounding
+LEAST_FAILED = 0.1  # a smaller failed part of the demand, without shed requests, is no reason
 _LEAST_DROPPED = 0.005  # a smaller dropped part of the demand gives no reason
 _SHARES_IN_DETAIL = 4  # shares in a sentence, the largest first
 
@@ -86,6 +87,14 @@ def overload_reason(surplus: Shares) -> Reason:
 def shed_reason(fraction: float) -> Reason:
     """The reason of dropped requests. ``fraction``: the dropped part of a source's requests."""
     return Reason(ReasonCode.SHEDDING, f"{fraction:.0%} of the requests fit nowhere: the proxies drop them")
+
+
+def failing_reason(demand: Demand, shed: float) -> Reason | None:
+    """The reason of a source whose requests fail or are dropped; None for a few. ``shed``: the part to be dropped."""
+    if demand.failed_rps - shed * demand.rps < LEAST_FAILED * demand.rps or demand.failed_rps <= 0:
+        return None
+    counts = f"{demand.failed_rps:.4g} of {demand.rps:.4g} requests/s"
+    return Reason(ReasonCode.FAILING, f"{counts} fail or are dropped, and no change of shares is planned")
 
 
 def demand_reasons(demand: Demand) -> list[Reason]:

@@ -28,7 +28,7 @@ _EIGHTHS = "▏▎▍▌▋▊▉█"
 _GAP = 2
 
 POLICY_LIMIT_BYTES = 256 * 1024
-_STYLES = {"settled": "good", "moving": "warn", "held": "bad", "pushed": "dim"}
+_STYLES = {"settled": "good", "moving": "warn", "failing": "bad", "held": "bad", "pushed": "dim"}
 
 SOURCES = TableLayout(
     name=lambda row: f"{row['cluster']} {row['source']}".strip(),

@@ -84,7 +84,8 @@ def _demand(own: figures.SourceDemand, senders: Reporting, now: float) -> Demand
     scale = scale_of_silence(nodes, senders.silent)
     reported_at = now if senders.settled else own.reported or None
     dropped_rps = max(own.attempted_ps - own.rps, 0.0) * scale if own.dropped_ps > 0 else 0.0
-    return Demand(own.attempted_ps * scale, reported_at, nodes, senders.silent, dropped_rps, own.repeats_ps * scale)
+    repeats_rps, failed_rps = own.repeats_ps * scale, own.failed_ps * scale
+    return Demand(own.attempted_ps * scale, reported_at, nodes, senders.silent, dropped_rps, repeats_rps, failed_rps)
 
 
 def _flows(reported: figures.ClusterDemand, flows: Iterable[figures.Flow]) -> ObservedFlows:
@@ -117,6 +118,7 @@ def _sum(members: Iterable[Demand]) -> Demand:
         sum(own.silent for own in demands),
         sum(own.dropped_rps for own in demands),
         sum(own.repeats_rps for own in demands),
+        sum(own.failed_rps for own in demands),
     )
 
 

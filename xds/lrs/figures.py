@@ -190,7 +190,8 @@ class Flow:
 class SourceDemand:
     """The demand of one source locality for a cluster, per second. ``rps`` excludes requests that clients dropped.
 
-    ``attempted_ps`` includes them (`attempted`); at most ``repeats_ps`` of these may be retries or hedges. ``nodes``:
+    ``attempted_ps`` includes them (`attempted`); at most ``repeats_ps`` of these may be retries or hedges, and
+    ``failed_ps`` of them failed or were dropped (`failed`). ``nodes``:
     nodes with an open stream whose latest report names the cluster. ``reported``: the time of the latest of these
     reports; 0 without any.
     """
@@ -204,6 +205,7 @@ class SourceDemand:
     reported: float
     attempted_ps: float = 0.0
     repeats_ps: float = 0.0
+    failed_ps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +318,16 @@ def failed(issued: float, successes: float, errors: float, dropped: float) -> fl
     return errors - unissued + max(dropped, unissued)
 
 
-def repeats_at_most(issued: float, successes: float, errors: float, in_progress: float = 0.0) -> float:
+def repeats_at_most(
+    issued: float, successes: float, errors: float, in_progress: float = 0.0, dropped: float = 0.0
+) -> float:
     """How many of the issued tries may be retries or hedges. Reports do not tell them from first tries.
 
-    A retry follows a try that failed. Of hedged tries all but one are cancelled: they are issued and never end. So
-    first tries are at least the issued ones without the failed and the unfinished ones. What is in progress is
+    A retry follows a try that failed, but no drop: Envoy never retries what a circuit breaker refused, and errors that
+    are drops once more (`attempted`) are no tries. Of hedged tries all but one are cancelled: they are issued and never
+    end. So first tries are at least the issued ones without the failed and the unfinished ones. What is in progress is
     unfinished too, but no hedge yet.
     """
     unfinished = max(issued - successes - errors - in_progress, 0.0)
-    return min(issued, errors + unfinished)
+    unissued = min(max(successes + errors - issued, 0.0), errors)
+    return min(issued, errors - min(unissued, dropped) + unfinished)

@@ -24,6 +24,7 @@ from xds.lrs.figures import (
     TargetTotals,
     Totals,
     attempted,
+    failed,
     repeats_at_most,
 )
 from xds.lrs.reporting import NodeTotals
@@ -328,7 +329,8 @@ def _source_demand(
         nodes=nodes,
         reported=max(series.reported for series in all_series) if nodes else 0.0,
         attempted_ps=round(attempted(issued, successes, errors, dropped), _DIGITS) / span.seconds,
-        repeats_ps=round(repeats_at_most(issued, successes, errors, in_progress), _DIGITS) / span.seconds,
+        repeats_ps=round(repeats_at_most(issued, successes, errors, in_progress, dropped), _DIGITS) / span.seconds,
+        failed_ps=round(failed(issued, successes, errors, dropped), _DIGITS) / span.seconds,
     )
 
 

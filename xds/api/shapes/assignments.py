@@ -69,13 +69,15 @@ class SourceItem(TypedDict):
 
     * ``source``: the locality of the nodes;
     * ``standing``: ``pushed`` (the pushed weights apply), ``held`` (reports are late, so the last decision stays),
-      ``moving`` (step by step to ``wanted``), or ``settled``;
+      ``moving`` (step by step to ``wanted``), ``failing`` (no further step is planned, although many requests fail), or
+      ``settled``;
     * ``changed_at``: when ``allotments`` changed last;
     * ``demand_rps``: the requests per second that the nodes want to send, to any target;
     * ``nodes``: the number of nodes that report;
     * ``silent``: the number of nodes that do not report; ``demand_rps`` includes an estimate for them;
     * ``dropped_rps``: the part of ``demand_rps`` that the nodes dropped;
     * ``repeats_rps``: the part of ``demand_rps`` that may be retries or hedges, at most;
+    * ``failed_rps``: the part of ``demand_rps`` that failed or was dropped;
     * ``shed``: the fraction of requests that the nodes are to drop, 0 to 1;
     * ``reported``: the time of the latest report; empty if there was none;
     * ``allotments``: the served targets, by priority, then by name;
@@ -91,6 +93,7 @@ class SourceItem(TypedDict):
     silent: int
     dropped_rps: float
     repeats_rps: float
+    failed_rps: float
     shed: float
     reported: str
     allotments: list[AllotmentItem]
@@ -221,6 +224,7 @@ def _source_item(
         "silent": demand.silent if demand is not None else 0,
         "dropped_rps": round(demand.dropped_rps, _PLACES) if demand is not None else 0.0,
         "repeats_rps": round(demand.repeats_rps, _PLACES) if demand is not None else 0.0,
+        "failed_rps": round(demand.failed_rps, _PLACES) if demand is not None else 0.0,
         "shed": own.shed,
         "reported": timestamp(demand.reported_at) if demand is not None and demand.reported_at else "",
         "allotments": [
@@ -296,7 +300,7 @@ class DecisionChangeItem(TypedDict):
     * ``source``: the locality of the nodes;
     * ``actions``: some of ``changed``, ``held`` (the reports of the source are late), ``fallback`` (the pushed weights
       apply again);
-    * ``standing``: ``pushed``, ``held``, ``moving`` or ``settled`` after the change;
+    * ``standing``: ``pushed``, ``held``, ``moving``, ``failing`` or ``settled`` after the change;
     * ``demand_rps``: the requests per second that the nodes wanted to send;
     * ``shed``: the fraction of requests that the nodes are to drop, 0 to 1;
     * ``before``: the largest shares before the change, largest first;
