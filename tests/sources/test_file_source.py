@@ -7,11 +7,14 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.source import Instances
+from xds.codec import regular_file
+from xds.codec.regular_file import FileContent
 from xds.sources import file_source
 from xds.sources.file_source import STABLE_S, FilesSource
 
@@ -136,20 +139,35 @@ async def test_a_file_with_an_error_keeps_what_it_said(tmp_path: Path) -> None:
         await sink.wait_until(lambda: not sink.rejected_now)
 
 
+async def test_a_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
+    """Its words stood in the finding, which every reader of the API sees. The other files count meanwhile."""
+    secret, watched = tmp_path / "secret", tmp_path / "watched"
+    secret.write_text("root:*:20228:0:99999:7:::")
+    watched.mkdir()
+    (watched / "web.json").write_text(targets(web=["1"]))
+    (watched / "out.yaml").symlink_to(secret)
+    async with running(watched) as sink:
+        await sink.wait_until(lambda: [one.code for one in sink.rejected_now] == ["unreadable"])
+        assert "outside" in sink.rejected_now[0].detail
+        assert "20228" not in str(sink.rejected_now)
+        (watched / "out.yaml").unlink()
+        await sink.wait_until(has(sink, "web", "1"))
+
+
 async def test_a_file_is_read_once_its_reader_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Granting the right changes neither the content of a file nor its time.
 
     The refusal is simulated: tests may run as root, who may read every file.
     """
     forbidden = True
-    contents = file_source._read_bytes
+    contents = regular_file.read_regular
 
-    def read(path: Path) -> object:
+    def read(path: Path, *others: Any) -> FileContent:
         if forbidden:
             raise PermissionError(13, "Permission denied")
-        return contents(path)
+        return contents(path, *others)
 
-    monkeypatch.setattr(file_source, "_read_bytes", read)
+    monkeypatch.setattr(file_source, "read_regular", read)
     file = tmp_path / "web.json"
     file.write_text(targets(web=["1"]))
     async with running(tmp_path) as sink:
@@ -207,15 +225,15 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
 ) -> None:
     file = tmp_path / "web.json"
     file.write_text(targets(web=["1", "2"]))
-    read = file_source._read_bytes
+    read = regular_file.read_regular
     cut: list[int] = []
 
-    def read_in_the_middle(path: Path) -> tuple[bytes, file_source.Stamp]:
+    def read_in_the_middle(path: Path, *others: Any) -> FileContent:
         if not cut:  # a program begins to write right before the file is opened, and ends after it was read
             cut.append(path.write_text(targets(web=["1"])))
-        return read(path)
+        return read(path, *others)
 
-    monkeypatch.setattr(file_source, "_read_bytes", read_in_the_middle)
+    monkeypatch.setattr(file_source, "read_regular", read_in_the_middle)
     async with running(file) as sink:
         while not cut:
             await asyncio.sleep(0.005)

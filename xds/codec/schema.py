@@ -35,6 +35,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from xds.codec.regular_file import read_regular
 from xds.model.errors import XdsError
 from xds.proto import descriptors
 
@@ -181,12 +182,9 @@ def _distinct(paths: Iterable[Path]) -> Iterator[_File]:
 
 def _read(path: Path) -> FileDescriptorSet:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(SIZE_LIMIT_BYTES + 1)
+        content = read_regular(path, SIZE_LIMIT_BYTES).data
     except OSError as error:
         raise DescriptorSetError(f"{path}: {error.strerror}") from None
-    if len(content) > SIZE_LIMIT_BYTES:
-        raise DescriptorSetError(f"{path}: larger than {SIZE_LIMIT_BYTES} bytes")
     found = FileDescriptorSet()
     try:
         found.ParseFromString(content)

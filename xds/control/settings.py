@@ -21,6 +21,7 @@ import yaml
 from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from xds.codec.regular_file import read_regular
 from xds.control.auth_settings import AuthSettings
 from xds.control.destination_settings import DestinationSettings
 from xds.control.setting_errors import explain_setting, name_hint
@@ -183,15 +184,11 @@ def is_loopback(host: str) -> bool:
 
 def _read_document(file: Path) -> Json:
     try:
-        with file.open("rb") as stream:
-            text = stream.read(_FILE_LIMIT_BYTES + 1)
-        document = yaml.safe_load(text) if len(text) <= _FILE_LIMIT_BYTES else None
+        document = yaml.safe_load(read_regular(file, _FILE_LIMIT_BYTES).data)
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: {error}") from None
-    if len(text) > _FILE_LIMIT_BYTES:
-        raise SettingsError(f"{file}: larger than {_FILE_LIMIT_BYTES} bytes")
     if document is not None and not isinstance(document, dict):
         raise SettingsError(f"{file}: expected sections, such as 'server:'")
     return document or {}
@@ -243,7 +240,7 @@ def _from_files(environment: Mapping[str, str]) -> Json:
 
 def _read_value(name: str, file: Path) -> object:
     try:
-        text = file.read_text().strip()
+        text = read_regular(file, _FILE_LIMIT_BYTES).data.decode().strip()
         return json.loads(text) if text[:1] in ("[", "{") else text
     except (OSError, ValueError) as error:
         raise SettingsError(f"{name}: {file}: {error}") from None

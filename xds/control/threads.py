@@ -22,6 +22,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
+from xds.codec.detached import settle
 from xds.codec.effort import AbandonedError, Effort, bounded_by
 
 INLINE_RESOURCES = 200
@@ -67,7 +68,7 @@ class Turns:
     def submit(self, name: str, work: Callable[[], T]) -> Future[T]:
         """The future result of ``work``. Cancelling it before its turn removes the work."""
         future: Future[T] = Future()
-        task = partial(_settle, future, work)
+        task = partial(settle, future, work)
         with self._lock:
             waiting = self._waiting.get(name)
             if waiting is not None:
@@ -86,17 +87,6 @@ class Turns:
                 return
             following = waiting.popleft()
         self._pool.submit(self._run, name, following)  # behind the names that wait
-
-
-def _settle(future: Future[T], work: Callable[[], T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 _TURNS = Turns(WORKERS)

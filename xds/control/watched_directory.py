@@ -17,7 +17,10 @@ import structlog
 from watchfiles import awatch
 
 from xds.codec.crosscheck import check_unique
+from xds.codec.detached import run_detached
+from xds.codec.document import TEXT_LIMIT
 from xds.codec.findings import Findings
+from xds.codec.regular_file import is_within, read_regular
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.control.audit_log import SERVER, Caller
 from xds.control.journal import PushJournal
@@ -74,7 +77,7 @@ class WatchedDirectory:
 
     async def start(self) -> None:
         """Apply all files, then watch them. Raises ``OSError`` when the directory cannot be read."""
-        files_by_group = await asyncio.to_thread(scan, self._root)
+        files_by_group = await run_detached(scan, self._root)
         await self._apply(files_by_group)
         self._task.start(self._watch())
 
@@ -115,7 +118,7 @@ class WatchedDirectory:
             ignore_permission_denied=True,
         ):
             try:
-                await self._apply(await asyncio.to_thread(scan, self._root))
+                await self._apply(await run_detached(scan, self._root))
             except OSError as error:
                 _log.warning("directory.unreadable", path=str(self._root), error_message=str(error))
                 self.refused.refuse("", (str(self._root),), error, time())
@@ -137,7 +140,7 @@ class WatchedDirectory:
         files = tuple(str(file.relative_to(self._root)) for file in present.files[:FILES_SHOWN])
         meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
         try:
-            pushed = await asyncio.to_thread(_read, present.files, self._decoder)
+            pushed = await run_detached(_read, self._root, present.files, self._decoder)
             options = PushOptions(meta=meta)
             result = await self._publisher.push(
                 group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
@@ -187,27 +190,30 @@ class WatchedDirectory:
 def scan(root: Path) -> dict[str, GroupFiles]:
     """The files of each group, by the name of the file (without its suffix) or of the subdirectory.
 
-    A file and a subdirectory with the same name belong to one group. Hidden files are left out. Raises ``OSError``.
+    A file and a subdirectory with the same name belong to one group. Hidden files are left out. What is no file, such
+    as a named pipe, is listed too: it is told as refused when it is read. Raises ``OSError``.
     """
     files: dict[str, list[Path]] = {}
     for entry in sorted(root.iterdir()):
         if entry.name.startswith("."):
             continue
         group = entry.name if entry.is_dir() else entry.stem
-        for file in _files(entry):
+        for file in _files(root, entry):
             files.setdefault(group, []).append(file)
     if sum(map(len, files.values())) > FILES_LIMIT:
         raise OSError(f"{root}: more than {FILES_LIMIT} files")
     return {group: GroupFiles(tuple(group_files), _stamp(group_files)) for group, group_files in files.items()}
 
 
-def _files(entry: Path) -> list[Path]:
+def _files(root: Path, entry: Path) -> list[Path]:
     if not entry.is_dir():
         return [entry] if entry.suffix in SUFFIXES else []
+    if not is_within(entry, root):
+        return [entry]  # refused when it is read: what a link to another place holds is not even listed
     return sorted(
         file
         for file in entry.rglob("*")
-        if file.suffix in SUFFIXES and file.is_file() and not _is_hidden(file.relative_to(entry))
+        if file.suffix in SUFFIXES and not file.is_dir() and not _is_hidden(file.relative_to(entry))
     )
 
 
@@ -226,8 +232,11 @@ def _stamp(files: list[Path]) -> Stamp:
     return tuple(states)
 
 
-def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
-    """The files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings in all files."""
+def _read(root: Path, files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
+    """The files of a group as one push. Raises ``OSError``, ``ValidationError`` with the findings in all files.
+
+    Each is a regular file within ``root``.
+    """
     resources: list[Resource] = []
     labels: dict[str, str] = {}
     label = ""
@@ -235,7 +244,7 @@ def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
     warnings: list[Violation] = []
     for file in files:
         try:
-            pushed = decoder.document(file.read_bytes(), source=str(file))
+            pushed = decoder.document(read_regular(file, TEXT_LIMIT, root).data, source=str(file))
         except ValidationError as error:
             violations += error.violations
             continue

@@ -6,12 +6,14 @@ import asyncio
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from xds.http2.frames import TLS_HANDSHAKE
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
 
 FOLLOW_EVERY_S = 5.0
+_PEM_BYTES = 4 << 20
 PLAINTEXT = "the client speaks no TLS, and this port does"
 _HTTP1_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"PATCH ", b"OPTIONS ")
 _HTTP1_ANSWER = (
@@ -45,10 +47,16 @@ class PemFiles:
     is_optional: bool = False
 
     def stamp(self) -> Stamp:
-        """A value that changes when a file is written. Raises ``OSError`` if a file is missing."""
+        """A value that changes when a file is written. Raises ``OSError`` if a file is missing, or is none.
+
+        OpenSSL would wait for the writer of a named pipe, and read a device without end.
+        """
         files = (path for path in (self.certificate, self.key, self.client_ca) if path is not None)
-        stats = (path.stat() for path in files)
-        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+        stats = [(path, path.stat()) for path in files]
+        for path, state in stats:
+            if not S_ISREG(state.st_mode) or state.st_size > _PEM_BYTES:
+                raise OSError(0, f"not a regular file of at most {_PEM_BYTES} bytes", str(path))
+        return tuple((state.st_mtime_ns, state.st_ino) for _, state in stats)
 
 
 class TlsContexts:

@@ -20,6 +20,7 @@ import httpx
 
 from xds.catalog.instance import Instance
 from xds.catalog.source import Sink, SourceError
+from xds.codec.regular_file import read_regular
 from xds.model.errors import WARNING, Violation
 from xds.sources.consul_health import InstanceOptions, read_instances
 
@@ -285,6 +286,9 @@ class ConsulSource:
             sink.rejected(findings)
 
 
+_TOKEN_BYTES = 64 << 10
+
+
 class _Token:
     """The token. Its file is read again when it changes. Raises ``SourceError`` when the file cannot be read."""
 
@@ -298,12 +302,13 @@ class _Token:
             try:
                 status = self._path.stat()
                 if self._stamp != (status.st_mtime_ns, status.st_ino):
-                    self._token = self._path.read_text().strip()
+                    self._token = read_regular(self._path, _TOKEN_BYTES).data.decode().strip()
                     self._stamp = (status.st_mtime_ns, status.st_ino)
                 if not (self._token.isascii() and self._token.isprintable()):
                     raise SourceError(f"the token file {self._path}: no token")
             except (OSError, UnicodeDecodeError) as error:
-                raise SourceError(f"the token file {self._path}: {error}") from error
+                reason = error.strerror if isinstance(error, OSError) else "no token"
+                raise SourceError(f"the token file {self._path}: {reason}") from None
         return self._token
 
 

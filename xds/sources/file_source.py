@@ -22,6 +22,8 @@ from watchfiles import awatch
 
 from xds.catalog.instance import Instance
 from xds.catalog.source import Sink
+from xds.codec.detached import run_detached
+from xds.codec.regular_file import read_regular
 from xds.model.errors import ValidationError, Violation
 from xds.sources.target_files import FILE_LIMIT_BYTES, Content, read_targets
 
@@ -138,7 +140,7 @@ class _Run:
     async def scan(self) -> bool:
         """Read the stable files that have changed, and report to the sink. True if a file is changing at present."""
         try:
-            scan = await asyncio.to_thread(_scan, self._paths)
+            scan = await run_detached(_scan, self._paths)
         except OSError as error:
             self._sink.failed(str(error))
             return False
@@ -180,8 +182,8 @@ class _Run:
         if file.read == file.stamp and not file.is_unreadable:
             return
         try:
-            data, stamp = await asyncio.to_thread(_read_bytes, path)
-            if stamp != file.stamp:
+            data, state = await run_detached(read_regular, path, FILE_LIMIT_BYTES, _base(file.entry))
+            if _stamp_of(state) != file.stamp:
                 return  # it is changing again
             content = await asyncio.to_thread(read_targets, data, str(path), path.stem, self._service_label)
         except ValidationError as error:
@@ -297,12 +299,6 @@ def _stamp(path: Path) -> Stamp | None:
 
 def _stamp_of(state: os.stat_result) -> Stamp:
     return state.st_ino, state.st_size, state.st_mtime_ns
-
-
-def _read_bytes(path: Path) -> tuple[bytes, Stamp]:
-    """A file, and its stamp after it was read."""
-    with path.open("rb") as stream:
-        return stream.read(FILE_LIMIT_BYTES + 1), _stamp_of(os.fstat(stream.fileno()))
 
 
 def _base(entry: Path) -> Path:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from xds.catalog.source import SourceError
+from xds.codec.regular_file import read_regular
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -216,13 +217,9 @@ def _context(authority: str, place: str, is_verified: bool = True) -> ssl.SSLCon
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(_FILE_BYTES + 1)
+        return read_regular(path, _FILE_BYTES).data
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror}") from None
-    if len(content) > _FILE_BYTES:
-        raise CredentialsError(f"{path}: more than {_FILE_BYTES} bytes")
-    return content
 
 
 def _read_yaml(path: Path) -> Json:
