@@ -23,6 +23,7 @@ from xds.codec.conflicts import (
     repeated_domains,
 )
 from xds.codec.findings import FINDINGS_LIMIT, FieldPath, Findings
+from xds.codec.grpc_rules import assignment_warnings, reached_assignments
 from xds.codec.references import reference_paths, served_elsewhere
 from xds.model.errors import Violation
 from xds.model.names import WILDCARD
@@ -60,6 +61,8 @@ _WORDS = {
     VIRTUAL_HOST: ("virtual host", "requests get 404"),
 }
 _BY_NAME_ALONE = "a name without sds_config means a static secret of the bootstrap"
+# Types on the way from an API listener to an assignment.
+_TOWARDS_ASSIGNMENTS = frozenset((LISTENER, ROUTE, CLUSTER, ENDPOINT))
 _REFER_TO_NOTHING = (SECRET,)
 # Types that are of no use without a reference, and the types that can refer to them.
 _REFERRERS: Mapping[str, tuple[str, ...]] = {
@@ -86,6 +89,7 @@ def check_references(
     check.check_existence()
     check.check_addresses()
     check.check_domains()
+    check.check_grpc()
     if known is None:
         check.check_use()
     else:
@@ -283,6 +287,32 @@ class _Check:
                 where = f"in virtual host {owner!r} too" if host != owner else "there already"
                 detail = f"domain {domain!r} of virtual host {host!r} is {where}; Envoy refuses the route configuration"
                 self.findings.add("duplicate_domain", detail, path)
+
+    # gRPC clients
+
+    def check_grpc(self) -> None:
+        """Warn of what gRPC clients refuse or ignore in assignments that an API listener leads to.
+
+        Of those that the change touches: where only assignments are pushed, the others are as they were.
+        """
+        types = self._pushed.keys() & _TOWARDS_ASSIGNMENTS
+        if not types:
+            return
+        only_pushed = types == {ENDPOINT}
+        indexes = {(one.type_url, one.name): index for index, one in enumerate(self._checked)}
+        for assignment in reached_assignments(self._all(LISTENER), self._find):
+            index = indexes.get((assignment.type_url, assignment.name), -1)
+            if only_pushed and index < 0:
+                continue
+            for problem in assignment_warnings(assignment):
+                self._select(assignment, index)
+                self.findings.warn(problem.code, problem.detail, problem.path, hint=problem.hint)
+
+    def _find(self, one: Reference) -> Resource | None:
+        pushed = self._pushed.get(one.type_url, {}).get(one.name)
+        if pushed is not None or (one.type_url, one.name) in self._removed:
+            return pushed
+        return self._known.get(one.type_url, {}).get(one.name)
 
     def _select(self, resource: Resource, index: int) -> None:
         self.findings.select_resource(index if self._is_whole else -1)
