@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import takewhile
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Self
 from tests.attack.attacks import BATCH, MIB, WHOLE, Attack, Over, Ports, batches
 from tests.attack.raw_http2 import HELLO, RawHttp2, head
 from tests.http2.talk import message
+from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.process import LOOPBACK
 from xds.http2 import frames as f
 
@@ -164,8 +166,26 @@ def pinging_connections(connections: int) -> Attack:
     return run
 
 
+def name_requests(types: int, names: int, characters: int) -> Iterator[bytes]:
+    """Requests of one stream, each for another type and so many names of no resource."""
+    for number in range(types):
+        invented = (f"{each:08d}".ljust(characters, "n") for each in range(names))
+        yield sotw(f"type.googleapis.com/example.T{number}", invented, "inventor")
+
+
+def invented_names(ports: Ports, over: Over) -> None:
+    """Streams that ask for 15,000 names of 400 characters, of each of 64 types, until they are ended."""
+    requests = list(name_requests(64, 15_000, 400))
+    while not over.is_set():
+        with GrpcStream(ports.grpc) as stream:
+            for request in takewhile(lambda _: not over.is_set(), requests):
+                stream.send(request)
+            stream.refusal()
+
+
 ANONYMOUS_ATTACKS: dict[str, Attack] = {
     "large-health-checks": large_health_checks(4),
     "100000-health-watches": health_watches,
+    "64-types-of-15000-names": invented_names,
     "2000-connections-that-ping": pinging_connections(2_000),
 }

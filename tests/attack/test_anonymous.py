@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.attack.anonymous import CHECK, Crowd, Windows, unfinished_messages, watching
+from tests.attack.anonymous import CHECK, Crowd, Windows, name_requests, unfinished_messages, watching
 from tests.attack.attacks import MIB, WHOLE
 from tests.attack.bystander import GROUP
 from tests.attack.conftest import Beside, resident
@@ -19,7 +19,7 @@ from tests.attack.raw_http2 import ADS, HELLO, RawHttp2, head
 from tests.attack.test_http_door import descriptors, hits
 from tests.http2.talk import message
 from tests.support import resources as r
-from tests.support.grpc_stream import GrpcStream, sotw
+from tests.support.grpc_stream import GrpcStream, open_channel, sotw
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
@@ -95,6 +95,31 @@ class TestMemory:
             )
             assert sent <= 64 * 1024
             assert not [each for each in attacker.frames() if each.kind == f.WINDOW_UPDATE and each.number > 1 << 19]
+
+
+class TestNames:
+    @pytest.mark.parametrize("streams", [1, 8])
+    def test_names_of_no_resource_are_bounded(self, guarded: ServerProcess, beside: Beside, streams: int) -> None:
+        """64 types of 100,000 names of 400 characters would have taken gigabytes; this is a tenth of it."""
+        before, counted = resident(guarded), hits(guarded, "unknown_name_bytes")
+        requests = list(name_requests(64 // streams, 10_000, 400))
+        with beside(guarded, token=TOKEN), ExitStack() as stack:
+            channel = stack.enter_context(open_channel(guarded.grpc_port))
+            held = [
+                stack.enter_context(GrpcStream(guarded.grpc_port, channel=channel, metadata=(BEARER,)))
+                for _ in range(streams)
+            ]
+            for stream in held:
+                stream.send(*requests)
+            code, told = held[-1].refusal()
+            assert (code, "names that no resource has" in told) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+        assert hits(guarded, "unknown_name_bytes") > counted
+        assert resident(guarded) - before < 160 * MIB
+
+    def test_a_name_of_a_megabyte(self, guarded: ServerProcess, beside: Beside) -> None:
+        with beside(guarded, token=TOKEN), GrpcStream(guarded.grpc_port, metadata=(BEARER,)) as stream:
+            code, told = stream.send(sotw(CLUSTER, ["x" * MIB])).refusal()
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and f"a name of {MIB} characters" in told
 
 
 class TestCalls:

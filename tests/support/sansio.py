@@ -26,6 +26,7 @@ from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect, Variant
 from xds.protocol.events import Event, Send, TransitionAdvanced
 from xds.protocol.membership import Rule
+from xds.protocol.name_budget import NameBudgets
 from xds.protocol.order import OrderRules
 from xds.protocol.overlay import Overlay, Override
 from xds.protocol.requests import StreamLimits
@@ -61,6 +62,7 @@ class Server:
         self.rules = OrderRules(ordered=ordered)
         self.limits = limits
         self.decoder = RequestDecoder()
+        self.budgets = NameBudgets(limits.unknown_name_bytes)
         self.now = 0.0
         self.streams: list[Client] = []
         self.history: list[tuple[Client, Event]] | None = None  # the events of all streams, if a test wants them
@@ -245,6 +247,7 @@ class Client:
             peer=self.peer,
             type_url=self.type_url,
             limits=self.server.limits,
+            budget=self.server.budgets.of(self.peer),
         )
         self._node_sent = False
         self.server.streams.append(self)

@@ -96,6 +96,8 @@ def stream_limits(settings: Settings) -> StreamLimits:
         types_per_stream=limits.types_per_stream,
         offer_timeout_s=settings.order.offer_timeout_s,
         node_bytes=limits.node_bytes,
+        name_characters=limits.name_characters,
+        unknown_name_bytes=limits.unknown_name_bytes,
     )
 
 

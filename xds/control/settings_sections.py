@@ -183,6 +183,8 @@ class LimitSettings(Section):
     names_per_request: int = Field(20_000, gt=0)
     names_per_subscription: int = Field(100_000, gt=0)
     types_per_stream: int = Field(64, gt=0)
+    name_characters: int = Field(16_384, gt=0)
+    unknown_name_bytes: int = Field(16 * MIB, gt=0)
     requests_per_s: float = Field(100.0, gt=0)
     requests_burst: int = Field(1_000, gt=0)
     in_flight_bytes: int = Field(256 * MIB, ge=MIB)

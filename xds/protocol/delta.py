@@ -55,6 +55,9 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def requested_names(self, request: DeltaRequest) -> frozenset[str]:
         return request.subscribe
 
+    def stated_names(self, request: DeltaRequest) -> frozenset[str]:
+        return request.subscribe.union(request.initial_versions) if request.initial_versions else request.subscribe
+
     def change_interest(
         self, subscription: Subscription, request: DeltaRequest, interests: InterestTable
     ) -> InterestChange:

@@ -75,6 +75,10 @@ class Dialect(Protocol[R_contra]):
         """The names that the first request of a type subscribes to."""
         ...
 
+    def stated_names(self, request: R_contra) -> frozenset[str]:
+        """All names that a request subscribes to, or that its client shows."""
+        ...
+
     def change_interest(
         self, subscription: Subscription, request: R_contra, interests: InterestTable
     ) -> InterestChange:

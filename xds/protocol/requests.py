@@ -73,7 +73,9 @@ Request = SotwRequest | DeltaRequest
 class StreamLimits:
     """The limits of one stream.
 
-    ``offer_timeout_s``: how long newer content waits for the answer to an older response.
+    * ``offer_timeout_s``: how long newer content waits for the answer to an older response;
+    * ``name_characters``: of a name that no resource has, and of a type URL;
+    * ``unknown_name_bytes``: names that no resource has, over all streams of a connection (`xds.protocol.name_budget`).
     """
 
     names_per_request: int = 20_000
@@ -81,6 +83,17 @@ class StreamLimits:
     types_per_stream: int = 64
     offer_timeout_s: float = 5.0
     node_bytes: int = NODE_BYTES
+    name_characters: int = 16_384
+    unknown_name_bytes: int = 16 << 20
+
+    def check_unknown(self, names: Collection[str]) -> None:
+        """Raises ``LimitError`` if one of these names, which no resource has, is too long."""
+        longest = max(map(len, names), default=0)
+        if longest > self.name_characters:
+            message = (
+                f"a name of {longest} characters that no resource has; at most {self.name_characters} are accepted"
+            )
+            raise LimitError("name_characters", message)
 
     def reject_request(self, names: int) -> LimitError:
         """The error for a request with more names than ``names_per_request``."""
@@ -102,7 +115,7 @@ def check_node_id(node_id: str) -> None:
         raise LimitError("node_id", message)
 
 
-def check_type(requested: str, served: str) -> str:
+def check_type(requested: str, served: str, limits: StreamLimits) -> str:
     """The type URL of a request. ``served`` is the type of the stream's service, empty on ADS.
 
     Raises ``RemoteProtocolError``. Rule 4: "An absent `type_url` means the type of the service; on ADS it is an error.
@@ -113,6 +126,9 @@ def check_type(requested: str, served: str) -> str:
     if requested and served and requested != served:
         message = f"this service serves {served}, not {requested[:200]}"
         raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, message)
+    if len(requested) > limits.name_characters:
+        message = f"a type URL of {len(requested)} characters; at most {limits.name_characters} are accepted"
+        raise LimitError("name_characters", message)
     return requested or served
 
 
@@ -140,6 +156,11 @@ class ParkedRequests:
         if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
             raise LimitError("parked_requests", "too many requests while no group matches")
         parked.append(request)
+
+    def names(self) -> Iterator[str]:
+        """The names of all requests."""
+        for _, request in self.requests():
+            yield from self._dialect.stated_names(request)
 
     def requests(self) -> Iterator[tuple[str, Request]]:
         """All requests with their type URLs, grouped by type in the order of the first requests."""

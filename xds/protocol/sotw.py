@@ -61,6 +61,9 @@ class SotwDialect(Dialect[SotwRequest]):
     def requested_names(self, request: SotwRequest) -> frozenset[str]:
         return request.names
 
+    def stated_names(self, request: SotwRequest) -> frozenset[str]:
+        return request.names
+
     def change_interest(
         self, subscription: Subscription, request: SotwRequest, interests: InterestTable
     ) -> InterestChange:

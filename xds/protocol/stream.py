@@ -17,10 +17,11 @@ invalid request changes no subscription and no response state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 
 from xds.model.errors import LimitError
+from xds.model.names import NO_NAMES
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.protocol.ack import RequestKind, ResponseState
@@ -43,6 +44,7 @@ from xds.protocol.events import (
     ViewChanged,
 )
 from xds.protocol.expected_requests import subscribes_to_clusters
+from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
 from xds.protocol.origin import Origin, origin_of
 from xds.protocol.reconnect import answer_early_requests
@@ -71,32 +73,15 @@ class DiscoveryStream:
     * ``api_version``: the version of the resource API: ``v2`` on the v2 transport, else empty;
     * ``authorize``: called when the node is known, and before it follows another group; the group is empty while none
       matches;
-    * ``may_return``: whether the node may still use content of a group that it followed before.
+    * ``may_return``: whether the node may still use content of a group that it followed before;
+    * ``budget``: that of the connection for names that no resource has; by default the stream has one of its own.
     """
 
     __slots__ = (
-        "_authorize",
-        "_cache",
-        "_client",
-        "_clients",
-        "_dialect",
-        "_former_groups",
-        "_limits",
-        "_matched_epoch",
-        "_matched_group",
-        "_may_return",
-        "_node_prefix",
-        "_offers",
-        "_parked",
-        "_peer",
-        "_remaining_since_s",
-        "_type_url",
-        "_watches",
-        "api_version",
-        "client_key",
-        "node",
-        "view",
-    )
+        "_authorize", "_budget", "_cache", "_client", "_clients", "_dialect", "_former_groups", "_limits",
+        "_matched_epoch", "_matched_group", "_may_return", "_node_prefix", "_offers", "_parked", "_peer",
+        "_remaining_since_s", "_type_url", "_watches", "api_version", "client_key", "node", "view",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -110,6 +95,7 @@ class DiscoveryStream:
         api_version: str = "",
         authorize: Authorize | None = None,
         may_return: Callable[[Node, str], bool] | None = None,
+        budget: NameBudget | None = None,
     ) -> None:
         self.api_version = api_version
         self.node: Node | None = None
@@ -125,6 +111,7 @@ class DiscoveryStream:
         self._peer = peer
         self._type_url = type_url
         self._limits = limits
+        self._budget = budget if budget is not None else NameBudget(limits.unknown_name_bytes)
         self._client: ClientState | None = None
         self._node_prefix = b""
         self._matched_group = ""
@@ -142,6 +129,7 @@ class DiscoveryStream:
         """
         clone = copy(self)
         clone._clients = clients
+        clone._budget = NameBudget(self._limits.unknown_name_bytes)
         clone._client = clients.state(self.client_key) if self.client_key is not None else None
         clone._offers = self._offers.copy(watches)
         clone._watches = clone._offers.watches
@@ -156,6 +144,7 @@ class DiscoveryStream:
         type_url = self._checked_type(request)
         events: list[Event] = []
         self._identify(request, events, now_s)
+        self._spend_names(type_url, request)
         if self.view is None:
             self._park(type_url, request)
             return events
@@ -228,6 +217,7 @@ class DiscoveryStream:
                 self._client.remove_watch(watch, now_s)
             self._client.forget_reports()
             self._clients.exit(self.client_key, now_s)
+        self._budget.leave(self)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
         self._watches = self._offers.watches = {}
@@ -268,7 +258,7 @@ class DiscoveryStream:
 
     def _checked_type(self, request: Request) -> str:
         """The type URL of a request. All errors are raised here, before anything changes."""
-        type_url = check_type(request.type_url, self._type_url)
+        type_url = check_type(request.type_url, self._type_url, self._limits)
         watch = self._watches.get(type_url)
         parked = self._parked.types if self._parked is not None else ()
         if watch is None and len({*self._watches, *parked}) >= self._limits.types_per_stream:
@@ -276,6 +266,27 @@ class DiscoveryStream:
         subscribed = len(watch.subscription.interest.names) if watch is not None else 0
         self._dialect.check_names(request, subscribed, self._limits)
         return type_url
+
+    def _spend_names(self, type_url: str, request: Request) -> None:
+        """Count the newly requested names that no resource has. Raises ``LimitError``."""
+        watch = self._watches.get(type_url)
+        held = watch.subscription.interest.names if watch is not None else NO_NAMES
+        names = self._dialect.stated_names(request)
+        if names is not held:
+            unknown = (names - held).difference(self._known_names(type_url))
+            self._limits.check_unknown(unknown)
+            self._budget.spend(self, unknown)
+
+    def _known_names(self, type_url: str) -> Collection[str]:
+        return self.view.snapshot.get(type_url).resources if self.view is not None else ()
+
+    def unknown_names_cost(self) -> int:
+        """As `NameHolder.unknown_names_cost`."""
+        held = cost_of(self._parked.names()) if self._parked is not None else 0
+        for type_url, watch in self._watches.items():
+            names = watch.subscription.interest.names | watch.unknown_names
+            held += cost_of(names.difference(self._known_names(type_url)))
+        return held
 
     # -- node and view ----------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from xds.protocol.events import (
     TransitionAdvanced,
     ViewChanged,
 )
+from xds.protocol.name_budget import NameBudgets
 from xds.protocol.stream import DiscoveryStream
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.work_queue import SingleWaiterEvent
@@ -49,6 +50,7 @@ class DiscoveryDependencies(StreamDependencies):
     registry: StreamRegistry
     clients: ClientTable
     decoder: RequestDecoder
+    budgets: NameBudgets
 
 
 class DiscoveryHandler(StreamHandler):
@@ -83,6 +85,7 @@ class DiscoveryHandler(StreamHandler):
             api_version=service.api,
             authorize=self._authorize,
             may_return=self._may_return,
+            budget=deps.budgets.of(self._peer),
         )
         self._observer = StreamObserver(
             self.id,

@@ -245,7 +245,7 @@ def fetch_for(
     Raises ``RemoteProtocolError``: NOT_FOUND while no group matches the node, INVALID_ARGUMENT for a request without
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
     """
-    check_type(request.type_url, type_url)
+    check_type(request.type_url, type_url, limits)
     SOTW.check_names(request, 0, limits)
     check_node_id(node.id)
     view = cache.resolve(node, api)

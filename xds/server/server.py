@@ -25,6 +25,7 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
+from xds.protocol.name_budget import NameBudgets
 from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.client_status import STATUS_SERVICE, ClientStatusService
@@ -121,6 +122,7 @@ class XdsServer:
             registry=self.registry,
             clients=self.clients,
             decoder=RequestDecoder(),
+            budgets=NameBudgets(options.limits.unknown_name_bytes),
         )
         aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
         self.load = LoadStreams(cache, aggregates, fleet.events, self._deps)

@@ -1,0 +1,76 @@
+"""How much a connection may take for names that no resource has.
+
+A subscription to an unknown name is legitimate: the resource may come. But a client can invent names without end. So
+their cost is counted over all types of all streams of a connection. Names that exist in the client's snapshot when they
+are requested are not counted: their strings are shared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from xds.model.errors import LimitError
+
+NAME_OVERHEAD = 64  # bytes of a string and of its place in a set
+
+
+class NameHolder(Protocol):
+    """A stream, as its budget uses it."""
+
+    def unknown_names_cost(self) -> int:
+        """The cost of the names that the stream holds and that no resource has."""
+
+
+class NameBudget:
+    """The budget of one connection, in bytes.
+
+    Requests only add to ``_spent``. When it exceeds the limit, what the streams still hold is counted. It must then be
+    half of the limit at most, so that a client near the limit cannot make each request count all names.
+    """
+
+    __slots__ = ("__weakref__", "_holders", "_limit", "_spent")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._holders: dict[NameHolder, None] = {}
+        self._spent = 0
+
+    def spend(self, holder: NameHolder, names: Collection[str]) -> None:
+        """Count names that a stream requests and that no resource has. Raises ``LimitError``."""
+        if not names:
+            return
+        self._holders[holder] = None
+        self._spent += cost_of(names)
+        if self._spent <= self._limit:
+            return
+        self._spent = cost_of(names) + sum(each.unknown_names_cost() for each in self._holders)
+        if self._spent * 2 > self._limit:
+            message = f"too many names that no resource has on this connection; at most {self._limit} bytes are kept"
+            raise LimitError("unknown_name_bytes", message)
+
+    def leave(self, holder: NameHolder) -> None:
+        """A stream has ended. Harmless when repeated."""
+        if self._holders.pop(holder, self) is None and not self._holders:
+            self._spent = 0
+
+
+class NameBudgets:
+    """The budgets of all connections with streams. ``limit`` is that of each connection."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_peer: WeakValueDictionary[str, NameBudget] = WeakValueDictionary()
+
+    def of(self, peer: str) -> NameBudget:
+        """The budget of a connection. It exists as long as somebody keeps it."""
+        budget = self._by_peer.get(peer)
+        if budget is None:
+            budget = self._by_peer[peer] = NameBudget(self._limit)
+        return budget
+
+
+def cost_of(names: Iterable[str]) -> int:
+    """What names cost, in bytes of ASCII."""
+    return sum(len(name) + NAME_OVERHEAD for name in names)
