@@ -350,15 +350,20 @@ def group_option(group: str) -> str:
     return "" if group == DEFAULT_GROUP else f" -g {group}"
 
 
+def _shown(url: str) -> str:
+    """A URL for messages, without a password."""
+    return re.sub(r"[^/@]*@", "...@", url)
+
+
 def _parts(url: str) -> tuple[str, str, int, str]:
     """Scheme, host, port and path. Raises ``CommandError``."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise CommandError(Exit.USAGE, f"{url}: {error}") from None
+        raise CommandError(Exit.USAGE, f"{_shown(url)}: {error}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise CommandError(Exit.USAGE, f"not a server URL: {url!r} (such as {DEFAULT_SERVER})")
+        raise CommandError(Exit.USAGE, f"not a server URL: {_shown(url)!r} (such as {DEFAULT_SERVER})")
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), parts.path
 
 

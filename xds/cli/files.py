@@ -221,8 +221,16 @@ _PLACE = re.compile(r":(\d+):(\d+)$")
 _EXCERPT_LIMIT = 100
 
 
+_MAY_BE_SECRET = re.compile(rb"secret|private|password|token|key", re.IGNORECASE)
+
+
 def with_excerpt(violation: Violation, body: bytes) -> Violation:
-    """A syntax error with the line where it was detected, and a caret below the column."""
+    """A syntax error with the line where it was detected, and a caret below the column.
+
+    Not of a text that may hold a secret: the line would be in the log of a build.
+    """
+    if _MAY_BE_SECRET.search(body):
+        return violation
     place = _PLACE.search(violation.source)
     lines = body.decode(errors="replace").splitlines()
     if violation.code != "syntax" or place is None or not 0 < int(place[1]) <= len(lines):

@@ -138,6 +138,7 @@ _TAG_PREFIX = "tag:yaml.org,2002:"
 _QUOTE = "put text that begins with *, & or ! in quotes"
 # The tag of keys that Envoy leaves out: only the anchors in their values are used.
 IGNORE_TAG = "!ignore"
+_QUOTED = re.compile(r"'[^'<]{2,}'")  # neither a character nor the name of a token, such as '<scalar>'
 _STRING_TAGS = ("!", _TAG_PREFIX + "str")
 _SCALAR_TAGS = (_TAG_PREFIX + "int", _TAG_PREFIX + "float", _TAG_PREFIX + "bool", _TAG_PREFIX + "null")
 _COLLECTION_TAGS = ("!", _TAG_PREFIX + "map", _TAG_PREFIX + "seq")
@@ -288,14 +289,21 @@ def parse_yaml(text: str) -> list[object]:
             check_effort()
             reader.read(event)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        detail = ", ".join(part for part in (error.context, error.problem) if part)
-        raise TextError(detail, mark.line + 1 if mark else 0, mark.column + 1 if mark else 0) from None
+        raise yaml_fault(error) from None
     except yaml.reader.ReaderError as error:
         raise TextError(error.reason, *place_at(text, _characters(text, error.position))) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise TextError(str(error).replace("\n", " ")) from None
     return reader.documents
+
+
+def yaml_fault(error: yaml.YAMLError) -> TextError:
+    """What is wrong, and where, without the text there: PyYAML's own message shows the line, and quotes words of it."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return TextError("not YAML")
+    mark = error.problem_mark or error.context_mark
+    parts = [_QUOTED.sub("it", part) for part in (error.context, error.problem) if part]
+    return TextError(", ".join(parts) or "not YAML", mark.line + 1 if mark else 0, mark.column + 1 if mark else 0)
 
 
 # Text that a block keeps unchanged: it does not begin with a space, and no line ends with one.

@@ -1,4 +1,10 @@
-"""Error messages for invalid settings: the path of the setting, the expected value, and the nearest name."""
+"""Error messages for invalid settings: the path of the setting, the expected value, and the nearest name.
+
+A message about a value names its place and its kind, never the value itself: a password may stand in any setting that
+has a wrong shape, in a URL for instance, and messages are in the log, in events, and on the terminal of a build. Only
+numbers and switches are shown, where a setting is one. What a validator of ours raises is shown, so its message obeys
+the rule too: it may name scopes, names of tokens, patterns and addresses to listen on.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
+
+from xds.filter.values import type_name
 
 _TAG = "kind"  # the setting that distinguishes the sections of a mapping
 _VALIDATOR_PREFIX = "Value error, "  # pydantic puts it before the message of our own validators
 
 
 def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """The message for one pydantic error about the settings of ``model``. Values that may be secret are not shown."""
+    """The message for one pydantic error about the settings of ``model``."""
     path = [str(part) for part in detail["loc"]]
     steps = _steps(path, model)
     where = ".".join(step for step, _ in steps)
@@ -21,10 +29,20 @@ def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: unknown setting{name_hint(path[-1], _names(steps[-2][1] if len(steps) > 1 else model))}"
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid"):
         return f"{where}.{_TAG}: {_wrong_kind(detail, list(_kinds_below(steps[-1][1])))}"
-    value = detail["input"]
-    is_hidden = path[0] == "auth" or isinstance(value, Mapping) or _is_secret(steps[-1][1])
-    shown = "" if is_hidden else f" (got {value!r})"
-    return f"{where}: {detail['msg'].removeprefix(_VALIDATOR_PREFIX)}{shown}"
+    return f"{where}: {detail['msg'].removeprefix(_VALIDATOR_PREFIX)}{_got(detail['input'], steps[-1][1])}"
+
+
+def _got(value: object, annotation: Any) -> str:
+    """The value, where the setting is a number or a switch and so is the value; else its kind."""
+    if isinstance(value, Mapping) or value is None:
+        return ""
+    is_plain = isinstance(value, int | float) and _is_plain(annotation)
+    return f" (got {value!r})" if is_plain else f" (got {type_name(value)})"
+
+
+def _is_plain(annotation: Any) -> bool:
+    kinds = [each for each in _choices(annotation) if each is not type(None)]
+    return bool(kinds) and all(issubclass(each, int | float) for each in kinds)
 
 
 def _wrong_kind(detail: Mapping[str, Any], kinds: Sequence[str]) -> str:
@@ -103,7 +121,3 @@ def _member(annotation: Any, part: str) -> Any:
 def _names(annotation: Any) -> list[str]:
     section = section_class(annotation)
     return list(section.model_fields) if section is not None else []
-
-
-def _is_secret(annotation: Any) -> bool:
-    return annotation is SecretStr or any(map(_is_secret, get_args(annotation)))

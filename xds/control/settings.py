@@ -22,6 +22,7 @@ from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.codec.regular_file import read_regular
+from xds.codec.text import yaml_fault
 from xds.control.auth_settings import AuthSettings
 from xds.control.destination_settings import DestinationSettings
 from xds.control.setting_errors import explain_setting, name_hint
@@ -187,7 +188,10 @@ def _read_document(file: Path) -> Json:
         document = yaml.safe_load(read_regular(file, _FILE_LIMIT_BYTES).data)
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
+        fault = yaml_fault(error)
+        raise SettingsError(f"{file}:{fault.line}:{fault.column}: {fault.detail}") from None
+    except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: {error}") from None
     if document is not None and not isinstance(document, dict):
         raise SettingsError(f"{file}: expected sections, such as 'server:'")

@@ -103,7 +103,10 @@ class DnsServiceSettings(Section):
 
 def _check_server(value: str) -> str:
     host, port = split_server(value)
-    ip_address(host)
+    try:
+        ip_address(host)
+    except ValueError:  # its message quotes the value
+        raise ValueError("expected the IP address of a DNS server, with or without :PORT") from None
     if not 0 < port <= 65535:
         raise ValueError("a port is in 1..65535")
     return value

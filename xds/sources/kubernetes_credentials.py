@@ -21,6 +21,7 @@ import yaml
 
 from xds.catalog.source import SourceError
 from xds.codec.regular_file import read_regular
+from xds.codec.text import yaml_fault
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -226,7 +227,8 @@ def _read_yaml(path: Path) -> Json:
     try:
         document = yaml.safe_load(_read(path))
     except yaml.YAMLError as error:
-        raise CredentialsError(f"{path}: no YAML: {error}") from None
+        fault = yaml_fault(error)
+        raise CredentialsError(f"{path}:{fault.line}:{fault.column}: no YAML: {fault.detail}") from None
     if not isinstance(document, dict):
         raise CredentialsError(f"{path}: no kubeconfig: expected a mapping")
     return document
