@@ -25,6 +25,7 @@ from tests.support.resources import (
     static_cluster,
     tls_secret,
 )
+from xds.control.watched_directory import scan
 
 
 def snapshot(path: Path, *resources: object) -> Path:
@@ -49,13 +50,13 @@ def test_all_findings_of_a_file_with_their_places(tmp_path: Path) -> None:
 def test_what_is_wrong_between_files_has_a_place_too(tmp_path: Path) -> None:
     snapshot(tmp_path / "edge" / "a.yaml", static_cluster("a", 80), static_cluster("b", 80))
     snapshot(tmp_path / "edge" / "b.yaml", route_config("r", route("c")))
-    found = xds("validate", "-f", tmp_path / "edge")
+    found = xds("validate", "-g", "edge", "-f", tmp_path / "edge")
     assert (found.code, len(found.out.splitlines())) == (0, 1)
     assert f"{tmp_path}/edge/b.yaml:" in found.out
     assert "warning: routes/r /virtual_hosts/0/routes/0/route/cluster: there is no cluster 'c'" in found.out
-    assert xds("validate", "-f", tmp_path / "edge", "--failure-threshold", "warning").code == 3
+    assert xds("validate", "-g", "edge", "-f", tmp_path / "edge", "--failure-threshold", "warning").code == 3
     snapshot(tmp_path / "edge" / "c.yaml", static_cluster("a", 81))
-    twice = xds("validate", "-f", tmp_path / "edge")
+    twice = xds("validate", "-g", "edge", "-f", tmp_path / "edge")
     assert (twice.code, f"{tmp_path}/edge/c.yaml:" in twice.out) == (3, True)
 
 
@@ -179,3 +180,25 @@ def test_strict_makes_errors_of_warnings(remote: Remote, tmp_path: Path) -> None
     assert remote.xds("apply", "-f", file, "--strict").code == 3
     told = remote.xds("apply", "-f", file)
     assert (told.code, f"warning: {file}:" in told.err) == (0, True)
+
+
+def test_a_directory_is_read_as_watch_reads_it(remote: Remote, tmp_path: Path) -> None:
+    """Each file and each subdirectory is a group; hidden files, as of a mounted ConfigMap, are none."""
+    root = tmp_path / "groups"
+    snapshot(root / "read-edge.yaml", static_cluster("a", 80))
+    snapshot(root / "read-core" / "clusters.yaml", static_cluster("b", 80))
+    snapshot(root / "read-core" / "deep" / "more.yaml", static_cluster("c", 80))
+    snapshot(root / "read-core" / "..2026" / "more.yaml", static_cluster("c", 80))
+    snapshot(root / ".hidden.yaml", static_cluster("d", 80))
+    (root / "README.md").write_text("# Groups")
+    assert {path.name for path in root.iterdir()} == {"read-edge.yaml", "read-core", ".hidden.yaml", "README.md"}
+    assert sorted(scan(root)) == ["read-core", "read-edge"]
+    pushed = remote.xds("apply", "-f", root, "-o", "json").json()
+    assert [each["group"] for each in pushed] == ["read-core", "read-edge"]
+    assert remote.xds("get", "clusters", "-g", "read-core", "-o", "name").out.split() == ["b", "c"]
+    assert remote.xds("diff", "-f", root).code == 0
+    assert "2 groups" in remote.xds("validate", "-f", root).err
+    whole = remote.xds("apply", "-f", root, "-g", "read-whole", "-o", "json").json()
+    assert sorted(whole["changes"]["clusters"]["added"]) == ["a", "b", "c"]
+    (tmp_path / "empty").mkdir()
+    assert "has no .json, .yaml, .yml files" in remote.xds("apply", "-f", tmp_path / "empty").err

@@ -52,7 +52,10 @@ FilesArgument = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...",
 TargetOption = Annotated[
     str,
     typer.Option(
-        "-g", "--group", help="The group (default: the name of the file or directory).", autocompletion=complete_group
+        "-g",
+        "--group",
+        help="The group; by default each file, and each subdirectory of a directory, is one.",
+        autocompletion=complete_group,
     ),
 ]
 DescriptorsOption = Annotated[

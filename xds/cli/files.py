@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from xds.cli.client import RefusedError, finding_line, problem_text
 from xds.cli.errors import CommandError, Exit
+from xds.codec import snapshot_directory
 from xds.codec.document import Document, parse_document
 from xds.codec.positions import TextLayout, locate, other_resource, with_other
 from xds.model.errors import ValidationError, Violation
@@ -18,37 +19,41 @@ from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import alias_of
 
 STANDARD_INPUT = Path("-")
-SUFFIXES = frozenset({".json", ".yaml", ".yml"})
+F = TypeVar("F", dict[str, list[Path]], list[Path])
 
 
 def files_by_group(paths: Iterable[Path], group: str = "") -> dict[str, list[Path]]:
-    """The files of each group: all paths for ``group``, or each path for the group of its name (``-``: ``default``).
+    """The files of each group: all paths for ``group``, or each file for the group of its name (``-``: ``default``).
 
-    A directory stands for all its JSON and YAML files. Raises ``CommandError``.
+    A directory stands for its JSON and YAML files: all for ``group``, or as ``serve --watch`` reads it, where each file
+    and each subdirectory is a group. Raises ``CommandError``.
     """
     files: dict[str, list[Path]] = {}
     for path in paths:
-        files.setdefault(group or group_of(path), []).extend(files_of(path))
+        if group or not path.is_dir():
+            files.setdefault(group or group_of(path), []).extend(files_of(path))
+            continue
+        for name, found in _with_files(path, snapshot_directory.files_by_group(path)).items():
+            files.setdefault(name, []).extend(found)
     return files
 
 
 def group_of(path: Path) -> str:
-    """The group of the name of a path."""
-    if path == STANDARD_INPUT:
-        return DEFAULT_GROUP
-    resolved = path.resolve()
-    return resolved.name if resolved.is_dir() else resolved.stem
+    """The group of the name of a file."""
+    return DEFAULT_GROUP if path == STANDARD_INPUT else path.resolve().stem
 
 
 def files_of(path: Path) -> Iterator[Path]:
     """The path itself, or the JSON and YAML files of a directory. Raises ``CommandError`` when it has none."""
-    if not path.is_dir():
-        yield path
-        return
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-    if not files:
-        raise CommandError(Exit.USAGE, f"{path}: the directory has no {', '.join(sorted(SUFFIXES))} files")
-    yield from files
+    yield from _with_files(path, snapshot_directory.files_below(path)) if path.is_dir() else [path]
+
+
+def _with_files(directory: Path, found: F) -> F:
+    """The files that were found. Raises ``CommandError`` if there are none."""
+    if not found:
+        suffixes = ", ".join(sorted(snapshot_directory.SUFFIXES))
+        raise CommandError(Exit.USAGE, f"{directory}: the directory has no {suffixes} files")
+    return found
 
 
 def read_bytes(file: Path) -> bytes:
@@ -204,17 +209,14 @@ def _with_other(hint: str, pushed: GroupInput) -> str:
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
-    """Read the files to push: all paths to ``group``, or each path to the group of its name (``-``: ``default``).
-
-    A directory stands for all its JSON and YAML files. Raises ``CommandError``.
-    """
-    sources: dict[str, GroupInput] = {}
-    for path in paths:
-        name = group or group_of(path)
-        source = sources.setdefault(name, GroupInput(name))
-        for file in files_of(path):
+    """Read the files to push (`files_by_group`). Raises ``CommandError``."""
+    sources = []
+    for name, files in files_by_group(paths, group).items():
+        source = GroupInput(name)
+        for file in files:
             source.add(_read(file), str(file))
-    return list(sources.values())
+        sources.append(source)
+    return sources
 
 
 _PLACE = re.compile(r":(\d+):(\d+)$")

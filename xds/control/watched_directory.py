@@ -20,8 +20,9 @@ from xds.codec.crosscheck import check_unique
 from xds.codec.detached import run_detached
 from xds.codec.document import TEXT_LIMIT
 from xds.codec.findings import Findings
-from xds.codec.regular_file import is_within, read_regular
+from xds.codec.regular_file import read_regular
 from xds.codec.resources import DecodedPush, ResourceDecoder
+from xds.codec.snapshot_directory import files_by_group
 from xds.control.audit_log import SERVER, Caller
 from xds.control.journal import PushJournal
 from xds.control.lifecycle import BackgroundTask
@@ -30,7 +31,6 @@ from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Meta, UnavailableError
 
-SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
 DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in several steps
@@ -188,37 +188,11 @@ class WatchedDirectory:
 
 
 def scan(root: Path) -> dict[str, GroupFiles]:
-    """The files of each group, by the name of the file (without its suffix) or of the subdirectory.
-
-    A file and a subdirectory with the same name belong to one group. Hidden files are left out. What is no file, such
-    as a named pipe, is listed too: it is told as refused when it is read. Raises ``OSError``.
-    """
-    files: dict[str, list[Path]] = {}
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith("."):
-            continue
-        group = entry.name if entry.is_dir() else entry.stem
-        for file in _files(root, entry):
-            files.setdefault(group, []).append(file)
+    """The files of each group (`files_by_group`). Raises ``OSError``."""
+    files = files_by_group(root)
     if sum(map(len, files.values())) > FILES_LIMIT:
         raise OSError(f"{root}: more than {FILES_LIMIT} files")
     return {group: GroupFiles(tuple(group_files), _stamp(group_files)) for group, group_files in files.items()}
-
-
-def _files(root: Path, entry: Path) -> list[Path]:
-    if not entry.is_dir():
-        return [entry] if entry.suffix in SUFFIXES else []
-    if not is_within(entry, root):
-        return [entry]  # refused when it is read: what a link to another place holds is not even listed
-    return sorted(
-        file
-        for file in entry.rglob("*")
-        if file.suffix in SUFFIXES and not file.is_dir() and not _is_hidden(file.relative_to(entry))
-    )
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _stamp(files: list[Path]) -> Stamp:

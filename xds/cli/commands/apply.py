@@ -54,7 +54,7 @@ def apply(
     Examples:
       xds apply -g edge -f edge/ --wait
       xds apply edge.yaml --dry-run
-      xds apply -f groups/edge.yaml -f groups/core.yaml --prune -m "as in git"
+      xds apply -f groups/ --prune -m "as in git"
     """
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
