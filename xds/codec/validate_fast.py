@@ -292,8 +292,10 @@ _VALUES: Mapping[int, Callable[[Any], object]] = {
 }
 
 
-def _keeps(rules: Iterable[MessageRule], message: Any) -> bool:
-    return not any(rule(message) for rule in rules)
+def _both(one: MessageRule | None, other: MessageRule | None) -> MessageRule | None:
+    if one is None or other is None:
+        return one or other
+    return lambda message: one(message) or other(message)
 
 
 def _scan_message(
@@ -316,10 +318,8 @@ def _scan_message(
 
     if has_rules or descriptor.full_name == ANY:
         return _FieldScan(0, judge, validator.new_values())
-    rules = [rule for rule in (message_rule(descriptor), category_rule(field)) if rule is not None]
-    if rules:
+    rule = _both(message_rule(descriptor), category_rule(field))
+    if rule is not None:
         scan = validator.message(descriptor)
-        return _FieldScan(
-            0, lambda body: _keeps(rules, parse(body)) and scan.judge(body), validator.new_values(), judge
-        )
+        return _FieldScan(0, lambda body: not rule(parse(body)) and scan.judge(body), validator.new_values(), judge)
     return _FieldScan(0, validator.message(descriptor).judge, validator.new_values(), judge)
