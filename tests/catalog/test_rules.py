@@ -362,6 +362,20 @@ def test_rule(kind: str, name: str, text: str, expected: list[tuple[str, str]]) 
     assert sorted(found(kind, text)) == sorted(expected)
 
 
+def test_an_object_of_consuls_crds_says_what_to_write() -> None:
+    spec = {"routes": [{"match": {"http": {"pathPrefix": "/admin"}}, "destination": {"service": "admin"}}]}
+    given = {
+        "apiVersion": "consul.hashicorp.com/v1alpha1",
+        "kind": "ServiceRouter",
+        "metadata": {"name": "web"},
+        "spec": spec,
+    }
+    with pytest.raises(ValidationError) as caught:
+        read_entry(given)
+    assert "with Kind: service-router and Name: web beside them" in caught.value.violations[0].hint
+    assert read_entry({"Kind": "service-router", "Name": "web", **spec}).entries[0].name == "web"
+
+
 @pytest.mark.parametrize("name", ["a", "2a", "a--a", "01", "a" * 63])
 def test_VS2_subset_names_that_are_sound(name: str) -> None:
     assert found(ServiceResolver.kind, f"Subsets: {{'{name}': {{}}}}") == []

@@ -31,6 +31,12 @@ BOOTSTRAP = {
 DUMP = {"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.BootstrapConfigDump", "bootstrap": BOOTSTRAP}]}
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
 ENTRY = {"Kind": "service-router", "Name": "web"}
+CONSUL_OBJECT = {
+    "apiVersion": "consul.hashicorp.com/v1alpha1",
+    "kind": "ServiceRouter",
+    "metadata": {"name": "web"},
+    "spec": {"routes": [{"match": {"http": {"pathPrefix": "/admin"}}, "destination": {"service": "admin"}}]},
+}
 
 
 def written(path: Path, document: object) -> Path:
@@ -56,9 +62,10 @@ def cluster(**fields: object) -> dict[str, object]:
         (BOOTSTRAP, "this is an Envoy bootstrap, not a snapshot (xds convert FILE"),
         (DUMP, "this is a config dump of Envoy (/config_dump), not a snapshot (xds convert FILE"),
         (SERVICE, "this is a Kubernetes object of kind 'Service', not a snapshot"),
+        (CONSUL_OBJECT, "Kind: service-router and Name: web beside them in place of apiVersion, metadata and spec"),
         (ENTRY, "this is a config entry of kind 'service-router', not a snapshot (xds config-entry write -f FILE"),
     ],
-    ids=["bootstrap", "config dump", "Kubernetes object", "config entry"],
+    ids=["bootstrap", "config dump", "Kubernetes object", "Consul object", "config entry"],
 )
 def test_a_document_of_another_kind(remote: Remote, tmp_path: Path, command: str, document: object, told: str) -> None:
     ran = remote.xds(command, "-f", written(tmp_path / "given.yaml", document))

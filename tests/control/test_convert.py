@@ -354,6 +354,14 @@ def dumped_bootstrap(**fields: Any) -> Json:
     return {"@type": "BootstrapConfigDump", "bootstrap": {"node": node, **fields}}
 
 
+def test_a_dump_has_no_values_of_a_runtime_layer() -> None:
+    layers = [{"name": "static", "static_layer": {"a": 1}}, {"name": "r", "rtds_layer": {"name": "limits"}}]
+    notes = convert(dump(dumped_bootstrap(layered_runtime={"layers": layers}))).notes
+    (note,) = [one for one in notes if "runtime layer" in one]
+    assert note.startswith("the values of the runtime layer 'limits' are not in the snapshot")
+    assert not any("runtime layer" in one for one in convert(dump(dumped_bootstrap())).notes)
+
+
 def test_a_config_dump_is_converted() -> None:
     source = {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}}
     cluster = r.eds_cluster("dynamic", source=source)

@@ -8,7 +8,7 @@ import pytest
 
 from xds.filter.expression import EvaluationError
 from xds.filter.filter import compile_filter
-from xds.filter.values import FixedRecord
+from xds.filter.values import NODE_SHAPE, FixedRecord
 
 VALUE = FixedRecord(
     id="edge-1",
@@ -214,6 +214,31 @@ def test_a_filter_is_checked_against_a_shape() -> None:
     for wrong in ("place.regoin == eu", "id == x or (meta.a == b and not there == 1)", "id.part == x"):
         with pytest.raises(EvaluationError):
             compile_filter(wrong).check(shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('node.locality == "eu"', "there are: node.locality.region, node.locality.sub_zone, node.locality.zone"),
+        ("node.locality != eu", "there are: node.locality.region"),
+        ("node.user_agent matches envoy", "there are: node.user_agent.name, node.user_agent.version"),
+        ("node.metadata == edge", "name one of its keys: node.metadata.KEY"),
+        ("node.id == a or node == b", "there are: node.cluster, node.id"),
+        ('node.user_agent_version == "1.40.0"', 'did you mean "user_agent.version"?'),
+        ("node.locality_zone == a", 'did you mean "locality.zone"?'),
+    ],
+)
+def test_a_map_that_is_compared_with_a_text_is_refused(text: str, hint: str) -> None:
+    """It would match no node, whatever its values."""
+    with pytest.raises(EvaluationError) as caught:
+        compile_filter(text).check(NODE_SHAPE)
+    assert hint in caught.value.hint
+
+
+def test_a_list_that_is_compared_with_a_text_is_refused() -> None:
+    with pytest.raises(EvaluationError, match='use "contains" or "in"'):
+        compile_filter("list == a").check(FixedRecord(list=[]))
+    compile_filter("a in list and list is not empty").check(FixedRecord(list=[]))
 
 
 def test_a_deep_value_costs_no_stack() -> None:

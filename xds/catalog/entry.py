@@ -18,6 +18,7 @@ from xds.catalog.shape import KEY_LIMIT, read_message, write_message
 from xds.catalog.splitter import ServiceSplitter, check_splitter
 from xds.codec.document import TextDocuments, TextFormat, malformed, read_values
 from xds.codec.findings import Findings, normalized_name, short_repr
+from xds.codec.foreign_document import consul_object_hint
 from xds.codec.positions import DocumentPart, TextLayout, locate
 from xds.codec.scalar import json_kind
 from xds.model.errors import ValidationError, Violation
@@ -172,7 +173,7 @@ def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> typ
         findings.add("missing_kind", "a config entry needs a Kind", ("Kind",), hint=hint)
         return None
     if not isinstance(given, str) or given not in KINDS:
-        findings.add(*_kind_error(given), ("Kind",), hint=_kind_hint(given))
+        findings.add(*_kind_error(given), ("Kind",), hint=consul_object_hint(value) or _kind_hint(given))
         return None
     if expected and given != expected:
         findings.add("kind_mismatch", f"expected the kind {expected}, not {given}", ("Kind",))

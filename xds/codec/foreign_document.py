@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
@@ -18,6 +19,8 @@ _OF_BOOTSTRAP = (
     *("layeredRuntime", "cluster_manager", "clusterManager", "bootstrap_extensions", "bootstrapExtensions"),
 )
 _SHOWN = 80
+_CONSUL_API = "consul.hashicorp.com/"
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def foreign_violation(document: object) -> Violation | None:
@@ -40,7 +43,7 @@ def _recognised(document: Mapping[str, object]) -> Iterator[Violation]:
         yield _wrong("this is an Envoy bootstrap, not a snapshot", key, hint)
     elif "apiVersion" in document and "kind" in document:
         kind = str(document["kind"])[:_SHOWN]
-        hint = (
+        hint = consul_object_hint(document) or (
             "a push has Envoy resources; endpoints of Kubernetes Services come by a source (sources.kubernetes in the "
             "server's configuration), see xds sources"
         )
@@ -49,6 +52,19 @@ def _recognised(document: Mapping[str, object]) -> Iterator[Violation]:
         key = "Kind" if "Kind" in document else "kind"
         hint = "xds config-entry write -f FILE stores it"
         yield _wrong(f"this is a config entry of kind {str(document[key])[:_SHOWN]!r}, not a snapshot", key, hint)
+
+
+def consul_object_hint(document: Mapping[str, object]) -> str:
+    """What to write in place of an object of Consul's Kubernetes CRDs; empty for other documents."""
+    if not str(document.get("apiVersion", "")).startswith(_CONSUL_API):
+        return ""
+    kind = _CAPITAL.sub("-", str(document.get("kind", ""))[:_SHOWN]).lower()
+    metadata = document.get("metadata")
+    name = str(metadata.get("name", "NAME"))[:_SHOWN] if isinstance(metadata, dict) else "NAME"
+    return (
+        f"write the fields of spec as a config entry, with Kind: {kind} and Name: {name} beside them in place of "
+        "apiVersion, metadata and spec; xds config-entry write -f FILE stores it"
+    )
 
 
 def _wrong(detail: str, key: str, hint: str) -> Violation:

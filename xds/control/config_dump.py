@@ -56,11 +56,26 @@ def bootstrap_of_dump(dump: Json, notes: list[str]) -> tuple[Json, list[Json]]:
         notes.append(
             "the snapshot has the resources from the proxy's other server; the configuration of that server is removed"
         )
+    notes += _runtime_notes(bootstrap)
     further = [resource for name in _LISTS for resource in _resources(parts.get(name, {}), *_LISTS[name])]
     further = assignments_as_sent(further, static["clusters"], notes)
     if "EndpointsConfigDump" not in parts:
         notes.append("the dump has no endpoints of EDS clusters; /config_dump?include_eds has them")
     return bootstrap, [one for one in further if not _is_redacted(one, notes)]
+
+
+def _runtime_notes(bootstrap: Json) -> Iterator[str]:
+    """A note for each layer whose values come from a server: a dump does not have them."""
+    runtime = field_value(bootstrap, "layered_runtime")
+    layers = field_value(runtime, "layers") if isinstance(runtime, dict) else None
+    for layer in layers if isinstance(layers, list) else ():
+        rtds = field_value(layer, "rtds_layer") if isinstance(layer, dict) else None
+        if isinstance(rtds, dict):
+            name = rtds.get("name") or "(no name)"
+            yield (
+                f"the values of the runtime layer {name!r} are not in the snapshot: a config dump does not have them. "
+                "Push them as an envoy.service.runtime.v3.Runtime of that name; Envoy's /runtime shows them"
+            )
 
 
 def _kind(part: Json) -> str:

@@ -128,7 +128,10 @@ class Filter:
         return self._predicate(value)
 
     def check(self, shape: FixedRecord) -> None:
-        """Raise ``EvaluationError`` for a selector that no value of this shape has. Plain maps may have any key."""
+        """Raise ``EvaluationError`` for a selector that no value of this shape has, and for a map or list as a text.
+
+        Plain maps may have any key.
+        """
         for match in self._matches:
             _check_path(match, shape)
 
@@ -235,3 +238,11 @@ def _check_path(match: Match, shape: FixedRecord) -> None:
             return
         else:
             raise _no_members_error(match, at, found)
+    if isinstance(found, Mapping | list | tuple) and match.operator in (Operator.EQUAL, Operator.MATCHES):
+        raise _wrong_type_error(match, found, _members_hint(match, found))
+
+
+def _members_hint(match: Match, found: object) -> str:
+    if isinstance(found, FixedRecord):
+        return f"there are: {', '.join(f'{match.selector}.{key}' for key in sorted(found))}"
+    return f"name one of its keys: {match.selector}.KEY" if isinstance(found, Mapping) else 'use "contains" or "in"'

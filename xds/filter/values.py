@@ -35,9 +35,13 @@ def type_name(value: object) -> str:
 
 
 def closest(name: str, known: Mapping[str, object]) -> str:
-    """A hint with the key that was probably meant, or with all keys."""
-    found = get_close_matches(name, known, n=1)
-    return f'did you mean "{found[0]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
+    """A hint with the key that was probably meant, or with all keys. ``user_agent_version`` is near a key of a key."""
+    meant = {key: key for key in known}
+    for key, value in known.items():
+        if isinstance(value, FixedRecord):
+            meant |= {f"{key}_{below}": f"{key}.{below}" for below in value}
+    found = get_close_matches(name, meant, n=1)
+    return f'did you mean "{meant[found[0]]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
 
 
 def node_record(node: Node) -> FixedRecord:
