@@ -45,6 +45,51 @@ def test_a_complete_set_has_nothing_against_it() -> None:
     assert told(*WEB) == []
 
 
+OTHER: Json = {"ads": {}}
+
+
+def test_two_config_sources_for_one_resource() -> None:
+    """Of different bytes, whatever they mean: one warning for each resource, in the second place."""
+    secret = r.tls_secret("s1", r.CERTIFICATE_PEM, r.KEY_PEM)
+    first, *others = (
+        r.listener(
+            name, r.inline_routes(name, r.direct_route("hi")), port, transport_socket=r.downstream_tls("s1", each)
+        )
+        for name, port, each in (("a", 81, r.ADS), ("b", 82, OTHER), ("c", 83, OTHER))
+    )
+    found = single(check_references(decoded(first, *others, secret)))
+    assert (found.code, found.resource, found.severity) == ("two_sources", "listeners/b", "warning")
+    assert found.pointer.endswith("/tls_certificate_sds_secret_configs/0/name")
+    assert "secret 's1'" in found.detail
+    assert "listeners/a" in found.detail
+    (pushed,) = decoded(others[0])
+    found = single(check_references([pushed], known=held(first, secret)))
+    assert (found.code, found.resource) == ("two_sources", "listeners/b")
+    assert check_references([pushed], known=held(others[1], secret)) == []
+
+
+def test_two_config_sources_in_one_resource() -> None:
+    chains = [
+        {**r.http_chain(name, r.rds("r1", source), match=r.sources_match(bits)), "name": name}
+        for name, source, bits in (("a", r.ADS, 8), ("b", OTHER, 16))
+    ]
+    found = single(
+        check_references(
+            decoded(
+                r.chained_listener("web", chains, 81), r.route_config("r1", r.route("c")), r.static_cluster("c", 80)
+            )
+        )
+    )
+    assert (found.code, found.resource) == ("two_sources", "listeners/web")
+    assert "here" in found.detail
+
+
+def test_assignments_may_have_two_config_sources() -> None:
+    """Each cluster is sent with its assignment (rule 43)."""
+    both = r.eds_cluster("c1", service_name="e"), r.eds_cluster("c2", OTHER, service_name="e")
+    assert check_references(decoded(*both, r.cluster_load_assignment("e", 80))) == []
+
+
 def test_clients_ask_for_listeners_and_clusters_by_name() -> None:
     assert told(r.static_cluster("c1", 80), r.api_listener("svc", r.inline_routes("r"))) == []
 

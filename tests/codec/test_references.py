@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +47,8 @@ TCP_PROXY = f"{T}envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 
 
 def _references(value: dict[str, Any]) -> list[Reference]:
-    return list(decode_resource(value).references)
+    """The references without their config sources: `test_equal_config_sources_are_told_from_others`."""
+    return [replace(each, source_hash=0) for each in decode_resource(value).references]
 
 
 def _eds(source: dict[str, Any], **config: object) -> dict[str, Any]:
@@ -83,6 +85,14 @@ def test_secrets_in_packed_transport_sockets() -> None:
         Reference(SECRET, "cert", "ads"),
         Reference(SECRET, "ca", "ads"),
     ]
+
+
+def test_equal_config_sources_are_told_from_others() -> None:
+    """docs/clients.md#config-sources: Envoy compares them by bytes, not by meaning."""
+    sources: list[dict[str, Any]] = [ADS, ADS, {"ads": {}}]
+    ((first,), (same,), (other,)) = (decode_resource(_eds(source)).references for source in sources)
+    assert first == same
+    assert replace(first, source_hash=other.source_hash) == other != first
 
 
 def test_static_secrets_are_no_references() -> None:

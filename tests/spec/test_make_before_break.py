@@ -174,6 +174,8 @@ def test_routes_wait_for_what_their_listener_newly_names(server: Server, client:
     client.ack(LISTENER)
     assert pending(client) == ["secrets"]
     client.ack(SECRET)
+    assert pending(client) == ["secrets"], "once more behind the listener, which the client has subscribed for since"
+    client.ack(SECRET)
     assert pending(client) == ["routes"]
 
 

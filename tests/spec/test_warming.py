@@ -6,9 +6,21 @@ import pytest
 
 from tests.spec.by_hand import OFFER_TIMEOUT_S, ORDER_TIMEOUT_S, TYPES, pending, start, told, wait
 from tests.spec.conftest import Connect
-from tests.support.sansio import Client, Server
+from tests.support.sansio import Client, Server, make_resource
 from tests.support.texts import TARGET, Site, joined, push, site
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
+from xds.model.resource import Reference, Resource
+from xds.model.resource_type import (
+    CLUSTER,
+    ENDPOINT,
+    EXTENSION_CONFIG,
+    LISTENER,
+    ROUTE,
+    SCOPED_ROUTE,
+    SECRET,
+    VIRTUAL_HOST,
+    alias_of,
+)
+from xds.protocol.dialect import Variant
 from xds.protocol.events import AckWaitTimedOut
 
 A = site("a")
@@ -104,6 +116,122 @@ def test_the_repeated_request_of_a_warming_cluster_is_answered_once(server: Serv
     sotw.ack(ENDPOINT)
     sotw.repeat(ENDPOINT)
     assert pending(sotw) == ["clusters"]
+
+
+# -- what is named by another config source ----------------------------------------------------------------------------
+
+NAMED: Site = {
+    CLUSTER: {"a": "static sds:s"},
+    LISTENER: {TARGET: "r1 sds:s ecds:f"},
+    SECRET: {"s": "1"},
+    EXTENSION_CONFIG: {"f": "1"},
+    ROUTE: {"r1": "a"},
+}
+NAMING_TYPES = (CLUSTER, LISTENER, SECRET, EXTENSION_CONFIG, ROUTE)
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["connected", "away"])
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({CLUSTER: {"a": "static sds:s other"}}, {"secrets"}),
+        ({CLUSTER: {"c": "static sds:s other"}}, {"secrets"}),
+        ({LISTENER: {TARGET: "r1 sds:s ecds:f other"}}, {"secrets", "extension_configs", "routes"}),
+        ({LISTENER: {"second": "r1 sds:s ecds:f other"}}, {"secrets", "extension_configs", "routes"}),
+    ],
+    ids=["cluster", "second-cluster", "listener", "second-listener"],
+)
+def test_what_is_named_by_another_config_source_is_sent_once_more(
+    server: Server, delta: Client, changed: Site, expected: set[str], is_away: bool
+) -> None:
+    """Behind the resource that names it, and in the version that the client has."""
+    push(server, NAMED)
+    start(delta, NAMING_TYPES)
+    if is_away:
+        delta.disconnect()
+    push(server, joined(NAMED, changed))
+    if is_away:
+        delta.reconnect((CLUSTER, LISTENER, SECRET, EXTENSION_CONFIG, ROUTE))
+    (parent,) = changed
+    sends = [send for send in delta.settle() if send.response.names]
+    behind = sends[[send.type_url for send in sends].index(parent) :]
+    assert {alias_of(send.type_url) for send in behind if send.type_url != parent} == expected
+    assert not delta.settle(), "once"
+
+
+def test_a_wildcard_by_another_config_source_is_sent_once_more_with_what_it_names(
+    server: Server, client: Client
+) -> None:
+    """Scoped routes, even if there are none, and in Delta the route configurations of the scopes."""
+    listener, scope = (Reference(SCOPED_ROUTE, "*", "ads", 1),), (Reference(ROUTE, "r1"),)
+    others = [
+        make_resource(SCOPED_ROUTE, "s", "1", references=scope),
+        make_resource(ROUTE, "r1", "1", references=()),
+    ]
+    server.push_resources([make_resource(LISTENER, "l", "1", references=listener), *others])
+    for url, names in ((LISTENER, ()), (SCOPED_ROUTE, ()), (ROUTE, ("r1",))):
+        client.subscribe(url, *names)
+    client.settle()
+    second = (Reference(SCOPED_ROUTE, "*", "ads", 2),)
+    server.push_resources([make_resource(LISTENER, "l", "2", references=second), *others])
+    assert [(alias_of(send.type_url), send.response.names) for send in client.settle()] == [
+        ("listeners", ("l",)),
+        ("scoped_routes", ("s",)),
+        ("routes", ("r1",)),
+    ]
+    server.push_resources([make_resource(LISTENER, "l", "2", references=second)], types=[SCOPED_ROUTE, ROUTE])
+    wait(server, 1000, client)
+    third = (Reference(SCOPED_ROUTE, "*", "ads", 3),)
+    server.push_resources([make_resource(LISTENER, "l", "3", references=third)])
+    assert [alias_of(send.type_url) for send in client.settle()] == ["listeners", "scoped_routes"]
+
+
+def test_the_hosts_of_a_route_by_another_config_source_are_sent_once_more_and_no_others(
+    server: Server, delta: Client
+) -> None:
+    def site_of(source_hash: int) -> list[Resource]:
+        hosts = [make_resource(VIRTUAL_HOST, name, "1") for name in ("r1/x", "r1/y", "r2/x")]
+        routes = [
+            make_resource(ROUTE, name, str(each), references=(Reference(VIRTUAL_HOST, "*", "ads", each),))
+            for name, each in (("r1", source_hash), ("r2", 1))
+        ]
+        return [*hosts, *routes]
+
+    server.push_resources(site_of(1))
+    delta.subscribe(ROUTE, "r1", "r2")
+    delta.subscribe(VIRTUAL_HOST)
+    delta.settle()
+    server.push_resources(site_of(2))
+    assert [(alias_of(send.type_url), send.response.names) for send in delta.settle()] == [
+        ("routes", ("r1",)),
+        ("virtual_hosts", ("r1/x", "r1/y")),
+    ]
+
+
+def test_nothing_is_sent_once_more_where_no_config_source_is_new(server: Server, client: Client) -> None:
+    push(server, NAMED)
+    start(client, NAMING_TYPES)
+    alike = {CLUSTER: {"a": "static sds:s @2", "c": "static sds:s"}, LISTENER: {TARGET: "r1 sds:s ecds:f @2"}}
+    push(server, joined(NAMED, alike))
+    assert {alias_of(send.type_url) for send in client.settle()} == {"clusters", "listeners"}
+    push(server, joined(NAMED, alike, {SECRET: {"s": "2"}}))
+    assert [alias_of(send.type_url) for send in client.settle()] == ["secrets"]
+    client.reconnect()
+    shown = [(alias_of(send.type_url), send.response.names) for send in client.settle()]
+    if client.variant is Variant.DELTA:
+        assert [names for _, names in shown] == [(), ()], "in step: the wildcards are answered, with nothing"
+    assert len(shown) == len({alias for alias, _ in shown}), "nothing is sent twice"
+
+
+def test_what_is_in_flight_is_sent_once_more_after_its_ack(server: Server, delta: Client) -> None:
+    named = joined(NAMED, {CLUSTER: {"a": "static"}})
+    push(server, named)
+    start(delta, NAMING_TYPES)
+    push(server, joined(named, {SECRET: {"s": "2"}}))
+    push(server, joined(named, {SECRET: {"s": "2"}, LISTENER: {TARGET: "r1 sds:s ecds:f other"}}))
+    delta.ack(LISTENER)
+    delta.ack(SECRET)
+    assert [send.response.names for send in delta.pending(SECRET)] == [("s",)]
 
 
 # -- what proves that a cluster is warm --------------------------------------------------------------------------------

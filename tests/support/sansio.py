@@ -376,12 +376,13 @@ class Client:
         self._node_sent = True
         return self.raw(message.SerializeToString())
 
-    def settle(self) -> None:
-        """ACK everything until no response is left."""
+    def settle(self) -> list[Send]:
+        """ACK everything until no response is left; returns the responses."""
+        sends: list[Send] = []
         for _ in range(10_000):
             if not self.inbox:
-                return
-            self.ack()
+                return sends
+            sends.append(self.ack())
         raise AssertionError("the server never stops sending")
 
     def pending(self, url: str = "") -> list[Send]:

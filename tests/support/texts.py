@@ -25,6 +25,7 @@ routes      ``a``                a route to cluster ``a``
             ``/admin``           a path that only listeners with ``authz`` should have
             ``lua``              as above
 ECDS        ``to:a`` ``lua``     as above, and ``authz``
+these       ``other``            its references are by another config source than those without this word
 all         ``bad``              refused when it is applied
             ``malformed``        refused when the response is read, with everything else in it
 =========== ==================== ====================================================================================
@@ -44,10 +45,10 @@ from xds.model.snapshot import Snapshot
 
 TARGET = "svc"  # the listener of the sites below
 BAD, MALFORMED = "bad", "malformed"
-ADMIN, AUTHZ, INTERNAL = "/admin", "authz", "internal"
+ADMIN, AUTHZ, INTERNAL, OTHER = "/admin", "authz", "internal", "other"
 ANY_CLUSTER = "*"
 Site = dict[str, dict[str, str]]
-_FLAGS = frozenset((BAD, MALFORMED, ADMIN, AUTHZ, INTERNAL, "api", "rest", "static", "lua"))
+_FLAGS = frozenset((BAD, MALFORMED, ADMIN, AUTHZ, INTERNAL, OTHER, "api", "rest", "static", "lua"))
 
 
 class Text(NamedTuple):
@@ -97,7 +98,8 @@ def assignment_of(name: str, text: str) -> str:
 
 def references_of(url: str, name: str, text: str, source: str = "ads") -> tuple[Reference, ...]:
     """The references of a text. ``source``: where a client requests them, ``ads`` or ``api``."""
-    return tuple(dict.fromkeys(_references(url, name, text, source)))
+    found = dict.fromkeys(_references(url, name, text, source))
+    return tuple(replace(each, source_hash=1) for each in found) if OTHER in parse(text).flags else tuple(found)
 
 
 def _references(url: str, name: str, text: str, source: str) -> Iterator[Reference]:

@@ -87,6 +87,7 @@ def check_references(
     """
     check = _Check(list(resources), frozenset(removed), known, elsewhere)
     check.check_existence()
+    check.check_sources()
     check.check_addresses()
     check.check_domains()
     check.check_grpc()
@@ -251,6 +252,39 @@ class _Check:
             return {}, ()
         return reference_paths(resource.type_url, message), served_elsewhere(resource.type_url, message)
 
+    def check_sources(self) -> None:
+        """Report a resource that is named by two config sources of different bytes (docs/clients.md#config-sources).
+
+        Assignments are not reported: each cluster is sent with its assignment, so Envoy has it by any source.
+        """
+        named = {_key(one) for each in self._checked for one in each.references if _has_source(one)}
+        if not named:
+            return
+        owners: dict[ResourceKey, tuple[Resource, int]] = {}
+        for type_url in self._known:
+            for other in self._unchanged(type_url):
+                for one in other.references:
+                    if _has_source(one) and _key(one) in named:
+                        owners.setdefault(_key(one), (other, one.source_hash))
+        reported: set[ResourceKey] = set()
+        for index, resource in enumerate(self._checked):
+            for one in filter(_has_source, resource.references):
+                owner, source_hash = owners.setdefault(_key(one), (resource, one.source_hash))
+                if source_hash != one.source_hash and _key(one) not in reported:
+                    reported.add(_key(one))
+                    self._select(resource, index)
+                    self._report_sources(resource, one, owner)
+
+    def _report_sources(self, resource: Resource, one: Reference, owner: Resource) -> None:
+        if len(self.findings.warnings) >= FINDINGS_LIMIT:
+            return
+        what, _ = _WORDS.get(_v3(one.type_url), (alias_of(one.type_url), ""))
+        name = "" if one.name == WILDCARD else f" {one.name!r}"
+        where = "here" if owner is resource else f"in {alias_of(owner.type_url)}/{owner.name}"
+        detail = f"the {what}{name} has another config source {where}; Envoy subscribes once for each"
+        place = self._places(resource)[0].get(_key(one), ())
+        self.findings.warn("two_sources", detail, place, hint="write the same config source in both")
+
     # Addresses and domains
 
     def check_addresses(self) -> None:
@@ -318,6 +352,14 @@ class _Check:
         self.findings.select_resource(index if self._is_whole else -1)
         self.findings.name_resource(resource.type_url, resource.name)
         self.findings.base = () if resource.ttl_s is None else ("resource",)  # a resource with a TTL is in a wrapper
+
+
+def _key(one: Reference) -> ResourceKey:
+    return one.type_url, one.name
+
+
+def _has_source(one: Reference) -> bool:
+    return bool(one.source_hash) and alias_of(one.type_url) not in ("endpoints", "virtual_hosts")
 
 
 def _v3(type_url: str) -> str:

@@ -21,7 +21,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from xds.codec import schema
 from xds.codec.findings import FieldPath, json_pointer
 from xds.codec.walk import ANY
-from xds.model.resource import Reference, Resource, content_version
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import TYPE_PREFIX, V2_URLS, resource_type
 
 _HTTP, _HTTP_V2 = "envoy.extensions.filters.http.", "envoy.config.filter.http."
@@ -145,9 +145,7 @@ def _outside_v3(resource: Resource) -> Downgraded:
 
 
 def _renamed(resource: Resource, type_url: str, body: bytes) -> Resource:
-    references = tuple(
-        Reference(V2_URLS.get(one.type_url, one.type_url), one.name, one.source) for one in resource.references
-    )
+    references = tuple(replace(one, type_url=V2_URLS.get(one.type_url, one.type_url)) for one in resource.references)
     version = content_version(body, resource.aliases, resource.ttl_s)
     return replace(resource, type_url=type_url, body=body, version=version, references=references)
 

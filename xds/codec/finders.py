@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from hashlib import blake2b
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor
@@ -30,6 +31,8 @@ ANY_CLUSTER = Reference(CLUSTER, WILDCARD)
 
 _UNREADABLE = (ANY_CLUSTER,)
 _EDS = 3  # Cluster.DiscoveryType.EDS
+_SOURCES_CACHED = 1024  # bounded, because users write them
+_SOURCE_HASH_BYTES = 8
 _API_SOURCES = {1: "rest", 5: "ads", 6: "ads"}  # ApiConfigSource.ApiType: REST, AGGREGATED_GRPC, AGGREGATED_DELTA_GRPC
 _SOURCES = {
     "ads": "ads",
@@ -82,7 +85,13 @@ def _from_source(type_url: str, name: str, config_source: Any) -> References:
     if kind is None:
         return ()
     source = _SOURCES.get(kind) or _API_SOURCES.get(config_source.api_config_source.api_type, "api")
-    return (Reference(type_url, canonical_name(name), source),)
+    hashed = _hash_source(config_source.SerializeToString(deterministic=True))
+    return (Reference(type_url, canonical_name(name), source, hashed),)
+
+
+@lru_cache(_SOURCES_CACHED)
+def _hash_source(config_source: bytes) -> int:
+    return int.from_bytes(blake2b(config_source, digest_size=_SOURCE_HASH_BYTES).digest(), "big")
 
 
 def _mention(type_url: str, name: str) -> Reference:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from xds.codec.finders import ANY_CLUSTER, FINDERS, finder_of, internal_listeners, is_untyped
@@ -51,7 +52,7 @@ def references_of(type_url: str, message: Any, body: bytes) -> tuple[Reference, 
     if type_url in _CLUSTERS and ANY_CLUSTER in found:
         found.remove(ANY_CLUSTER)
     if type_url in _V2_TYPES:
-        return tuple(Reference(V2_URLS.get(one.type_url, one.type_url), one.name, one.source) for one in found)
+        return tuple(replace(one, type_url=V2_URLS.get(one.type_url, one.type_url)) for one in found)
     return tuple(found)
 
 

@@ -25,11 +25,15 @@ class Reference:
     The name ``*`` means every resource of a type that clients request as a whole. With the source ``config`` and the
     type of clusters it means that the resource may lead to any cluster, because part of it (a script) cannot be
     analysed.
+
+    ``source_hash`` is the hash of the config source, 0 for none. Envoy subscribes once for each name and config source,
+    so equal references share a subscription (docs/clients.md#config-sources).
     """
 
     type_url: str
     name: str
     source: str = "config"
+    source_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

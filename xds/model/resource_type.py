@@ -33,7 +33,8 @@ class ResourceType:
     * ``full_state``: a SotW response has every subscribed resource; absence means deletion (rule 34).
     * ``legacy_wildcard``: a first request without names means all resources (rules 27, 29).
     * ``missing``: how a missing name is answered.
-    * ``parents``: a repeated request for this type is answered if one of these types was sent since (warming, rule 43).
+    * ``parents``: resources of these types name resources of this type, and warm until they have them. After a response
+      of a parent type some are re-sent (`warming`), and a repeated request is answered (rule 43).
     * ``in_tree``: part of a listener tree, whose additions wait for the clusters that the tree refers to.
     * ``after_listeners``: within its tree, the type waits for the ACK of the listeners that refer to it.
     * ``lingers``: removed resources are served for a while (docs/design.md#removals).
@@ -61,23 +62,23 @@ class ResourceType:
 _RULES: tuple[ResourceType, ...] = (
     # EDS, SDS and RTDS never wait (docs/design.md#order-of-updates).
     ResourceType("", "runtimes", rank=10, legacy_wildcard=False),
-    ResourceType("", "secrets", rank=20, legacy_wildcard=False, parents=("clusters", "listeners"), lingers=True,
-                 kept_on_move=True),
+    ResourceType("", "secrets", rank=20, legacy_wildcard=False,
+                 parents=("clusters", "extension_configs", "listeners"), lingers=True, kept_on_move=True),
     ResourceType("", "clusters", rank=30, full_state=True, is_route_target=True, lingers=True),
     ResourceType("", "endpoints", rank=40, legacy_wildcard=False, missing=Missing.EMPTY_ASSIGNMENT,
                  parents=("clusters",), lingers=True, kept_on_move=True),
     ResourceType("", "extension_configs", rank=50, legacy_wildcard=False, missing=Missing.SILENT, in_tree=True,
-                 parents=("listeners",)),
+                 parents=("clusters", "listeners")),
     # Listeners never linger: Envoy drains the connections of a removed one itself.
     ResourceType("", "listeners", rank=60, full_state=True, in_tree=True),
     # Rule 35 lists SRDS as partial, but Envoy removes every scope that a SotW response leaves out.
     ResourceType("", "scoped_routes", rank=70, full_state=True, in_tree=True, after_listeners=True,
-                 parents=("listeners",)),
+                 parents=("extension_configs", "listeners")),
     ResourceType("", "routes", rank=80, legacy_wildcard=False, in_tree=True, after_listeners=True, lingers=True,
-                 parents=("listeners", "scoped_routes")),
+                 parents=("extension_configs", "listeners", "scoped_routes")),
     # An empty first VHDS request means the virtual hosts of the subscribed routes (rule 29).
     ResourceType("", "virtual_hosts", rank=90, missing=Missing.ALIAS_ONLY, in_tree=True, after_listeners=True,
-                 parents=("routes",), narrowed_by="routes"),
+                 parents=("listeners", "routes"), narrowed_by="routes"),
 )  # fmt: skip
 
 _V3_MESSAGES = {
@@ -131,6 +132,7 @@ CLUSTER = _BY_ALIAS["clusters"].type_url
 ENDPOINT = _BY_ALIAS["endpoints"].type_url
 ENDPOINT_TYPES = frozenset(TYPE_PREFIX + messages["endpoints"] for messages in (_V2_MESSAGES, _V3_MESSAGES))
 ROUTE_TARGETS = frozenset(url for url, rule in _BY_URL.items() if rule.is_route_target)
+PARENTS = frozenset(url for rule in _BY_URL.values() for url in rule.parents)
 EXTENSION_CONFIG = _BY_ALIAS["extension_configs"].type_url
 LISTENER = _BY_ALIAS["listeners"].type_url
 SCOPED_ROUTE = _BY_ALIAS["scoped_routes"].type_url

@@ -280,6 +280,12 @@ class ClientState:
         else:
             self.watches.mark_pending(watch, now_s)
 
+    def resend(self, watch: Watch, names: frozenset[str], now_s: float) -> None:
+        """Re-send these names once, if the client wants them, although they did not change."""
+        watch.resend_names = watch.resend_names | names if watch.resend_names else names
+        self.watches.mark_pending(watch, now_s)
+        self._may_send = True
+
     # -- progress ---------------------------------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.model.names import NO_NAMES
+from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.snapshot import Change, ResourceSet
 from xds.protocol.dialect import AnyDialect
-from xds.protocol.diffs import ChangeOf
+from xds.protocol.diffs import ChangeOf, resolve
 from xds.protocol.subscription import Interest
 
 
@@ -24,7 +24,7 @@ class ResponseKey(NamedTuple):
     * ``goal``: the set that it should hold;
     * ``upcoming_set``: the set that a transition will release later; its names are not reported as missing meanwhile;
     * ``unanswered``: the names that need an answer even if they are unchanged;
-    * ``resend_names``: the names to re-send if the client wants them (EDS after its CDS);
+    * ``resend_names``: the names to re-send if the client wants them (`warming`), in the form of `resolve`;
     * ``is_first``: nothing of this type was sent on the stream yet;
     * ``allows_placeholders``: an empty assignment may stand for a missing one (the client shows no earlier version);
     * ``reported_missing``: the names that were already reported as missing;
@@ -82,7 +82,7 @@ def missing_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: C
 def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
     """Rule 34: "SotW LDS and CDS responses are full state: absence is deletion"."""
     goal, interest = key.goal, key.interest
-    if not (key.is_first or key.unanswered or uncertain or key.base is None):
+    if not (key.is_first or key.unanswered or key.resend_names or uncertain or key.base is None):
         change = change_of(key.base, goal)
         if not change or not _touches(change, key):
             return None
@@ -109,7 +109,7 @@ def _partial_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: 
     removed, absent = dialect.report_absent(type, removed, lacking, has_placeholders=key.allows_placeholders)
     unreported = [name for name in missing if name not in pending_release and name not in absent]
     errors = dialect.report_errors(type, unreported)
-    is_needed = bool(names or removed or absent or (errors and key.reads_errors))
+    is_needed = bool(names or removed or absent or (errors and key.reads_errors) or WILDCARD in key.resend_names)
     if not is_needed and not (key.is_first and interest.wildcard):
         return ResponseContent(pending_release=pending_release) if pending_release else None
     return ResponseContent(names=names, removed=removed, absent=absent, pending_release=pending_release, errors=errors)
@@ -125,7 +125,7 @@ def _difference(
         return _selected(interest, goal), ()
     change = change_of(key.base, goal)
     requested = key.unanswered | key.resend_names
-    candidates = dict.fromkeys((*change.added, *change.changed, *_resolve(requested, goal), *uncertain))
+    candidates = dict.fromkeys((*change.added, *change.changed, *resolve(requested, goal), *uncertain))
     for glob in interest.globs:
         if glob in key.unanswered:
             candidates.update(dict.fromkeys(interest.select(goal)))
@@ -139,12 +139,6 @@ def _difference(
     candidates = dict.fromkeys((*change.removed, *uncertain))
     removed = tuple(name for name in candidates if name not in resources and interest.wants_name(name))
     return names, removed
-
-
-def _resolve(names: Iterable[str], goal: ResourceSet) -> Iterable[str]:
-    """The names of the resources with these names or aliases."""
-    by_alias = goal.by_alias
-    return [by_alias.get(name, name) for name in names] if by_alias else names
 
 
 def _absent_names(key: ResponseKey) -> list[str]:

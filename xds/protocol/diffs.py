@@ -6,8 +6,10 @@ look-ups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, diff, diff_among
@@ -15,7 +17,17 @@ from xds.protocol.memo import Memo
 from xds.protocol.subscription import Interest
 
 MEMO_ENTRIES = 1024
+UNDER_ROUTE = "/*"
 NAMES_BUDGET = 100_000  # names in each memo of names: some 100 bytes each
+
+
+class InnerSubscription(NamedTuple):
+    """A subscription of a client because of a resource that it holds: one for each name and config source."""
+
+    type_url: str
+    name: str
+    source_hash: int
+
 
 SetIds = tuple[int, int]  # the ids of the older set (0 for none) and of the newer set
 
@@ -26,11 +38,12 @@ ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
 class Diffs:
     """The differences between the sets that clients hold and the sets that they should hold."""
 
-    __slots__ = ("_assignments", "_changes", "_lacking", "_missing")
+    __slots__ = ("_assignments", "_begun", "_changes", "_lacking", "_missing")
 
     def __init__(self) -> None:
         self._changes: Memo[SetIds, Change] = Memo(MEMO_ENTRIES)
         self._assignments: Memo[SetIds, frozenset[str]] = Memo(MEMO_ENTRIES)
+        self._begun: Memo[SetIds, frozenset[InnerSubscription]] = Memo(MEMO_ENTRIES)
         self._missing: Memo[tuple[Interest, int], tuple[str, ...]] = Memo(MEMO_ENTRIES, NAMES_BUDGET, _missing_cost)
         self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
             MEMO_ENTRIES, NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
@@ -38,7 +51,7 @@ class Diffs:
 
     def begin_age(self) -> None:
         """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
-        for memo in (self._changes, self._assignments, self._missing, self._lacking):
+        for memo in (self._changes, self._assignments, self._begun, self._missing, self._lacking):
             memo.begin_age()
 
     def keep(self, changes: Mapping[SetIds, Change], assignments: Mapping[SetIds, frozenset[str]]) -> None:
@@ -76,6 +89,27 @@ class Diffs:
             names |= assignments_of((name for name in uncertain if name in new.resources), new)
         return names
 
+    def begun(self, old: ResourceSet | None, new: ResourceSet, anew: Iterable[str], type_url: str) -> frozenset[str]:
+        """The names of a type to which a client with ``old`` subscribes by another config source when it reads ``new``.
+
+        The resources ``anew`` are new to the client, even if both sets have them.
+        """
+        begun = self._begun.get(set_ids(old, new), lambda: self._find_begun(old, new))
+        names = {each.name for each in begun if each.type_url == type_url}
+        for name in anew:
+            if name in new.resources:
+                names.update(each.name for each in subscriptions_of(new.resources[name]) if each.type_url == type_url)
+        return frozenset(names)
+
+    def _find_begun(self, old: ResourceSet | None, new: ResourceSet) -> frozenset[InnerSubscription]:
+        change = self.change(old, new)
+        begun = {each for name in (*change.added, *change.changed) for each in subscriptions_of(new.resources[name])}
+        for resource in old.resources.values() if old is not None else ():
+            if not begun:
+                break
+            begun.difference_update(subscriptions_of(resource))
+        return frozenset(begun)
+
     def missing(self, interest: Interest, released: ResourceSet) -> tuple[str, ...]:
         """The subscribed names that no resource of the set has, sorted."""
         if not interest.names:
@@ -103,6 +137,31 @@ def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
         for reference in new.resources[name].references
         if alias_of(reference.type_url) == "endpoints"
     )
+
+
+def subscriptions_of(resource: Resource) -> Iterator[InnerSubscription]:
+    """The subscriptions of a client that holds this resource, except those to assignments (`assignments_of`).
+
+    The hosts of a route configuration ``r`` are ``r/*``. A scope is subscribed to its route configuration by the config
+    source of the listener.
+    """
+    for each in resource.references:
+        type = resource_type(each.type_url)
+        if type.parents and type.alias != "endpoints":
+            is_under = bool(type.narrowed_by) and alias_of(resource.type_url) == "routes"
+            yield InnerSubscription(each.type_url, f"{resource.name}/*" if is_under else each.name, each.source_hash)
+
+
+def resolve(names: Iterable[str], held: ResourceSet) -> Iterable[str]:
+    """The names of the resources with these names or aliases; ``*`` means all, ``r/*`` the hosts of a route ``r``."""
+    if WILDCARD in names:
+        return held.resources.keys()
+    if held.type.narrowed_by:
+        routes = {name.removesuffix(UNDER_ROUTE) for name in names if name.endswith(UNDER_ROUTE)}
+        if routes:
+            return [*names, *(name for name in held.resources if name.rpartition("/")[0] in routes)]
+    by_alias = held.by_alias
+    return [by_alias.get(name, name) for name in names] if by_alias else names
 
 
 def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:

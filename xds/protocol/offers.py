@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
-from xds.model.resource_type import resource_type
+from xds.model.resource_type import PARENTS, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import RequestKind, ResponseState
@@ -198,10 +198,9 @@ class Offers:
         if rejections is not None:
             rejections.sent_n += 1
         nonce, body = self._nonce_and_body(watch, built.response)
-        if watch.type.is_route_target:
+        if watch.type.type_url in PARENTS:
             for child in self.watches.values():
-                if child is not watch:
-                    self.note_changed_clusters(watch, child, released, client, now_s)
+                self.note_sent_before(watch, child, released, client, now_s)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
         self._dialect.plan_heartbeat(watch, now_s, built.response)
@@ -276,12 +275,13 @@ class Offers:
         body, nonce = self._cache.responses.with_fresh_nonce(response)
         return nonce, body
 
-    def note_changed_clusters(
+    def note_sent_before(
         self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now_s: float
     ) -> None:
-        """A CDS response (``parent``) is sent: re-send the assignments of its changed clusters after it (rule 43)."""
-        if warming.note_changed_clusters(parent, child, released, self._cache):
-            client.update(child, now_s)
+        """A response of ``parent`` is sent: re-send after it what clusters and listeners wait for (`warming`)."""
+        names = warming.names_behind(parent, child, released, self._cache)
+        if names:
+            client.resend(child, names, now_s)
 
     def _narrow_wildcard(self, watch: Watch, client: ClientState) -> None:
         """Narrow a VHDS wildcard to the subscribed routes.

@@ -361,6 +361,11 @@ class DiscoveryStream:
         change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         if change:
             self._note_interest_change(watch, change, kind)
+        if kind is RequestKind.FIRST and (watch.known.base is not None or watch.known.uncertain):
+            # A reconnected client may show its content of a child type after the changed parent was sent.
+            for parent in self._watches.values():
+                if parent.ack.in_flight is not None:
+                    self._offers.note_sent_before(parent, watch, parent.ack.in_flight.resource_set, client, now_s)
         if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
         if kind is RequestKind.REPEAT and not change:
@@ -397,11 +402,6 @@ class DiscoveryStream:
             answer_early_requests(client, self._cache, self._origin, now_s)
         if watch.known.base is not None:  # the TTLs of the shown versions have run since the last connection
             self._dialect.plan_heartbeat(watch, now_s, None)
-        if shown is not None:
-            # A reconnected client may show its content of a child type after the changed parent was sent.
-            for parent in self._watches.values():
-                if parent.ack.in_flight is not None:
-                    self._offers.note_changed_clusters(parent, watch, parent.ack.in_flight.resource_set, client, now_s)
         return watch
 
     def _origin(self, type_url: str) -> Origin:

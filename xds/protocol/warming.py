@@ -1,34 +1,41 @@
-"""Assignments for warming clusters: Envoy uses and ACKs a changed cluster only after its assignment is re-sent.
+"""What is re-sent though it did not change, because a warming cluster or listener of the client waits for it.
 
 Rule 43: "A changed EDS cluster needs an EDS response after its CDS response, even if the endpoints did not change".
-``Watch.resend_names`` has the names of the assignments to re-send.
+docs/protocol.md#additions: "a resource that the client has, and that a new or changed resource names by another config
+source, is sent once more behind it". ``Watch.resend_names`` has the names to re-send.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.diffs import resolve
 from xds.protocol.watch import Watch
 
 WatchesByType = Mapping[str, Watch]
 ReleaseOf = Callable[[str], ResourceSet]
 
 
-def note_changed_clusters(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCache) -> bool:
-    """Note in ``child`` the assignments to re-send after a CDS response; False if ``child`` watches another type.
+def names_behind(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCache) -> frozenset[str]:
+    """The names of the type of ``child`` to re-send after a response of the type of ``parent``.
 
-    ``parent`` watches the clusters; ``released`` is the set in the response.
+    ``released`` is the set in the response. The client may hold the ``uncertain`` resources in any version (rule 18).
+    A resource that is re-sent itself may be new to a second subscription.
     """
-    if not (
-        parent.type.is_route_target and child.type.alias == "endpoints" and parent.type.type_url in child.type.parents
-    ):
-        return False
-    names = cache.diffs.assignments(parent.known.base, released, parent.known.uncertain)
-    child.resend_names = child.resend_names | names if child.resend_names else names
-    return True
+    if parent.type.type_url not in child.type.parents:
+        return NO_NAMES
+    known, url = parent.known, child.type.type_url
+    if child.type.alias == "endpoints":
+        return cache.diffs.assignments(known.base, released, known.uncertain)
+    anew = (*known.uncertain, *resolve(parent.resend_names | parent.resent_names, released))
+    wants = child.subscription.interest.wants_name
+    held = known.base if known.base is not None else parent.acked_set  # of a SotW client that returns: what it showed
+    names = cache.diffs.begun(held, released, anew, url)
+    return frozenset(name for name in names if name == WILDCARD or wants(name))
 
 
 def note_repeated_ack(watch: Watch, watches: WatchesByType) -> bool:
@@ -39,7 +46,8 @@ def note_repeated_ack(watch: Watch, watches: WatchesByType) -> bool:
     """
     if not _parents_sent_since(watch, watches) or watch.ack.state is not ResponseState.SETTLED:
         return False
-    watch.resend_names = watch.resend_names | watch.subscription.interest.names
+    interest = watch.subscription.interest
+    watch.resend_names = watch.resend_names | interest.names | ({WILDCARD} if interest.wildcard else NO_NAMES)
     return True
 
 
@@ -47,7 +55,7 @@ def note_uncertain_clusters(watch: Watch, watches: WatchesByType, release_of: Re
     """Note the assignments that a SotW request with other names requests again, because their clusters may warm.
 
     These are the assignments of clusters in unanswered responses. The client may hold such a cluster in any version
-    (rule 18), so the cluster may change for it. `note_changed_clusters` notes the assignments of changed clusters.
+    (rule 18), so the cluster may change for it. `names_behind` has the assignments of changed clusters.
     """
     for parent in _parents_sent_since(watch, watches):
         if parent.type.is_route_target and parent.known.uncertain:
