@@ -454,6 +454,17 @@ async def test_warnings_about_references_come_with_the_result(plane: Plane) -> N
     assert [one.code for one in gone.warnings] == ["still_referenced"]
 
 
+async def test_names_that_do_not_fit_in_one_request_are_warned_of(plane: Plane) -> None:
+    """A client with all of them would lose its stream at each return."""
+    plane.publisher._request_bytes = 1000
+    pushed = await plane.publisher.push("g", clusters("a" * 300, "b" * 100))
+    assert pushed.warnings == ()
+    put = await plane.publisher.put("g", clusters("c" * 100)[0])
+    assert [(one.code, one.resource) for one in put.warnings] == [("names_too_large", "clusters")]
+    again = await plane.publisher.put("g", clusters("c" * 100, timeout="2s")[0])
+    assert again.warnings == (), "it adds no name"
+
+
 async def test_warnings_are_errors_when_strict(plane: Plane) -> None:
     with pytest.raises(ValidationError, match="no cluster 'nope'"):
         await plane.publisher.push(GROUP, refer("nope"), options=PushOptions(strict=True))

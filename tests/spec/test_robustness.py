@@ -97,7 +97,7 @@ def test_limits_too_many_names_end_the_stream_and_change_nothing(variant: Varian
     client.subscribe(ENDPOINT, "n0")
     client.settle()
     with pytest.raises(RemoteProtocolError) as refusal:
-        client.subscribe(ENDPOINT, *(f"n{number}" for number in range(11)))
+        client.subscribe(ENDPOINT, *(f"n{number}" for number in range(12)))
     assert refusal.value.code is StatusCode.RESOURCE_EXHAUSTED
     assert client.stream.status()[0].names == {"n0"}
 

@@ -220,6 +220,7 @@ class Server:
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,
             self.settings.chains.upstream_groups,
+            self.settings.limits.grpc_receive_bytes,
         )
 
     def _hand_assignments(self) -> HandAssignments:

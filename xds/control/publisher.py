@@ -36,7 +36,7 @@ from xds.control.push import (
     replace_all,
 )
 from xds.control.pushed_certificates import PushedCertificates
-from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
+from xds.control.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_policies, review_size
 from xds.control.serving import ServedState, Wake
 from xds.control.threads import run_sized
 from xds.control.transaction import Transaction, UpstreamsWrite, derived_request, refused_group
@@ -75,7 +75,7 @@ class Publisher(ServedState):
     acknowledged is either applied completely or not at all.
 
     ``live`` has the live assignments. ``decoder`` checks the lowered resources of groups with upstreams. At most
-    ``upstream_groups`` groups can have upstreams.
+    ``upstream_groups`` groups can have upstreams. ``request_bytes`` is the size of the largest request of a client.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Publisher(ServedState):
         live: LiveEndpoints | None = None,
         decoder: ResourceDecoder | None = None,
         upstream_groups: int = GROUPS_LIMIT,
+        request_bytes: int = REQUEST_BYTES,
     ) -> None:
         super().__init__(store, cache, fleet, wake, on_nack, refused_share, live)
         self.audit = AuditLog(store)
@@ -100,7 +101,7 @@ class Publisher(ServedState):
         self.certificates = PushedCertificates(self.group_names, self.find_content)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
-        self._is_lowering_behind = False
+        self._is_lowering_behind, self._request_bytes = False, request_bytes
 
     # Start and stop
 
@@ -369,7 +370,7 @@ class Publisher(ServedState):
         target = await self.content_at(request.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(request, current) if target is None else len(target)
         live = tuple(self.live.owners(request.group))
-        planned = await run_sized(plan_reviewed, request, current, target, live, resources=size)
+        planned = await run_sized(plan_reviewed, request, current, target, live, self._request_bytes, resources=size)
         warnings = review_policies(planned, self.policies.of(request.group))
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
         if not request.is_derived:
@@ -389,8 +390,7 @@ class Publisher(ServedState):
     def _push_with_note(self, planned: PlannedChange, options: PushOptions, meta: Meta) -> GroupPush:
         """The call to the store. A change of lowered resources alone has the note of what has caused it."""
         push = planned.group_push()
-        is_noted = planned.request.changes_lowered_only
-        return push if is_noted else replace(push, note=push_note(planned, options, meta))
+        return push if planned.request.changes_lowered_only else replace(push, note=push_note(planned, options, meta))
 
     def _catch_up_later(self, transaction: Transaction) -> None:
         """Read what the store holds once it answers again: its answer to this transaction was lost."""

@@ -21,14 +21,18 @@ from xds.control.policy_review import Find, assignment_name, review_policy
 from xds.control.push import EmptyingError, PlannedChange, PushRequest, plan_change
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
-from xds.model.errors import ERROR, ValidationError, Violation
+from xds.model.errors import ERROR, WARNING, ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
+from xds.model.units import MIB
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Membership
 from xds.store.base import Delta, Drop, FullSet
 
+REQUEST_BYTES = 8 * MIB
+# Of the two occurrences of a name in a request: tags, lengths, and a version of 20 characters.
+_NAME_OVERHEAD_BYTES = 32
 _NO_RESOURCES: Mapping[str, Mapping[str, Resource]] = {}
 
 
@@ -37,10 +41,11 @@ def plan_reviewed(
     current: GroupContent | None,
     target: GroupContent | None,
     live: Iterable[str] = (),
+    request_bytes: int = REQUEST_BYTES,
 ) -> PlannedChange:
-    """Plan a change and review it. Raises as ``plan_change`` and ``review``."""
+    """Plan a change and review it; ``request_bytes`` as in `review_names`. Raises as ``plan_change`` and ``review``."""
     planned = plan_change(request, current, target)
-    return replace(planned, warnings=review(planned, live))
+    return replace(planned, warnings=(*review(planned, live), *review_names(planned, request_bytes)))
 
 
 def review(planned: PlannedChange, live: Iterable[str]) -> tuple[Violation, ...]:
@@ -69,6 +74,34 @@ def review(planned: PlannedChange, live: Iterable[str]) -> tuple[Violation, ...]
     if errors:
         raise ValidationError(errors)
     return tuple(findings)
+
+
+def review_names(planned: PlannedChange, request_bytes: int) -> list[Violation]:
+    """Warnings about types with so many or such long names that clients cannot request all of them.
+
+    ``request_bytes`` is the size of the largest request that is accepted. A reconnecting Delta client names each
+    resource twice in one request: to subscribe to it, and with its version.
+    """
+    before = planned.current.blob_ids if planned.current is not None else BlobIds()
+    if isinstance(planned.request.change, Drop) or planned.resources.keys() <= before.keys():
+        return []
+    names_bytes = Counter[str]()
+    for type_url, name in planned.blob_ids:
+        names_bytes[type_url] += 2 * len(name) + _NAME_OVERHEAD_BYTES
+    return [
+        _too_many_names(resource_type(type_url).alias, size, request_bytes)
+        for type_url, size in names_bytes.items()
+        if size > request_bytes
+    ]
+
+
+def _too_many_names(alias: str, size: int, request_bytes: int) -> Violation:
+    detail = (
+        f"a client that names all {alias} in one request sends up to {size} bytes, and this server accepts "
+        f"{request_bytes}: its stream ends with each such request"
+    )
+    hint = "raise limits.grpc_receive_bytes, or divide the resources among groups"
+    return Violation("names_too_large", detail, alias, severity=WARNING, hint=hint)
 
 
 def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> list[Violation]:

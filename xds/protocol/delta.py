@@ -16,7 +16,7 @@ from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.origin import Origin
 from xds.protocol.reconnect import ShownContent, shown_by_versions, unanswered_at_first
-from xds.protocol.requests import DeltaRequest, StreamLimits
+from xds.protocol.requests import DeltaRequest, StreamLimits, UnknownOf
 from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
 
 if TYPE_CHECKING:
@@ -42,12 +42,11 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], DeltaRequest]:
         return decoder.decode_delta
 
-    def check_names(self, request: DeltaRequest, subscribed: int, limits: StreamLimits) -> None:
-        if subscribed + len(request.subscribe) > limits.names_per_subscription:
-            raise limits.reject_subscription()
-        names = len(request.subscribe) + len(request.unsubscribe)
-        if names > limits.names_per_request:
-            raise limits.reject_request(names)
+    def check_names(
+        self, request: DeltaRequest, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
+    ) -> None:
+        after = subscribed | request.subscribe if request.subscribe else subscribed
+        limits.check_names((*request.subscribe, *request.unsubscribe), subscribed, after, unknown_of)
 
     def count_names(self, request: DeltaRequest) -> int:
         return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)

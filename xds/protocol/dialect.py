@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from xds.protocol.decode import RequestDecoder
     from xds.protocol.origin import Origin
     from xds.protocol.reconnect import ShownContent
-    from xds.protocol.requests import StreamLimits
+    from xds.protocol.requests import StreamLimits, UnknownOf
     from xds.protocol.responses import EncodedParts, Response
     from xds.protocol.subscription import InterestChange, InterestTable, Subscription
     from xds.protocol.warming import ReleaseOf, WatchesByType
@@ -63,8 +63,10 @@ class Dialect(Protocol[R_contra]):
         """The method of ``decoder`` that reads this dialect's requests; it returns such requests."""
         ...
 
-    def check_names(self, request: R_contra, subscribed: int, limits: StreamLimits) -> None:
-        """Raise ``LimitError`` for too many names; ``subscribed`` is the number of names before this request."""
+    def check_names(
+        self, request: R_contra, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
+    ) -> None:
+        """Raise ``LimitError`` for too many names. ``subscribed`` are the names before this request."""
         ...
 
     def count_names(self, request: R_contra) -> int:

@@ -6,7 +6,7 @@ unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PARKED_REQUESTS_LIMIT = 1000  # of a type
 NODE_ID_LIMIT = 4096  # characters
 
+UnknownOf = Callable[[frozenset[str]], frozenset[str]]
 NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -73,6 +74,8 @@ Request = SotwRequest | DeltaRequest
 class StreamLimits:
     """The limits of one stream.
 
+    * ``names_per_request``, ``names_per_subscription``: names without a resource: a client may request all that it is
+      served;
     * ``offer_timeout_s``: how long newer content waits for the answer to an older response;
     * ``name_characters``: of a name that no resource has, and of a type URL;
     * ``unknown_name_bytes``: names that no resource has, over all streams of a connection (`xds.protocol.name_budget`).
@@ -95,15 +98,27 @@ class StreamLimits:
             )
             raise LimitError("name_characters", message)
 
-    def reject_request(self, names: int) -> LimitError:
-        """The error for a request with more names than ``names_per_request``."""
-        message = f"{names} names in one request; at most {self.names_per_request} are accepted"
-        return LimitError("names_per_request", message)
+    def check_names(
+        self, requested: Collection[str], subscribed: frozenset[str], after: frozenset[str], unknown_of: UnknownOf
+    ) -> None:
+        """Raise ``LimitError`` for too many names without a resource.
 
-    def reject_subscription(self) -> LimitError:
-        """The error for a subscription to more names than ``names_per_subscription``."""
-        message = f"more than {self.names_per_subscription} names in one subscription"
-        return LimitError("names_per_subscription", message)
+        * ``requested``: the names in the request;
+        * ``subscribed``, ``after``: the names of the subscription before and after the request;
+        * ``unknown_of``: finds the names that have no resource; called only for a request with many names.
+        """
+        if len(requested) > self.names_per_request and requested is not subscribed:
+            names = len(unknown_of(frozenset(requested) - subscribed))
+            if names > self.names_per_request:
+                message = (
+                    f"{names} names without a resource in one request; at most {self.names_per_request} are accepted"
+                )
+                raise LimitError("names_per_request", message)
+        if after is subscribed or len(after) <= self.names_per_subscription:
+            return
+        if len(unknown_of(after)) > self.names_per_subscription:
+            message = f"more than {self.names_per_subscription} names without a resource in one subscription"
+            raise LimitError("names_per_subscription", message)
 
 
 def check_node_id(node_id: str) -> None:

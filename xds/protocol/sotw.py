@@ -18,7 +18,7 @@ from xds.protocol import warming
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.origin import Origin
 from xds.protocol.reconnect import ShownContent, shown_by_version_info
-from xds.protocol.requests import SotwRequest, StreamLimits
+from xds.protocol.requests import SotwRequest, StreamLimits, UnknownOf
 from xds.protocol.responses import (
     EncodedParts,
     encode_control_plane,
@@ -51,9 +51,10 @@ class SotwDialect(Dialect[SotwRequest]):
     def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], SotwRequest]:
         return decoder.decode_sotw
 
-    def check_names(self, request: SotwRequest, subscribed: int, limits: StreamLimits) -> None:
-        if len(request.names) > limits.names_per_request:
-            raise limits.reject_request(len(request.names))
+    def check_names(
+        self, request: SotwRequest, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
+    ) -> None:
+        limits.check_names(request.names, subscribed, request.names, unknown_of)
 
     def count_names(self, request: SotwRequest) -> int:
         return len(request.names)

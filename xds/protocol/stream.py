@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
+from functools import partial
 
 from xds.model.errors import LimitError
 from xds.model.names import NO_NAMES
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
+from xds.model.snapshot import empty_set
 from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
@@ -263,9 +265,24 @@ class DiscoveryStream:
         parked = self._parked.types if self._parked is not None else ()
         if watch is None and len({*self._watches, *parked}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        subscribed = len(watch.subscription.interest.names) if watch is not None else 0
-        self._dialect.check_names(request, subscribed, self._limits)
+        subscribed = watch.subscription.interest.names if watch is not None else NO_NAMES
+        unknown_of = partial(self._unknown_names, type_url, request)
+        self._dialect.check_names(request, subscribed, self._limits, unknown_of)
         return type_url
+
+    def _unknown_names(self, type_url: str, request: Request, names: frozenset[str]) -> frozenset[str]:
+        """The names among these that no resource has: pushed, released to the client, or in a retained revision."""
+        view = self.view
+        if view is None and self.node is None:
+            view = self._cache.resolve(decode_node(request.node, self._limits.node_bytes), self.api_version)
+        if view is None:
+            return names
+        released = self._client.release_of(type_url) if self._client is not None else empty_set(type_url)
+        served = (view.snapshot.get(type_url), released)
+        for each in (*served, *self._cache.retained_sets((view.group,), type_url, self.api_version)):
+            if names:
+                names = names.difference(each.resources).difference(each.by_alias)
+        return names
 
     def _spend_names(self, type_url: str, request: Request) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""

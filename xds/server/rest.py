@@ -30,7 +30,7 @@ from xds.codec.render import render_resource
 from xds.control.access import ANONYMOUS
 from xds.control.threads import run_for_caller, run_sized
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
-from xds.model.names import canonical_name
+from xds.model.names import NO_NAMES, canonical_name
 from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.model.units import MIB
@@ -246,9 +246,10 @@ def fetch_for(
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
     """
     check_type(request.type_url, type_url, limits)
-    SOTW.check_names(request, 0, limits)
     check_node_id(node.id)
     view = cache.resolve(node, api)
+    resources = view.snapshot.get(type_url).resources if view is not None else {}
+    SOTW.check_names(request, NO_NAMES, limits, lambda names: names.difference(resources))
     authorize(node, view.group if view is not None else "")
     if view is None:
         raise RemoteProtocolError(StatusCode.NOT_FOUND, "no snapshot for this node")

@@ -1,0 +1,89 @@
+"""A client may name everything that it is served: only names without a resource count against the limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sansio import Client, Server
+from xds.model.errors import RemoteProtocolError
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.protocol.dialect import Variant
+from xds.protocol.requests import StreamLimits
+
+OLD = [f"old-{number}" for number in range(30)]
+NEW = [f"new-{number}" for number in range(30)]
+NONE = [f"none-{number}" for number in range(11)]
+REMOVED_S = 20.0
+
+
+def of(names: list[str]) -> dict[str, dict[str, str]]:
+    """A cluster and an assignment for each name."""
+    return {CLUSTER: dict.fromkeys(names, "1"), ENDPOINT: dict.fromkeys(names, "1")}
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server(limits=StreamLimits(names_per_request=10, names_per_subscription=25))
+    server.push(of(OLD))
+    return server
+
+
+@pytest.mark.parametrize("type_url", ["", ENDPOINT], ids=["ads", "eds"])
+def test_a_client_may_request_all_that_it_is_served(server: Server, variant: Variant, type_url: str) -> None:
+    """In the first request of a stream, too."""
+    client = Client(server, variant, type_url=type_url)
+    client.subscribe(ENDPOINT, *OLD)
+    client.settle()
+    assert client.texts(ENDPOINT) == dict.fromkeys(OLD, "1")
+    client.reconnect()
+    client.settle()
+    client.disconnect()
+    server.restart()
+    client.reconnect()
+    client.settle()
+    assert client.texts(ENDPOINT) == dict.fromkeys(OLD, "1")
+
+
+def test_a_client_may_request_what_is_removed_beside_what_is_new(server: Server, variant: Variant) -> None:
+    """It learns of the removal of clusters later than of the new ones, and restates all names meanwhile (SotW)."""
+    client = Client(server, variant)
+    client.subscribe(CLUSTER)
+    client.subscribe(ENDPOINT, *OLD)
+    client.settle()
+    server.push(of(NEW))
+    client.want(ENDPOINT, (*OLD, *NEW))
+    client.settle()
+    server.elapse(REMOVED_S)
+    if client.variant is Variant.SOTW:
+        client.repeat(ENDPOINT)  # before it has read that the clusters are removed
+    client.settle()
+    client.want(ENDPOINT, NEW)
+    client.settle()
+    assert client.texts(ENDPOINT) == dict.fromkeys(NEW, "1")
+
+
+def test_a_client_that_missed_the_push_may_request_what_it_had(server: Server, variant: Variant) -> None:
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, *OLD)
+    client.settle()
+    client.disconnect()
+    server.push(of(NEW))
+    client.reconnect()
+    client.settle()
+    client.want(ENDPOINT, NEW)
+    client.settle()
+    assert client.texts(ENDPOINT) == dict.fromkeys(NEW, "1")
+
+
+def test_names_without_a_resource_are_limited_beside_all_others(server: Server, variant: Variant) -> None:
+    """In one request, and in the subscription."""
+    client = Client(server, variant)
+    with pytest.raises(RemoteProtocolError):
+        client.subscribe(ENDPOINT, *OLD, *NONE)
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, *OLD)
+    client.settle()
+    for start in (0, 10):
+        client.want(ENDPOINT, (*OLD, *(f"none-{number}" for number in range(start + 10))))
+    with pytest.raises(RemoteProtocolError):
+        client.want(ENDPOINT, (*OLD, *(f"none-{number}" for number in range(26))))
