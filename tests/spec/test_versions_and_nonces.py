@@ -10,6 +10,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, AckRepeated, Nacked, OfferTimedOut, Stale
+from xds.protocol.watch import GONE_LIMIT
 
 REFUSED = wire_pb2.Status(code=13, message="no")
 
@@ -371,3 +372,20 @@ def test_rule_16_each_client_is_judged_by_its_own_nacks(server: Server, connect:
     other.ack()
     assert other.texts(CLUSTER) == {"c": "2"}
     assert [status.state for status in one.stream.status()] == ["nacked"]
+
+
+def test_what_is_kept_of_a_silent_client_is_bounded(server: Server, connect: Connect) -> None:
+    """Each response that it does not answer may be applied, and names other resources. In the end it is offered all."""
+    client = connect()
+    server.push({CLUSTER: {"a": "1"}})
+    client.subscribe(CLUSTER)
+    client.settle()
+    for number in range(600):
+        server.push({CLUSTER: {f"c{number}": "1"}, LISTENER: {}})
+        server.elapse(6)
+    watch = client.stream._watches[CLUSTER]
+    assert len(watch.known.uncertain) <= GONE_LIMIT + 2
+    assert max(len(send.response.removed) for send in client.pending()) <= GONE_LIMIT + 2
+    while client.pending():
+        client.ack()
+    assert "c599" in client.texts(CLUSTER)

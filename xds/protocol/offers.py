@@ -220,7 +220,7 @@ class Offers:
         if ack.dirty_since_s is None:
             ack.dirty_since_s = now_s
         if not (watch.type.is_route_target and watch.is_read):
-            if now_s - ack.dirty_since_s < self._offer_timeout_s:
+            if now_s < ack.dirty_since_s + self._offer_timeout_s:  # the sum of `DiscoveryStream.deadline`, to the bit
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
         self.note_removals(watch, watch.supersede().resource_set)

@@ -31,6 +31,7 @@ UNKNOWN_VERSION = ""
 NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
 # Names. With more, the content of the client counts as unknown: everything is re-sent, and no removals are sent.
 UNCERTAIN_LIMIT = 10_000
+GONE_LIMIT = 256  # of these names, those that the last response did not have among its resources
 _SUPERSEDED_LIMIT = 8
 
 
@@ -76,13 +77,16 @@ class KnownContent:
         self.uncertain = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
         self.base = None
 
-    def mark_uncertain(self, names: Iterable[str]) -> None:
-        """The client may hold these names in any version or not at all, because a response was not ACKed."""
+    def mark_uncertain(self, names: Iterable[str], limit: int = UNCERTAIN_LIMIT) -> None:
+        """The client may hold these names in any version or not at all, because a response was not ACKed.
+
+        With more than ``limit`` such names, all content is offered again, and nothing is known of other names.
+        """
         uncertain = dict.fromkeys(names, UNKNOWN_VERSION)
         if not uncertain:
             return
         self.uncertain = {**self.uncertain, **uncertain}
-        if len(self.uncertain) > UNCERTAIN_LIMIT:
+        if len(self.uncertain) > limit:
             self.base, self.uncertain = None, NONE_UNCERTAIN
 
     def mark_certain(self, names: Iterable[str]) -> None:
@@ -400,7 +404,9 @@ class Watch:
         }
 
     def _mark_uncertain(self, response: Response) -> Response:
-        self.known.mark_uncertain((*response.names, *response.removed))
+        # The names in responses that a silent client never answers are bounded by what it is served.
+        limit = min(UNCERTAIN_LIMIT, len(response.resource_set) + GONE_LIMIT)
+        self.known.mark_uncertain((*response.names, *response.removed), limit)
         return response
 
     def _note_held(self, released: ResourceSet, response: Response | None = None) -> None:
