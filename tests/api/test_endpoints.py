@@ -143,8 +143,9 @@ async def test_compare_and_set_by_header(api: Api) -> None:
     first = await api.client.put(f"{PATH}/web", json=load_assignment("web", 82), headers=new)
     etag = {"If-Match": first.headers["ETag"]}
     assert (await api.client.put(f"{PATH}/web", json=load_assignment("web", 83), headers=new)).status_code == 412
-    assert (await api.client.patch(f"{PATH}/web", json={"remove": ["127.0.0.1:82"]}, headers=etag)).status_code == 200
-    assert (await api.client.patch(f"{PATH}/web", json={"remove": ["127.0.0.1:82"]}, headers=etag)).status_code == 412
+    removal, web = {"remove": ["127.0.0.1:82"]}, f"{PATH}/web?allow_empty=true"
+    assert (await api.client.patch(web, json=removal, headers=etag)).status_code == 200
+    assert (await api.client.patch(web, json=removal, headers=etag)).status_code == 412
     assert (await api.client.delete(f"{PATH}/web", headers=etag)).status_code == 412
     assert (await api.client.delete(f"{PATH}/web", headers={"If-Match": "*"})).status_code == 200
     assert (await api.client.put(f"{PATH}/web", json={}, headers={"If-Match": '"r1"'})).status_code == 400

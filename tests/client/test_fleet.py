@@ -15,7 +15,15 @@ from tests.client.test_pushes import CLUSTER_TYPE, a_cluster
 from tests.support.grpc_stream import GrpcStream, sotw, sotw_ack
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
-from xds.client import AccessError, AsyncClient, Client, NotTakenError, UnreachableServerError, check_taken
+from xds.client import (
+    AccessError,
+    AsyncClient,
+    Client,
+    NotTakenError,
+    UnreachableServerError,
+    WriteConflictError,
+    check_taken,
+)
 from xds.proto import wire_pb2
 
 
@@ -102,7 +110,9 @@ def test_endpoints(client: Any, group: str) -> None:
     (listed,) = client.assignments(group, live=True)
     assert (listed.name, listed.endpoints_n) == ("web", 1)
     client.set_endpoints(group, "web", client.assignment(group, "web").assignment, dry_run=True)
-    client.reset_endpoints(group, "web", drain_s=0)
+    with pytest.raises(WriteConflictError, match="without a serving endpoint"):
+        client.reset_endpoints(group, "web", drain_s=0)
+    client.reset_endpoints(group, "web", drain_s=0, allow_empty=True)
     assert client.assignment(group, "web").owner.kind == "pushed"
 
 

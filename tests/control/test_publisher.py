@@ -155,7 +155,7 @@ async def test_single_resources_are_put_and_deleted(plane: Plane) -> None:
 
 async def test_last_resource_of_a_type_leaves_an_empty_set(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(eds_cluster("a"), cluster_load_assignment("a", 80)))
-    result = await plane.publisher.delete(GROUP, (ENDPOINT, "a"))
+    result = await plane.publisher.delete(GROUP, (ENDPOINT, "a"), PushOptions(force=True))
     assert result.versions["endpoints"] == "2+00000000"
     assert served(plane.cache, ENDPOINT) == []
 

@@ -150,7 +150,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "restore": _of(replace=True),
     "disconnect_node": _of(**_NODE),
     "delete_registration": _of(id="web-1"),
-    "delete_resource": _of(**_EDGE, type="endpoints", name="web"),
+    "delete_resource": _of(**_EDGE, type="endpoints", name="web", force=True),
     "delete_snapshot": _of(**_EDGE, allow_empty=True),
     "delete_group": _of(**_EDGE, allow_empty=True),
     "livez": _of(),

@@ -26,7 +26,7 @@ from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
 from xds.codec.effort import AbandonedError
 from xds.control.live_endpoints import OwnedError
-from xds.control.push import ChangeError, EmptyingError
+from xds.control.push import ChangeError, GuardedError
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
@@ -112,7 +112,7 @@ _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
     (NotFoundError, HTTPStatus.NOT_FOUND),
     (OwnedError, HTTPStatus.CONFLICT),
     (ConflictError, HTTPStatus.PRECONDITION_FAILED),
-    (EmptyingError, HTTPStatus.CONFLICT),
+    (GuardedError, HTTPStatus.CONFLICT),
     (CompileRequestError, HTTPStatus.BAD_REQUEST),
     (TooManyWaitersError, HTTPStatus.SERVICE_UNAVAILABLE),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -142,13 +142,13 @@ async def _answer_xds_error(request: Request, error: Exception) -> Response:
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
     errors = [_change_item(error)] if isinstance(error, ChangeError) else []
-    detail = f"{error}; pass allow_empty=true to do it anyway" if isinstance(cause, EmptyingError) else str(error)
+    detail = f"{error}; pass {cause.override}=true to do it anyway" if isinstance(cause, GuardedError) else str(error)
     return problem(request, status, detail, errors, headers=retry, members=_members(error, cause))
 
 
 def _members(error: Exception, cause: Exception) -> dict[str, object]:
-    if isinstance(cause, EmptyingError):
-        return overridable("allow_empty", str(error))
+    if isinstance(cause, GuardedError):
+        return overridable(cause.override, str(error))
     if not isinstance(cause, ConflictError):
         return {}
     return {"revision": cause.revision, **({"group": cause.group} if cause.group else {})}

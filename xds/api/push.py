@@ -129,6 +129,11 @@ async def keyless_options(
 KeylessOptions = Annotated[PushOptions, Depends(keyless_options)]
 
 
+Force = Annotated[
+    bool, Query(description="Permit that resources are deleted that others of the group name; otherwise 409")
+]
+
+
 async def shared_options(options: KeylessOptions, idempotency_key: IdempotencyKey = "") -> PushOptions:
     """The options of a push to any number of groups, from its headers and query."""
     return replace(options, push_id=idempotency_key)

@@ -12,6 +12,11 @@ from xds.control.tokens import ADMIN, READ
 Json = dict[str, Any]
 
 _EMPTYING = "Connected nodes would lose their whole configuration. `override` names the parameter that permits this"
+_OUT_OF_SERVICE = (
+    "A cluster uses the assignment, which would lose its last serving endpoint. `override` names the parameter that"
+    " permits this"
+)
+_REFERENCED = "other resources of the group name one that is deleted, which `force` permits"
 _OWNED = "the assignment has another owner, which the detail names"
 _NO_SPACE = "The disk is full, or `store.max_bytes` is reached. Nothing was changed"
 _GONE = "The revision is in the history, but retention has deleted its content"
@@ -174,13 +179,16 @@ def _conflict(name: str, operation: Json, tags: set[str], writes: bool) -> str |
         return "The address is that of several workloads"
     if not writes:
         return None
-    is_emptying = _has_parameter(operation, "allow_empty")
     is_owned = bool(tags & (_WITH_OWNERS | _LOWERING)) and name not in _GIVING_UP
-    if is_emptying and (is_owned or name == "transact"):
-        return f"{_EMPTYING}; or {_OWNED}"
-    if is_emptying:
-        return _EMPTYING
-    return f"{_OWNED[0].upper()}{_OWNED[1:]}" if is_owned else None
+    causes = []
+    if _has_parameter(operation, "allow_empty"):
+        causes.append(_OUT_OF_SERVICE if "endpoints" in tags else _EMPTYING)
+    if _has_parameter(operation, "force"):
+        causes.append(_REFERENCED)
+    if is_owned or name == "transact":
+        causes.append(_OWNED)
+    text = "; or ".join(causes)
+    return f"{text[0].upper()}{text[1:]}" if text else None
 
 
 def _forbidden(path: str, method: str, operation: Json) -> str:

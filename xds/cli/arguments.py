@@ -42,6 +42,10 @@ NoneFlag = Annotated[
 TimeoutOption = Annotated[str, typer.Option(help="How long to wait, such as 60s or 2m.", metavar="DURATION")]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
 YesFlag = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Delete the resource although others of the group name it.")]
+NoEndpointFlag = Annotated[
+    bool, typer.Option("--allow-empty", help="Allow a cluster that is used to lose its last serving endpoint.")
+]
 EmptyFlag = Annotated[
     bool, typer.Option("--allow-empty", help="Allow a change that leaves connected nodes without configuration.")
 ]

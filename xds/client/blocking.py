@@ -264,10 +264,17 @@ class Client:
         author: str = "",
         drain_s: float | None = None,
         dry_run: bool = False,
+        allow_empty: bool = False,
     ) -> ServedAssignment:
         """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
         body = fleet_calls.assignment_body(assignment)
-        options = {"if_match": if_match, "author": author, "drain_s": drain_s, "dry_run": dry_run}
+        options = {
+            "if_match": if_match,
+            "author": author,
+            "drain_s": drain_s,
+            "dry_run": dry_run,
+            "allow_empty": allow_empty,
+        }
         return self._run(fleet_calls.edit_endpoints("PUT", group, name, body, options))
 
     def change_endpoints(
@@ -282,17 +289,31 @@ class Client:
         author: str = "",
         drain_s: float | None = None,
         dry_run: bool = False,
+        allow_empty: bool = False,
     ) -> ServedAssignment:
         """Add, change and remove some endpoints. One is its ``HOST:PORT``, or ``{"address", "weight"?, ...}``."""
         body = fleet_calls.endpoints_patch(put, remove, localities)
-        options = {"if_match": if_match, "author": author, "drain_s": drain_s, "dry_run": dry_run}
+        options = {
+            "if_match": if_match,
+            "author": author,
+            "drain_s": drain_s,
+            "dry_run": dry_run,
+            "allow_empty": allow_empty,
+        }
         return self._run(fleet_calls.edit_endpoints("PATCH", group, name, body, options))
 
     def reset_endpoints(
-        self, group: str, name: str, *, author: str = "", drain_s: float | None = None, dry_run: bool = False
+        self,
+        group: str,
+        name: str,
+        *,
+        author: str = "",
+        drain_s: float | None = None,
+        dry_run: bool = False,
+        allow_empty: bool = False,
     ) -> ServedAssignment:
         """Serve the pushed assignment again."""
-        options = {"author": author, "drain_s": drain_s, "dry_run": dry_run}
+        options = {"author": author, "drain_s": drain_s, "dry_run": dry_run, "allow_empty": allow_empty}
         return self._run(fleet_calls.edit_endpoints("DELETE", group, name, None, options))
 
     # Config entries

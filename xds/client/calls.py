@@ -71,9 +71,11 @@ class PushArguments(EntryArguments, total=False):
 
     ``wait_s``: wait until all connected nodes have ACKed or rejected the push, but at most this many seconds (up to
     300); the result then has ``progress``. ``allow_empty`` allows a push that takes all resources from connected nodes.
+    ``force`` (of ``delete`` and ``transact``) allows deleting resources that others of the group name.
     """
 
     allow_empty: bool
+    force: bool
     wait_s: float
 
 
@@ -124,7 +126,7 @@ def write_parts(given: Mapping[str, Any], known: frozenset[str]) -> tuple[dict[s
     unknown = sorted(given.keys() - known)
     if unknown:
         raise TypeError(f"unknown option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
-    names = ("message", "author", "dry_run", "strict", "allow_empty")
+    names = ("message", "author", "dry_run", "strict", "allow_empty", "force")
     headers = precondition(given.get("if_match"))
     if given.get("idempotency_key"):
         headers["Idempotency-Key"] = given["idempotency_key"]

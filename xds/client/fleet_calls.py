@@ -62,9 +62,9 @@ def edit_endpoints(
 ) -> ApiCall[ServedAssignment]:
     """Set, change or delete a live assignment.
 
-    Options: ``if_match``, ``author``, ``drain_s``, ``dry_run``.
+    Options: ``if_match``, ``author``, ``drain_s``, ``dry_run``, ``allow_empty``.
     """
-    query = flags(**{name: options.get(name) for name in ("author", "drain_s", "dry_run")})
+    query = flags(**{name: options.get(name) for name in ("author", "drain_s", "dry_run", "allow_empty")})
     path = place("groups", group, "endpoints", name)
     headers = precondition(options.get("if_match"), "e-")
     return ApiCall(method, path, reader(ServedAssignment), query, headers, body)

@@ -50,6 +50,7 @@ _PLACED_BYTES_LIMIT = 1 << 20
 
 _NOTHING: ResourcesByType = MappingProxyType({})
 _V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
+STILL_REFERENCED = "still_referenced"  # the code of a reference to a resource that is deleted
 _WORDS = {
     CLUSTER: ("cluster", "requests for it fail unless the proxies know it from elsewhere"),
     ENDPOINT: ("assignment", "the cluster gets no endpoints, and what newly leads to it waits up to order_timeout_s"),
@@ -224,7 +225,7 @@ class _Check:
             what, consequence = _WORDS.get(_v3(one.type_url), (alias_of(one.type_url), "it will be missing"))
             if (one.type_url, one.name) in self._removed:
                 detail = f"still refers to the {what} {one.name!r}, which this push deletes; {consequence}"
-                self.findings.warn("still_referenced", detail, place)
+                self.findings.warn(STILL_REFERENCED, detail, place)
             elif one.name == WILDCARD:
                 self.findings.warn("missing_reference", f"there is no {what} for it; {consequence}", place)
             else:

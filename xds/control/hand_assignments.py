@@ -24,6 +24,7 @@ from xds.control.hand_assignment import HandAssignment
 from xds.control.lifecycle import BackgroundTask
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
+from xds.control.push import EmptyingError
 from xds.control.threads import run_sized
 from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
@@ -32,6 +33,7 @@ from xds.lower.live_assignment import (
     addresses_of,
     drain_missing,
     empty_assignment,
+    has_serving_endpoint,
     still_draining,
 )
 from xds.model.errors import NotFoundError, ValidationError, Violation
@@ -76,12 +78,16 @@ Edit = Callable[[Resource | None, tuple[DrainingEndpoint, ...]], EditResult]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """``etag``, if given, must be the etag of the present assignment. ``drain_s`` None means the default."""
+    """``etag``, if given, must be the etag of the present assignment. ``drain_s`` None means the default.
+
+    ``allow_empty``: an assignment that a cluster uses may lose its last serving endpoint.
+    """
 
     etag: str = ""
     drain_s: float | None = None
     dry_run: bool = False
     by: Caller = UNKNOWN_CALLER
+    allow_empty: bool = False
 
 
 class HandAssignments:
@@ -225,6 +231,7 @@ class HandAssignments:
             change = await run_sized(self._plan_edit, edit, before, pushed, options, bytes=size)
             if not change.changed:
                 return change
+            await self._check_emptied(key, change.after.wanted if change.after is not None else None, options)
             if before is None and len(self._assignments) >= ASSIGNMENTS_LIMIT:
                 raise ValidationError([Violation("too_many", f"at most {ASSIGNMENTS_LIMIT} assignments by hand")])
             await self._put(key, "set", change, options)
@@ -236,10 +243,20 @@ class HandAssignments:
             drain_s = self._drain_s(options)
             if before is None or (before.leaving and drain_s > 0):
                 raise NotFoundError(f"no assignment {key[1]!r} of group {key[0]!r} is set by hand")
+            await self._check_emptied(key, self.pushed(key), options)
             leaving = await self._plan_leaving(key, before.wanted, before.draining, options)
             change = HandChange(leaving, before)
             await self._put(key, "deleted", change, options)
             return change
+
+    async def _check_emptied(self, key: Key, wanted: Resource | None, options: WriteOptions) -> None:
+        """Raises ``EmptyingError`` if an assignment that a cluster uses serves now, and ``wanted`` would not."""
+        served = self._live.served(*key)
+        if options.allow_empty or options.dry_run or served is None or not self.is_used(key):
+            return
+        size = len(served.body) + (len(wanted.body) if wanted is not None else 0)
+        if await run_sized(_loses_service, served, wanted, bytes=size):
+            raise EmptyingError(f"this leaves assignment {key[1]!r} of group {key[0]!r} without a serving endpoint")
 
     async def _plan_leaving(
         self, key: Key, before: Resource, draining: tuple[DrainingEndpoint, ...], options: WriteOptions
@@ -463,3 +480,8 @@ def _prepared_write(change: HandChange) -> _PreparedWrite:
     if after is None:
         return _PreparedWrite(None, old, {}, None)
     return _PreparedWrite(json.dumps(after.document()).encode(), old, after.audit_summary(), after.served())
+
+
+def _loses_service(served: Resource, wanted: Resource | None) -> bool:
+    """Whether an assignment has a serving endpoint, and the one that replaces it has none."""
+    return has_serving_endpoint(served) and (wanted is None or not has_serving_endpoint(wanted))

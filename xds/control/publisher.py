@@ -374,7 +374,7 @@ class Publisher(ServedState):
         warnings = review_policies(planned, self.policies.of(request.group))
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
         if not request.is_derived:
-            options.check_warnings(planned.warnings)
+            options.check_warnings(planned.warnings, change)
         if planned.current is None and target is None:
             self._check_name(request.group)
         moves = await self._emptying.moves(request)

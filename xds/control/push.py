@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from xds.codec.crosscheck import STILL_REFERENCED
 from xds.control.group_content import (
     BlobIds,
     Blobs,
@@ -57,8 +58,22 @@ CONFIG_ENTRIES_LINE = "%config-entries"
 ANY_ETAG = "*"
 
 
-class EmptyingError(XdsError):
-    """A change would leave connected nodes without any resource. ``allow_empty`` permits it."""
+class GuardedError(XdsError):
+    """A change that is likely a mistake is refused. The option ``override`` permits it."""
+
+    override = ""
+
+
+class EmptyingError(GuardedError):
+    """A change would leave connected nodes without any resource, or a cluster without a serving endpoint."""
+
+    override = "allow_empty"
+
+
+class StillReferencedError(GuardedError):
+    """Resources that the change deletes are named by others of the group."""
+
+    override = "force"
 
 
 class ChangeError(XdsError):
@@ -105,6 +120,7 @@ class PushOptions:
     * ``etag``: the etag that the group must have. ``*``: the group must exist. Without a hash only the revision counts;
     * ``dry_run``: report what would change, change nothing;
     * ``allow_empty``: the group may become empty while nodes are connected;
+    * ``force``: resources that others of the group name may be deleted;
     * ``strict``: warnings are errors;
     * ``peer``: the address of the caller, for the audit list.
 
@@ -119,11 +135,24 @@ class PushOptions:
     etag: str = ""
     strict: bool = False
     peer: str = ""
+    force: bool = False
 
-    def check_warnings(self, warnings: Sequence[Violation]) -> None:
-        """Raises ``ValidationError`` for warnings of a strict push."""
+    def check_warnings(self, warnings: Sequence[Violation], change: GroupChange | None = None) -> None:
+        """Raises ``ValidationError`` for warnings of a strict push, ``StillReferencedError`` for deletions."""
         if self.strict and warnings:
             raise ValidationError(list(warnings))
+        if isinstance(change, Delta) and not (self.force or self.dry_run):
+            self._check_deletions(warnings)
+
+    def _check_deletions(self, warnings: Sequence[Violation]) -> None:
+        """Raises ``StillReferencedError`` for a resource that is deleted by name, and that another one refers to.
+
+        A whole snapshot that leaves a resource out is warned of instead.
+        """
+        found = [one for one in warnings if one.code == STILL_REFERENCED]
+        if found:
+            others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise StillReferencedError(f"{found[0]}{others}")
 
 
 DEFAULT_OPTIONS = PushOptions()

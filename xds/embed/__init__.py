@@ -3,7 +3,7 @@
 from xds.catalog.instance import Instance
 from xds.catalog.source import Sink, Source, SourceError
 from xds.control.progress import PushVerdict, verdict_of
-from xds.control.push import EmptyingError, PushResult
+from xds.control.push import EmptyingError, PushResult, StillReferencedError
 from xds.control.settings import SettingsError
 from xds.embed.hooks import Hooks
 from xds.embed.server import Server
@@ -31,6 +31,7 @@ __all__ = [
     "Sink",
     "Source",
     "SourceError",
+    "StillReferencedError",
     "ValidationError",
     "Violation",
     "XdsError",

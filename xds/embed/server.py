@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -160,9 +161,13 @@ class Server:
         pushed = await self._decoded({"resources": [encode_resource(resource)]}, 1)
         return await self._running.publisher.put(group, pushed.resources[0], _options(message))
 
-    async def delete(self, group: str, type: str, name: str, *, message: str = "") -> PushResult:
-        """Remove one resource. ``type`` is an alias (``clusters``) or a type URL. Raises ``NotFoundError``."""
-        return await self._running.publisher.delete(group, (type_url_of(type), name), _options(message))
+    async def delete(self, group: str, type: str, name: str, *, message: str = "", force: bool = False) -> PushResult:
+        """Remove one resource. ``type`` is an alias (``clusters``) or a type URL.
+
+        Raises ``NotFoundError``; without ``force`` also ``StillReferencedError`` if another resource refers to it.
+        """
+        options = replace(_options(message), force=force)
+        return await self._running.publisher.delete(group, (type_url_of(type), name), options)
 
     async def delete_group(self, group: str, *, allow_empty: bool = False) -> PushResult:
         """Delete a group. Its nodes move to another group, or keep their configuration. Raises ``EmptyingError``."""

@@ -50,9 +50,13 @@ async def write_options(
     by: Calling,
     drain_s: DrainTime = None,
     dry_run: Annotated[bool, Query(description="Validate, and show what would be set; change nothing")] = False,
+    allow_empty: Annotated[
+        bool,
+        Query(description="Permit that an assignment in use loses its last serving endpoint; otherwise 409"),
+    ] = False,
 ) -> WriteOptions:
     """The options of a write, from its headers and query."""
-    return WriteOptions(etag, drain_s, dry_run, by)
+    return WriteOptions(etag, drain_s, dry_run, by, allow_empty)
 
 
 Options = Annotated[WriteOptions, Depends(write_options)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ from xds.api.bodies import (
 )
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError, finding_item
-from xds.api.push import Pushing, Strict, answer, etag_precondition
+from xds.api.push import Force, Pushing, Strict, answer, etag_precondition
 from xds.api.routing import Calling, ShowSecrets, api_router, demand, grant_of, needs
 from xds.api.services import Deps, Services
 from xds.api.shapes.endpoints import owner_item
@@ -184,9 +185,12 @@ async def put_resource(
 
 
 @router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
-async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name: Segment) -> Response:
+async def delete_resource(
+    pushing: Pushing, group: Segment, type: Segment, name: Segment, force: Force = False
+) -> Response:
     """Remove one resource and keep the others. `If-Match` is about the group."""
-    return await answer(pushing, await pushing.deps.publisher.delete(group, (type_url_of(type), name), pushing.options))
+    options = replace(pushing.options, force=force)
+    return await answer(pushing, await pushing.deps.publisher.delete(group, (type_url_of(type), name), options))
 
 
 @router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.bodies import Body, ContentType, media_of
 from xds.api.problem import RequestError, place_in_transaction
 from xds.api.push import (
+    Force,
     PushContext,
     SharedOptions,
     Wait,
@@ -154,9 +155,9 @@ class _DecodedTransaction:
     warnings: tuple[Violation, ...]
 
 
-async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait) -> PushContext:
+async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait, force: Force = False) -> PushContext:
     """Everything that a transaction needs in addition to its body."""
-    return PushContext(deps, options, wait_s)
+    return PushContext(deps, replace(options, force=force), wait_s)
 
 
 @router.post("/transactions", response_model=TransactionAnswer, openapi_extra=needs(ANY))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
+from xds.cli.arguments import GroupOption, NoEndpointFlag, StrictFlag, WatchFlag, YesFlag, etag_option
 from xds.cli.completion import complete_assignment
 
 endpoints = typer.Typer(
@@ -96,6 +96,7 @@ def set_assignment(
     group: GroupOption = "default",
     drain: DrainOption = "",
     now: NowFlag = False,
+    allow_empty: NoEndpointFlag = False,
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
     if_match: EtagOption = "",
@@ -111,7 +112,7 @@ def set_assignment(
     from xds.cli.files import read_object
     from xds.cli.push_options import push_query
 
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(drain, now))
+    query = drain_query(push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict), drain_time_s(drain, now))
     body = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
     _write(context, "PUT", (group, name), query, if_match, body)
 
@@ -132,6 +133,7 @@ def add(
     ] = "",
     priority: Annotated[int | None, typer.Option(help="Their priority; 0 is used first.", min=0)] = None,
     hostname: Annotated[str, typer.Option(help="Their host name, for health checks and rewrites.")] = "",
+    allow_empty: NoEndpointFlag = False,
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
     if_match: EtagOption = "",
@@ -148,7 +150,14 @@ def add(
     from xds.cli.push_options import push_query
 
     body = put_body(addresses, EndpointOptions(weight, health, locality, priority, hostname))
-    _write(context, "PATCH", (group, name), push_query(dry_run=dry_run, strict=strict), if_match, body)
+    _write(
+        context,
+        "PATCH",
+        (group, name),
+        push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict),
+        if_match,
+        body,
+    )
 
 
 @endpoints.command(cls=Command)
@@ -160,6 +169,7 @@ def drain(
     for_: Annotated[
         str, typer.Option("--for", help="How long they drain (default: the server's setting).", metavar="DURATION")
     ] = "",
+    allow_empty: NoEndpointFlag = False,
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
     if_match: EtagOption = "",
@@ -176,7 +186,9 @@ def drain(
     from xds.cli.endpoints import drain_query, remove_body
     from xds.cli.push_options import push_query
 
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(for_, now=False))
+    query = drain_query(
+        push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict), drain_time_s(for_, now=False)
+    )
     _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
 
 
@@ -187,6 +199,7 @@ def remove(
     addresses: AddressesArgument,
     group: GroupOption = "default",
     now: NowFlag = False,
+    allow_empty: NoEndpointFlag = False,
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
     if_match: EtagOption = "",
@@ -201,7 +214,7 @@ def remove(
     from xds.cli.endpoints import drain_query, remove_body
     from xds.cli.push_options import push_query
 
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s("", now))
+    query = drain_query(push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict), drain_time_s("", now))
     _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
 
 
@@ -212,6 +225,7 @@ def delete(
     group: GroupOption = "default",
     drain: DrainOption = "",
     now: NowFlag = False,
+    allow_empty: NoEndpointFlag = False,
     dry_run: DryRunFlag = False,
     if_match: EtagOption = "",
     yes: YesFlag = False,
@@ -227,7 +241,7 @@ def delete(
 
     if not dry_run:
         confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
-    query = drain_query(push_query(dry_run=dry_run), drain_time_s(drain, now))
+    query = drain_query(push_query(allow_empty=allow_empty, dry_run=dry_run), drain_time_s(drain, now))
     _write(context, "DELETE", (group, name), query, if_match)
 
 

@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import EmptyFlag, GroupArgument, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
+from xds.cli.arguments import (
+    EmptyFlag,
+    ForceFlag,
+    GroupArgument,
+    GroupOption,
+    IfMatchOption,
+    MessageOption,
+    WatchFlag,
+    YesFlag,
+)
 from xds.cli.completion import complete_group, complete_kind, complete_resource, complete_subject
 from xds.cli.errors import CommandError, Exit
 
@@ -101,6 +110,7 @@ def delete(
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     allow_empty: EmptyFlag = False,
+    force: ForceFlag = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
 ) -> None:
@@ -122,6 +132,7 @@ def delete(
         confirm(f"delete {what}?", yes)
     client = options.connect()
     if name:
+        query = {**query, "force": "true"} if force else query
         answer = delete_resource(client, group, target, name, query, header(if_match))
     else:
         answer = delete_group(client, target, query, header(if_match))
