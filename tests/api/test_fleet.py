@@ -51,6 +51,20 @@ async def test_node_item(api: Api) -> None:
     assert (await api.client.get("/api/v1/nodes")).json()["items"][0]["connected"] is False
 
 
+async def test_a_node_that_only_reports_load(api: Api) -> None:
+    """It is shown and selected as others, and a push that waits does not wait for it."""
+    node = Node("n1", "edge", Locality("eu", "1a"), user_agent="envoy 1.40.0", metadata={"team": "web"})
+    api.plane.fleet.reporter_opened(node, "edge", 1.0)
+    item = (await api.client.get("/api/v1/nodes/n1")).json()
+    assert (item["group"], item["connected"], item["types"], item["streams"]) == ("edge", True, {}, [])
+    for query in ("", "?group=edge", "?selector=" + quote('node.metadata.team == "web"')):
+        assert [each["id"] for each in (await api.client.get(f"/api/v1/nodes{query}")).json()["items"]] == ["n1"]
+    progress = (await api.put("edge", A, headers={"prefer": "wait=30"})).json()["progress"]
+    assert (progress["synced"], progress["pending_nodes"]) == (0, []), progress
+    api.plane.fleet.reporter_closed("n1", 2.0)
+    assert (await api.client.get("/api/v1/nodes/n1")).json()["connected"] is False
+
+
 async def test_node_on_the_old_transport(api: Api) -> None:
     await api.put("edge", A, static_cluster("b", 80, dns_lookup_family="ALL"))
     client = Client(api.plane.fleet, Node("n1", "edge"), "edge", "v2")

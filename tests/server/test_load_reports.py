@@ -182,6 +182,45 @@ async def test_a_stream_is_told_of_like_others(server: Harness) -> None:
     assert server.metrics.closed == {"OK": 1}
 
 
+async def test_a_client_that_only_reports_load_is_a_node(server: Harness) -> None:
+    """No push waits for it. Several streams count, and it stays known for a while after the last one."""
+    stream, other = await connect(server), await connect(server, V2)
+    await stream.begin()
+    await other.begin()
+    node = server.fleet.node("n1")
+    assert node is not None and node.connected and node.group == "default" and not node.types
+    assert [each.id for each in server.fleet.nodes("default")] == ["n1"] and server.fleet.identity("n1") is not None
+    assert not server.fleet.connected() and not server.fleet.nodes_by_group()
+    server.push({"c1": "a"}, group="edge")
+    server.cache.configure([Rule("edge", compile_filter("node.id == n1"))], {})
+    await stream.tell(told(total_successful_requests=2))
+    await counted(server, 2)
+    assert (moved := server.fleet.node("n1")) is not None and moved.group == "edge"
+    await stream.end()
+    await left(server, 1)
+    assert (node := server.fleet.node("n1")) is not None and node.connected
+    await other.end()
+    await left(server)
+    assert (node := server.fleet.node("n1")) is not None and not node.connected
+
+
+@pytest.mark.parametrize("first", ["ADS", "LRS"])
+async def test_a_node_is_connected_until_its_last_stream_of_either_kind_ends(server: Harness, first: str) -> None:
+    ads, stream = await server.stream(), await connect(server)
+    await ads.request()
+    await ads.receive()
+    await stream.begin()
+    streams = {"ADS": (ads, lambda: not server.fleet.connected()), "LRS": (stream, lambda: not len(server.server.load))}
+    second = "LRS" if first == "ADS" else "ADS"
+    for name, is_connected in ((first, True), (second, False)):
+        ending, has_left = streams[name]
+        ending.call.cancel()
+        await until(has_left)
+        node = server.fleet.node("n1")
+        assert node is not None and node.connected is is_connected
+    assert [each.id for each in server.fleet.nodes()] == ["n1"]
+
+
 # Who may come in
 
 

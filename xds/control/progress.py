@@ -16,7 +16,8 @@ from time import monotonic
 
 from xds.control.threads import run_sized
 from xds.control.translation import variant_sets
-from xds.fleet.fleet import SHOWN_LIMIT, Fleet
+from xds.fleet.convergence import SHOWN_LIMIT
+from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync
 from xds.model.snapshot import Snapshot
 from xds.protocol.cache import SnapshotCache

@@ -8,9 +8,10 @@ copies, so it may run in another thread than the one that applies events.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from xds.fleet.nacks import NackLog
 from xds.fleet.node_records import (
     NodeRecord,
     StreamRecord,
@@ -18,12 +19,13 @@ from xds.fleet.node_records import (
     by_alias,
     worst,
 )
-from xds.fleet.order_state import comparable_set
-from xds.fleet.state import Sync
+from xds.fleet.order_state import comparable_set, held_resources
+from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
 STALE_AFTER_S = 60.0
+SHOWN_LIMIT = 100
 AGGREGATED_SERVICE = "ADS"
 
 
@@ -135,6 +137,49 @@ class Census:
     held: Counter[str] = field(default_factory=Counter)
     synced: dict[tuple[str, str, str], bool] = field(default_factory=dict)
     left_out: int = 0
+
+
+def take_convergence(
+    nodes: Iterable[NodeRecord],
+    targets: Mapping[str, ResourceSet],
+    variants: Mapping[str, Mapping[str, ResourceSet]],
+    nack_log: NackLog,
+) -> Convergence:
+    """How many of the connected ``nodes`` have taken a push (`Fleet.convergence`)."""
+    counts: Counter[Sync] = Counter()
+    last_ack = 0.0
+    pending: list[str] = []
+    nacks: list[NackRecord] = []
+    held: list[tuple[str, HeldResources]] = []
+    for record in nodes:
+        node = node_progress(record, targets, variants)
+        counts[node.state] += 1
+        last_ack = max(last_ack, node.last_ack)
+        if node.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
+            pending.append(record.node.id)
+            held.extend((record.node.id, each) for each in held_resources(record.clients))
+        elif node.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
+            nacks.extend(filter(None, map(nack_log.get, dict.fromkeys(node.nacks))))
+    return Convergence(
+        synced=counts[Sync.SYNCED],
+        pending=counts[Sync.PENDING],
+        nacked=counts[Sync.NACKED],
+        last_ack=last_ack,
+        pending_nodes=tuple(pending),
+        nacks=tuple(nacks),
+        held=tuple(held),
+    )
+
+
+def last_ack_of_all(nodes: Iterable[NodeRecord], targets: Mapping[str, ResourceSet]) -> float | None:
+    """When the last of the connected ``nodes`` ACKed ``targets``; None while one has not."""
+    last_ack = 0.0
+    for record in nodes:
+        node = node_progress(record, targets, {})
+        if node.state in (Sync.PENDING, Sync.NACKED):
+            return None
+        last_ack = max(last_ack, node.last_ack)
+    return last_ack
 
 
 def take_census(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any
 
-from xds.fleet.convergence import STALE_AFTER_S, Census, node_progress, take_census, type_progress
+from xds.fleet import convergence
+from xds.fleet.convergence import STALE_AFTER_S, Census
 from xds.fleet.event_log import (
     EventLog,
     record_acked,
@@ -32,10 +33,10 @@ from xds.fleet.node_records import (
     holding,
     holdings,
 )
-from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set, held_resources
+from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
-from xds.fleet.state import Convergence, HeldResources, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
 from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
@@ -58,7 +59,6 @@ from xds.protocol.events import (
 DISCONNECTED_KEPT_S = 3600.0
 DISCONNECTED_LIMIT = 10_000
 REVISIONS_LIMIT = 100_000
-SHOWN_LIMIT = 100
 
 
 class Fleet:
@@ -131,9 +131,44 @@ class Fleet:
         record_stream(self.events, "closed", stream, now)
         if not node.streams:
             record_node(self.events, "disconnected", stream, now)
+            self._note_left(node, now)
+        return needs_report
+
+    def reporter_opened(self, node: Node, group: str, now: float) -> None:
+        """Add a load report stream of a node. A node with no other stream is known by it; no push waits for it."""
+        record = self._record_of(node, now)
+        record.reporters += 1
+        if not record.streams:
+            record.node, record.group = node, group
+
+    def reporter_moved(self, node_id: str, group: str) -> None:
+        """Note the group of a node that only reports load."""
+        if (record := self._nodes.get(node_id)) is not None and not record.streams:
+            record.group = group
+
+    def reporter_closed(self, node_id: str, now: float) -> None:
+        """Remove a load report stream of a node."""
+        record = self._nodes[node_id]
+        record.reporters -= 1
+        record.last_seen = now
+        record.forget_metadata()
+        self._note_left(record, now)
+
+    def _record_of(self, node: Node, now: float) -> NodeRecord:
+        """The record of a node that opens a stream."""
+        record = self._nodes.get(node.id)
+        if record is None:
+            record = self._nodes[node.id] = NodeRecord(node, now)
+            self._order.add(node.id)
+        self._disconnected.pop(node.id, None)
+        record.last_seen = now
+        return record
+
+    def _note_left(self, node: NodeRecord, now: float) -> None:
+        """Keep a node for a while if that was its last stream."""
+        if not node.is_connected:
             self._disconnected[node.node.id] = now
             self._forget_disconnected(now)
-        return needs_report
 
     def published(self, snapshot: Snapshot) -> None:
         """Remember the revision of the sets of a snapshot, so that node states can show it."""
@@ -168,9 +203,8 @@ class Fleet:
     def holdings(self, node_id: str) -> list[Holding]:
         """Each type on each stream of a connected node; empty for a node that is not connected."""
         record = self._nodes.get(node_id)
-        if record is None:
-            return []
-        return list(holdings(type for stream in record.streams for type in stream.types.values()))
+        streams = record.streams if record is not None else ()
+        return list(holdings(type for stream in streams for type in stream.types.values()))
 
     def clients(self, node_id: str) -> Clients:
         """The lingering and held resources of a node, by client."""
@@ -240,42 +274,14 @@ class Fleet:
         API. Connected nodes of the group count, restricted to ``among``; nodes that subscribe to none of the types do
         not. May be called from another thread: with thousands of nodes it takes milliseconds.
         """
-        counts: Counter[Sync] = Counter()
-        last_ack = 0.0
-        pending: list[str] = []
-        nacks: list[NackRecord] = []
-        held: list[tuple[str, HeldResources]] = []
-        for record in self._connected_among(group, among):
-            node = node_progress(record, targets, variants)
-            counts[node.state] += 1
-            last_ack = max(last_ack, node.last_ack)
-            if node.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
-                pending.append(record.node.id)
-                held.extend((record.node.id, each) for each in held_resources(record.clients))
-            elif node.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
-                nacks.extend(filter(None, map(self.nack_log.get, dict.fromkeys(node.nacks))))
-        return Convergence(
-            synced=counts[Sync.SYNCED],
-            pending=counts[Sync.PENDING],
-            nacked=counts[Sync.NACKED],
-            last_ack=last_ack,
-            pending_nodes=tuple(pending),
-            nacks=tuple(nacks),
-            held=tuple(held),
-        )
+        return convergence.take_convergence(self._connected_among(group, among), targets, variants, self.nack_log)
 
     def converged_at(self, group: str, targets: Mapping[str, ResourceSet]) -> float | None:
         """When the last connected node of the group ACKed ``targets`` (sets by type URL); None while a node has not.
 
         May be called from another thread. Stops at the first node that has not ACKed them.
         """
-        last_ack = 0.0
-        for record in self._connected_among(group, None):
-            node = node_progress(record, targets, {})
-            if node.state in (Sync.PENDING, Sync.NACKED):
-                return None
-            last_ack = max(last_ack, node.last_ack)
-        return last_ack
+        return convergence.last_ack_of_all(self._connected_among(group, None), targets)
 
     def progress_by_type(
         self,
@@ -287,7 +293,7 @@ class Fleet:
         """As ``convergence``, per type alias: the number of nodes in each state."""
         counts: dict[str, Counter[Sync]] = {alias_of(type_url): Counter() for type_url in targets}
         for record in self._connected_among(group, among):
-            for alias, state in type_progress(record, targets, variants).items():
+            for alias, state in convergence.type_progress(record, targets, variants).items():
                 counts[alias][state] += 1
         return counts
 
@@ -315,7 +321,7 @@ class Fleet:
     def census(self, now: float, stale_after_s: float = STALE_AFTER_S, detailed: int = 0) -> Census:
         """Counts over the fleet. May be called from another thread."""
         nodes, streams = list(self._nodes.values()), list(self._streams.values())
-        return take_census(nodes, streams, now, stale_after_s=stale_after_s, detailed=detailed)
+        return convergence.take_census(nodes, streams, now, stale_after_s=stale_after_s, detailed=detailed)
 
     def _connected_among(self, group: str, among: Collection[str] | None) -> Iterator[NodeRecord]:
         records = list(self._nodes.values()) if among is None else filter(None, map(self._nodes.get, among))
@@ -336,15 +342,10 @@ class Fleet:
     # Applying events
 
     def _identified(self, stream: StreamRecord, event: Identified, now: float) -> None:
-        node = self._nodes.get(event.node.id)
-        if node is None:
-            node = self._nodes[event.node.id] = NodeRecord(event.node, now)
-            self._order.add(event.node.id)
+        node = self._record_of(event.node, now)
         is_first_stream = not node.streams
-        self._disconnected.pop(event.node.id, None)
         node.node = event.node
         node.group = event.group
-        node.last_seen = now
         node.last_states = NO_STATES
         node.streams = (*node.streams, stream)
         stream.node = node

@@ -136,7 +136,8 @@ class NodeRecord:
 
     ``last_states`` are the last states of the types of closed streams by alias, for a disconnected node.
     ``orphaned_recorded`` and ``synced_revision`` are the latest facts in the event log: whether no group matches, and
-    the revision with which the node is synced.
+    the revision with which the node is synced. ``reporters`` counts its load report streams, which are no ``streams``:
+    no push waits for them.
 
     Most nodes have one stream, and nothing lingers: a tuple and None take less memory than two dicts.
     """
@@ -149,6 +150,7 @@ class NodeRecord:
         "last_states",
         "node",
         "orphaned_recorded",
+        "reporters",
         "streams",
         "synced_revision",
     )
@@ -159,6 +161,7 @@ class NodeRecord:
         self.first_seen = now
         self.last_seen = now
         self.streams: tuple[StreamRecord, ...] = ()
+        self.reporters = 0
         self.last_states = NO_STATES
         self._clients: dict[ClientKey, ClientOrderState] | None = None
         self.orphaned_recorded = False
@@ -178,8 +181,17 @@ class NodeRecord:
             **self.last_states,
             **{alias: type_state(records, revisions, orphaned=False) for alias, records in types},
         }
-        if not self.streams:
+        self.forget_metadata()
+
+    def forget_metadata(self) -> None:
+        """Drop the metadata of a node that is not connected."""
+        if not self.is_connected:
             self.node = replace(self.node, metadata={})
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the node has an open stream of any service."""
+        return bool(self.streams) or self.reporters > 0
 
     def by_alias(self) -> dict[str, list[TypeRecord]]:
         """The records of all streams by type alias."""
@@ -228,6 +240,7 @@ class NodeRecord:
             lingering=lingering[:LINGERS_SHOWN],
             lingering_total=count_resources(lingering),
             held=held_resources(self.clients),
+            reporters=self.reporters,
         )
 
     def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:

@@ -99,7 +99,8 @@ class NodeState:
 
     ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins. A node
     without streams disconnected at ``last_seen``; ``types`` is then its last state. ``lingering`` are the oldest
-    lingering resources, ``lingering_total`` counts all of them; ``held`` are the held resources.
+    lingering resources, ``lingering_total`` counts all of them; ``held`` are the held resources. ``reporters`` counts
+    the load report streams, which are not among ``streams``.
     """
 
     id: str
@@ -114,11 +115,12 @@ class NodeState:
     lingering: tuple[LingeringResources, ...] = ()
     lingering_total: int = 0
     held: tuple[HeldResources, ...] = ()
+    reporters: int = 0
 
     @property
     def connected(self) -> bool:
-        """Whether the node has an open stream."""
-        return bool(self.streams)
+        """Whether the node has an open stream, of load reports too."""
+        return bool(self.streams) or self.reporters > 0
 
     @property
     def principals(self) -> tuple[str, ...]:

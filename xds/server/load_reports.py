@@ -197,6 +197,7 @@ class LoadReportHandler(StreamHandler):
             self._authorize(self.node, group)
             self._group = group
             self._streams.aggregates.move_stream(self.id, group, now)
+            self._streams.move(self.node.id, group)
 
     def _advance(self, adding: Generator[None, None, IngestResult]) -> IngestResult | None:
         """Count up to the next pause; the result, or None while counting goes on."""
@@ -252,7 +253,7 @@ class LoadReportHandler(StreamHandler):
         group = self._streams.group_of(event.node)
         self._authorize(event.node, group)
         self._is_accepted, self._group = True, group
-        self._streams.identify(self, event.node.id)
+        self._streams.identify(self, event.node, group, now)
         self._streams.aggregates.open_stream(self.id, event.node, now, self._group)
         self._streams.record("opened", event.node.id, self._group, self._address(), now)
         _log.info("stream.opened", **self._address(), **self._identity())

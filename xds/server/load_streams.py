@@ -10,7 +10,8 @@ from time import time
 from typing import Protocol
 
 from xds.control.load_view import ReportingState, ReportStream
-from xds.fleet.event_log import EventKind, EventLog
+from xds.fleet.event_log import EventKind
+from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
 from xds.lrs.report_stream import LoadSettings, ReportInterval
@@ -80,7 +81,7 @@ class LoadStreams:
     """The load report streams of one server."""
 
     def __init__(
-        self, cache: SnapshotCache, aggregates: LoadAggregates, events: EventLog, deps: StreamDependencies
+        self, cache: SnapshotCache, aggregates: LoadAggregates, fleet: Fleet, deps: StreamDependencies
     ) -> None:
         flow = deps.options.flow
         self.aggregates = aggregates
@@ -92,7 +93,8 @@ class LoadStreams:
         self._flow = flow
         self._turn_lock = asyncio.Lock()
         self._cache = cache
-        self._events = events
+        self._fleet = fleet
+        self._events = fleet.events
         self._streams: dict[RegisteredLoadStream, None] = {}
         self._by_node: dict[str, dict[RegisteredLoadStream, None]] = {}
         self._to_notify: dict[RegisteredLoadStream, None] = {}
@@ -107,16 +109,23 @@ class LoadStreams:
         """Add a stream that was opened."""
         self._streams[stream] = None
 
-    def identify(self, stream: RegisteredLoadStream, node_id: str) -> None:
+    def identify(self, stream: RegisteredLoadStream, node: Node, group: str, now: float) -> None:
         """Index a stream whose node is known now."""
-        self._by_node.setdefault(node_id, {})[stream] = None
+        self._by_node.setdefault(node.id, {})[stream] = None
+        self._fleet.reporter_opened(node, group, now)
+
+    def move(self, node_id: str, group: str) -> None:
+        """Note the group that a node has moved to."""
+        self._fleet.reporter_moved(node_id, group)
 
     def remove(self, stream: RegisteredLoadStream, code: str, lasted_s: float) -> None:
         """Remove a closed stream; ``code`` is the name of its final gRPC status."""
         self._streams.pop(stream, None)
         self._to_notify.pop(stream, None)
-        if stream.node is not None and (members := self._by_node.get(stream.node.id)) is not None:
-            members.pop(stream, None)
+        members = self._by_node.get(stream.node.id, {}) if stream.node is not None else {}
+        if stream.node is not None and stream in members:
+            del members[stream]
+            self._fleet.reporter_closed(stream.node.id, time())
             if not members:
                 del self._by_node[stream.node.id]
         self.deps.metrics.closed[code] += 1

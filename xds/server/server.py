@@ -125,7 +125,7 @@ class XdsServer:
             budgets=NameBudgets(options.limits.unknown_name_bytes),
         )
         aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
-        self.load = LoadStreams(cache, aggregates, fleet.events, self._deps)
+        self.load = LoadStreams(cache, aggregates, fleet, self._deps)
         self._linkerd: LinkerdServing | None = None
         metrics.registry.register(FleetMetrics(metrics, cache, fleet, options.nodes_shown))
         metrics.registry.register(LoadMetrics(self.load))
