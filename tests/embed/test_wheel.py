@@ -21,7 +21,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 from tests.support.resources import static_cluster
 
 TIMEOUT_S = 120.0
-_BUILT = ("xds", "pyproject.toml", "README.md", "LICENSE", "api", "examples", "requirements.lock")
+_BUILT = ("xds", "pyproject.toml", "README.md", "LICENSE", "api", "examples", "requirements.run.lock")
 _NOT_COPIED = shutil.ignore_patterns("__pycache__")
 # What only the wheel may bring.
 _OURS = ("xds", "_editable", "__editable__")
