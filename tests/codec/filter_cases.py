@@ -152,6 +152,17 @@ def _detected(code: str, pointer: str, **fields: Any) -> Case:
     return network_case(code, FILTER + pointer if code else "", one)
 
 
+def _over_udp(code: str, pointer: str, one: Json, **fields: Any) -> Case:
+    case = network_case(code, pointer, one)
+    address = {"socket_address": {"protocol": "UDP", "address": "127.0.0.1", "port_value": 0}}
+    return case._replace(resource={**case.resource, "address": address, **fields})
+
+
+def _with_options(one: Json) -> Case:
+    case = network_case("", "", one)
+    return case._replace(resource={**case.resource, "udp_listener_config": {"quic_options": {}}})
+
+
 REFUSED_FILTERS: Mapping[str, Case] = {
     "trusted hops twice": _detected("not_allowed", "/xff_num_trusted_hops", xff_num_trusted_hops=1),
     "an extension and the address of the peer": _detected(
@@ -226,6 +237,15 @@ REFUSED_FILTERS: Mapping[str, Case] = {
     "a format of the proxy of a UDP tunnel": _tunnel("bad_format", "proxy_host", _BAD),
     "a format of the target of a UDP tunnel": _tunnel("bad_format", "target_host", _BAD),
     # Chains
+    "a chain over UDP": _over_udp("not_allowed", "/filter_chains/0", TCP),
+    "an HTTP connection manager over UDP": _over_udp("not_allowed", "/filter_chains/0", manager()),
+    "QUIC without its socket": _over_udp(
+        "missing_field",
+        "/filter_chains/0/transport_socket",
+        manager(codec_type="HTTP3"),
+        udp_listener_config={"quic_options": {}},
+    ),
+    "HTTP/3 over TCP": network_case("not_allowed", f"{FILTER}/codec_type", manager(codec_type="HTTP3")),
     "a chain without a name beside a matcher": _chains("missing_field", "/1/name", "a", ""),
     "two chains of a name": _chains("duplicate_item", "/1/name", "a", "a"),
 }
@@ -250,5 +270,6 @@ TAKEN_FILTERS: Mapping[str, Case] = {
     "a redirect with a command": _redirect("", "/%REQ(a)%"),
     "a redirect of OAuth": _oauth("", "%REQ(x)%://a/callback"),
     "a target of a UDP tunnel": _tunnel("", "target_host", "%REQ(a)%"),
+    "options of QUIC over TCP": _with_options(TCP),
     "chains with names": _chains("", "", "a", "b"),
 }

@@ -6,6 +6,7 @@ Each case has the finding that is expected (code and pointer); what is taken has
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tests.codec.case_forms import (
     ADS,
@@ -24,6 +25,7 @@ from tests.codec.case_forms import (
     assignment_case,
     chains_case,
     cluster_case,
+    configured,
     downstream_tls_case,
     http_case,
     listener_case,
@@ -444,8 +446,23 @@ WARNED: Mapping[str, Case] = {
         endpoints=members({"address": "10.0.0.1"}, {"address": "10.0.0.1"})["endpoints"],
     ),
 }
+
+
+def _parameters(index: int, **parameters: Any) -> Case:
+    context: dict[str, Any] = {"common_tls_context": {"tls_params": parameters}}
+    socket = configured("tls", "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", **context)
+    (field,) = parameters
+    pointer = f"/transport_socket/typed_config/common_tls_context/tls_params/{field}/{index}"
+    return cluster_case("unknown_cipher", pointer, transport_socket=socket)
+
+
 # Envoy refuses these unless the proxy's runtime settings or its release say otherwise.
 DEPENDING: Mapping[str, Case] = {
+    "an unknown cipher suite": _parameters(0, cipher_suites=["ECDHE-RSA-AES512-GCM-SHA256"]),
+    "an unknown cipher suite behind known ones": _parameters(
+        1, cipher_suites=["[ECDHE-RSA-AES128-GCM-SHA256|ECDHE-RSA-CHACHA20-POLY1305]", "AES128-SHA:ECDHE-RC4-SHA"]
+    ),
+    "an unknown curve": _parameters(0, ecdh_curves=["P-999"]),
     "an expression that is too large": regex_case("regex_too_large", "[a-z]{900}"),
     "health checks without names": cluster_case(
         "missing_field", "/health_checks/0", health_checks=[HEALTH_CHECK, HEALTH_CHECK]

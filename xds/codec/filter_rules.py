@@ -19,6 +19,7 @@ from xds.codec.address_rules import address_problems
 from xds.codec.category_rules import HTTP_FILTERS, misplaced
 from xds.codec.findings import FieldPath
 from xds.codec.rules import MessageRule, Problem, is_ip
+from xds.codec.walk import unpack
 from xds.model.resource_type import TYPE_PREFIX
 
 _HTTP = "envoy.extensions.filters.http"
@@ -26,6 +27,8 @@ _NETWORK = "envoy.extensions.filters.network"
 _MANAGER = f"{_NETWORK}.http_connection_manager.v3"
 _CODEC = f"{_HTTP}.upstream_codec.v3.UpstreamCodec"
 _UDP = 1  # SocketAddress.Protocol
+_HTTP3 = 3  # HttpConnectionManager.CodecType
+_HTTP3_BYTES = b"\x08\x03"  # of the field; others may have these bytes too
 _COMBINATIONS_LIMIT = 20_000
 _REMEMBERED = 1024
 _ORDER = "filter_order"
@@ -224,7 +227,7 @@ def _check_listener(listener: Any) -> list[Problem]:
     """Check a listener, unless it has an ``api_listener``: only that is read then, by gRPC clients."""
     if listener.HasField("api_listener"):
         return []
-    return [*_addresses(listener), *_chains(listener)]
+    return [*_addresses(listener), *_transport(listener), *_chains(listener)]
 
 
 def _addresses(listener: Any) -> Iterator[Problem]:
@@ -261,6 +264,41 @@ def _is_mapped(text: str) -> bool:
     return text == "::" or text.lower().startswith("::ffff:")
 
 
+def _transport(listener: Any) -> Iterator[Problem]:
+    """Problems for chains that do not fit the protocol: only QUIC has connections over UDP, and HTTP/3 needs QUIC."""
+    is_udp = listener.address.socket_address.protocol == _UDP
+    is_quic = is_udp and listener.udp_listener_config.HasField("quic_options")
+    for path, chain in _placed_chains(listener):
+        if is_udp and not is_quic:
+            detail = "a UDP listener has no filter chains: UDP has no connections"
+            hint = "use listener_filters; QUIC needs udp_listener_config.quic_options"
+            yield Problem(path, "not_allowed", detail, hint)
+        elif is_quic and not chain.HasField("transport_socket"):
+            detail = "a filter chain of a QUIC listener needs the transport socket envoy.transport_sockets.quic"
+            yield Problem((*path, "transport_socket"), "missing_field", detail, is_absence=True)
+        elif not is_quic:
+            yield from _without_quic(chain, path)
+
+
+def _placed_chains(listener: Any) -> Iterator[tuple[FieldPath, Any]]:
+    for index, chain in enumerate(listener.filter_chains):
+        yield ("filter_chains", index), chain
+    if listener.HasField("default_filter_chain"):
+        yield ("default_filter_chain",), listener.default_filter_chain
+
+
+def _without_quic(chain: Any, path: FieldPath) -> Iterator[Problem]:
+    for index, one in enumerate(chain.filters):
+        if _HTTP3_BYTES in one.typed_config.value and _speaks_http3(one):
+            detail = "HTTP/3 needs a QUIC listener: UDP with udp_listener_config.quic_options"
+            yield Problem((*path, "filters", index, "typed_config", "codec_type"), "not_allowed", detail)
+
+
+def _speaks_http3(one: Any) -> bool:
+    manager: Any = unpack(one.typed_config) if _type_of(one) == f"{_MANAGER}.HttpConnectionManager" else None
+    return manager is not None and manager.codec_type == _HTTP3
+
+
 def _chains(listener: Any) -> Iterator[Problem]:
     if listener.filter_chains:
         if listener.HasField("filter_chain_matcher"):
@@ -270,10 +308,8 @@ def _chains(listener: Any) -> Iterator[Problem]:
     elif not listener.HasField("default_filter_chain") and listener.address.socket_address.protocol != _UDP:
         detail = "a listener needs filter_chains or a default_filter_chain"
         yield Problem(("filter_chains",), "missing_field", detail, is_absence=True)
-    for index, chain in enumerate(listener.filter_chains):
-        yield from _network_filters(chain, ("filter_chains", index))
-    if listener.HasField("default_filter_chain"):
-        yield from _network_filters(listener.default_filter_chain, ("default_filter_chain",))
+    for path, chain in _placed_chains(listener):
+        yield from _network_filters(chain, path)
 
 
 def _chain_names(chains: Iterable[Any]) -> Iterator[Problem]:

@@ -113,11 +113,55 @@ def _check_peer_names(validation: Any) -> list[Problem]:
     return [Problem((names[0],), "missing_field", detail)]
 
 
+# What Envoy 1.40 takes, by OpenSSL's and by IANA's names. Builds with another TLS library take others.
+_SUITE_NAMES = """
+    AES128-GCM-SHA256 AES128-SHA AES256-GCM-SHA384 AES256-SHA DES-CBC3-SHA ECDHE-ECDSA-AES128-GCM-SHA256
+    ECDHE-ECDSA-AES128-SHA ECDHE-ECDSA-AES128-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-ECDSA-AES256-SHA
+    ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-PSK-AES128-CBC-SHA ECDHE-PSK-AES256-CBC-SHA ECDHE-PSK-CHACHA20-POLY1305
+    ECDHE-RSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-SHA ECDHE-RSA-AES128-SHA256 ECDHE-RSA-AES256-GCM-SHA384
+    ECDHE-RSA-AES256-SHA ECDHE-RSA-CHACHA20-POLY1305 PSK-AES128-CBC-SHA PSK-AES256-CBC-SHA
+    TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256
+    TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA
+    TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+    TLS_ECDHE_PSK_WITH_AES_128_CBC_SHA TLS_ECDHE_PSK_WITH_AES_256_CBC_SHA
+    TLS_ECDHE_PSK_WITH_CHACHA20_POLY1305_SHA256 TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA
+    TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256 TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA
+    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 TLS_PSK_WITH_AES_128_CBC_SHA
+    TLS_PSK_WITH_AES_256_CBC_SHA TLS_RSA_WITH_3DES_EDE_CBC_SHA TLS_RSA_WITH_AES_128_CBC_SHA
+    TLS_RSA_WITH_AES_128_GCM_SHA256 TLS_RSA_WITH_AES_256_CBC_SHA TLS_RSA_WITH_AES_256_GCM_SHA384
+"""
+_SUITES = frozenset(_SUITE_NAMES.split())
+# Beside names there are words for groups of suites, which expressions such as ECDHE+AES combine.
+_SUITE = re.compile(r"[A-Za-z0-9]+([-_][A-Za-z0-9]+)+")
+_CURVES = frozenset(("P-256", "P-384", "P-521", "X25519"))
+_CURVE = re.compile(r"[A-Z]-[0-9]+|[Xx][0-9]+|[a-z]+[0-9]+[a-z0-9]*")
+
+
+def _check_parameters(parameters: Any) -> list[Problem]:
+    """Warn of cipher suites and curves of ``TlsParameters`` that Envoy's standard build does not have."""
+    found = []
+    for index, text in enumerate(parameters.cipher_suites):
+        for name in _SUITE.finditer(text):
+            if name[0] not in _SUITES:
+                found.append(_unknown("cipher_suites", index, f"cipher suite {name[0][:80]!r}"))
+                break
+    for index, text in enumerate(parameters.ecdh_curves):
+        if _CURVE.fullmatch(text) and text not in _CURVES:
+            found.append(_unknown("ecdh_curves", index, f"curve {text[:80]!r}"))
+    return found
+
+
+def _unknown(field: str, index: int, what: str) -> Problem:
+    detail = f"Envoy's standard build has no {what}, and refuses the whole resource for it"
+    return Problem((field, index), "unknown_cipher", detail, is_warning=True)
+
+
 TLS_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     f"{_TLS}.CommonTlsContext": {"validation_context": _check_peer_names},
 }
 TLS_RULES: Mapping[str, MessageRule] = {
     f"{_TLS}.TlsCertificate": _check_certificate,
+    f"{_TLS}.TlsParameters": _check_parameters,
     f"{_TLS}.CertificateValidationContext": _check_validation,
     f"{_TLS}.UpstreamTlsContext": _check_upstream,
     f"{_TLS}.DownstreamTlsContext": _check_downstream,
