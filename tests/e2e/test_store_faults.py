@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support import resources as r
 from tests.support.commands import FinishedCommand, address, xds
-from tests.support.process import REPOSITORY, wait_until
+from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 from tests.support.server import ServerProcess
 from xds.store.sqlite.files import acknowledged_of
 
@@ -200,9 +201,9 @@ def test_a_store_that_is_deleted_stops_acknowledging_at_once(shared: ServerProce
     assert lost(shared)
 
 
-@mounting
-def test_a_full_disk_and_a_crash_keep_no_server_from_starting(tmp_path: Path) -> None:
-    """The refused push must not fill the disk, and a start must need no space."""
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[tuple[list[str], Path]]:
+    """A command that runs a program where ``data`` is a file system of 4 MiB of its own, and where we see it."""
     mount = 'mkdir -p "$0" && mount -t tmpfs -o size=4m none "$0" && echo && exec sleep 600'
     argv = [*NAMESPACE, "sh", "-c", mount, str(tmp_path / "data")]
     holder = subprocess.Popen(argv, stdout=subprocess.PIPE)
@@ -216,22 +217,69 @@ def test_a_full_disk_and_a_crash_keep_no_server_from_starting(tmp_path: Path) ->
             "--preserve-credentials",
             f"--wd={REPOSITORY}",
         ]
-        seen = Path(f"/proc/{holder.pid}/root{tmp_path}/data")
-        with ServerProcess(tmp_path, prefix=inside) as server:
-            first = push(server, [r.static_cluster("a", 1_000)]).json()
-            refused = push(server, [resource for name in "abcdefghijkl" for resource in big(name)])
-            assert refused.status_code == 507, refused.text
-            assert (seen / f"{DATABASE}-wal").stat().st_size < 1 << 20, "its pages are given back"
-            (seen / "filler").write_bytes(bytes(shutil.disk_usage(seen).free))
-            server.kill()
-            server.start()
-            check_serving(server, first)
-            (seen / "filler").unlink()
-            done = push(server, [r.static_cluster("b", 1_000)])
-            assert (done.status_code, done.json()["revision"]) == (200, 2)
+        yield inside, Path(f"/proc/{holder.pid}/root{tmp_path}/data")
     finally:
         holder.kill()
         holder.wait()
+
+
+def fill_up(seen: Path) -> None:
+    (seen / "filler").write_bytes(bytes(shutil.disk_usage(seen).free))
+
+
+@mounting
+def test_a_full_disk_and_a_crash_keep_no_server_from_starting(
+    tmp_path: Path, full_disk: tuple[list[str], Path]
+) -> None:
+    """The refused push must not fill the disk, and a start must need no space."""
+    inside, seen = full_disk
+    with ServerProcess(tmp_path, prefix=inside) as server:
+        first = push(server, [r.static_cluster("a", 1_000)]).json()
+        refused = push(server, [resource for name in "abcdefghijkl" for resource in big(name)])
+        assert refused.status_code == 507, refused.text
+        assert (seen / f"{DATABASE}-wal").stat().st_size < 1 << 20, "its pages are given back"
+        fill_up(seen)
+        server.kill()
+        server.start()
+        check_serving(server, first)
+        (seen / "filler").unlink()
+        done = push(server, [r.static_cluster("b", 1_000)])
+        assert (done.status_code, done.json()["revision"]) == (200, 2)
+
+
+@mounting
+def test_one_server_on_a_full_disk(tmp_path: Path, full_disk: tuple[list[str], Path], running: ExitStack) -> None:
+    """It holds none of SQLite's locks. A second one started, and both became writable: one revision, two contents."""
+    inside, seen = full_disk
+    server = running.enter_context(ServerProcess(tmp_path, prefix=inside))
+    first = push(server, [r.static_cluster("a", 1_000)]).json()
+    fill_up(seen)
+    server.kill()
+    server.start()
+    check_serving(server, first)
+    assert "store.read_only" in server.process.log()
+    check_alone(server, inside)
+    (seen / "filler").unlink()
+    done = push(server, [r.static_cluster("b", 1_000)])
+    assert (done.status_code, done.json()["revision"]) == (200, 2)
+    check_alone(server, inside)
+    check_serving(server, done.json())
+    server.kill()
+    server.start()
+    check_serving(server, done.json())
+
+
+def check_alone(server: ServerProcess, inside: list[str]) -> None:
+    """Neither another server nor a command of the store uses the directory."""
+    ports = [f"--{port}={LOOPBACK}:{free_port()}" for port in ("grpc", "http")]
+    for told, arguments in (
+        ("in use by another process: only one server can use it", ["serve", "--data", str(server.data), *ports]),
+        ("in use by a server: stop it first", ["store", "check", "--data", str(server.data)]),
+        ("in use by a server: stop it first", ["store", "salvage", "--data", str(server.data), "-"]),
+    ):
+        argv = [*inside, sys.executable, "-m", "xds.cli.main", *arguments]
+        ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, told in ended.stderr, "Traceback" in ended.stderr) == (1, True, False), ended.stderr
 
 
 @mounting
@@ -245,6 +293,7 @@ def test_a_read_only_file_system_is_served(server: ServerProcess, tmp_path: Path
     refused = push(served, [r.static_cluster("b", 1_000)])
     assert refused.status_code == 507 and "can only be read" in refused.json()["detail"]
     assert served.metrics()["xds_server_store_read_only"] == 1.0
+    check_alone(served, [])
     told = check(served)
     assert told.code == 1 and "can only be read" in told.out
     taken = xds("backup", tmp_path / "xds.tar", environment=address(served.http_port))

@@ -3,7 +3,7 @@
 After a full disk the transaction is rolled back and the push fails. After any other error of the disk the connection is
 closed, because SQLite's state is unknown after a failed fsync; the next call opens a new one. A file that cannot be
 written when it is opened, because the disk is full or read-only, is served from a copy; each write tries the file
-again. See docs/design.md#storage.
+again. The directory stays locked meanwhile. See docs/design.md#storage.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import structlog
 
 from xds.store.base import CorruptError, OutOfSpaceError, StoreError, UnavailableError
 from xds.store.sqlite import schema
+from xds.store.sqlite.directory_lock import DirectoryLock
 from xds.store.sqlite.files import (
     connect_copy,
     log_path,
@@ -64,22 +65,30 @@ class Database:
         self._file: FileId | None = None  # the file that was opened first; later it must be the same
         self._log: FileId | None = None
         self._read_only = ""
+        self._lock = DirectoryLock(path.parent)
 
     def open(self) -> None:
-        """Open and lock the file; create it where it is missing. Raises as ``Store.open``."""
+        """Open and lock the file and its directory; create them where they are missing. Raises as ``Store.open``."""
         try:
-            if prepare_file(self._path):
+            is_empty = prepare_file(self._path)
+            self._lock.take()
+            if is_empty:
                 _log.warning("store.empty", path=str(self._path), error_message="the file is empty: a new store begins")
             self._current()
         except StoreError as error:
             if not _is_served(error, self._path):
                 raise
+            self._lock.take()
             self._read_only = f"the store can only be read: {error}"
             self._current()
             _log.error("store.read_only", error_message=str(error))
 
     def close(self) -> None:
         """Checkpoint and release."""
+        self._close_connection()
+        self._lock.release()
+
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):  # all acknowledged commits are in the write-ahead log
@@ -182,17 +191,23 @@ class Database:
         return connection
 
     def _writable(self) -> sqlite3.Connection:
-        """The connection for writing. Where the file was read-only so far, it is tried again."""
+        """The connection for writing. Where the file was read-only so far, it is tried again.
+
+        Without the lock of the directory another server may have served the same copy, and may write now as well.
+        """
         if self._read_only:
+            if not self._lock.is_held:
+                raise OutOfSpaceError(f"{self._read_only}; restart the server when it can be written")
             self._check_same_file()
             try:
                 connection = _connect(self._path, self._max_bytes)
             except (sqlite3.DatabaseError, StoreError):
                 raise OutOfSpaceError(self._read_only) from None
-            self.close()
+            self._close_connection()
             self._read_only = ""
             self._connection, self._rows_at_checkpoint = connection, 0
             self._file, self._log = _file_id(self._path), _file_id(log_path(self._path))
+            self._on_reopen()  # a program without the lock may have written, such as a server of an earlier release
             _log.info("store.writable", path=str(self._path))
         return self._current()
 
@@ -221,7 +236,7 @@ class Database:
 
     def _disconnect(self) -> None:
         self._was_broken = self._was_broken or self._connection is not None
-        self.close()
+        self._close_connection()
 
     def _failure(self, error: sqlite3.DatabaseError, committing: bool = False) -> Exception:
         """The exception for an error of SQLite. Closes the connection unless its state is known."""

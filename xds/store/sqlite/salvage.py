@@ -33,6 +33,7 @@ from xds.store.records import (
     record_of,
 )
 from xds.store.sqlite import audit_rows, ledger, record_rows
+from xds.store.sqlite.directory_lock import DirectoryLock
 from xds.store.sqlite.files import acknowledged_of, connect_copy
 from xds.store.sqlite.schema import SCHEMA_VERSION
 
@@ -40,6 +41,7 @@ Connection = sqlite3.Connection
 Values = tuple[Any, ...]
 Fits = Callable[[str, str, bytes], bool]
 
+_IN_USE = "{} is in use by a server: stop it first, or run `xds check`"
 _LOCK_OFFSET, _LOCK_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: a writer locks these bytes
 _FINDINGS_LIMIT = 20
 _CONTENT_COLUMN = 1 + record_rows.LINE_COLUMNS.index("content")
@@ -71,16 +73,25 @@ def examine(path: Path, fits: Fits) -> SalvageResult:
 
     Raises ``UnavailableError`` when a server uses it or it is missing; ``CorruptError`` when nothing can be read.
     """
-    _check_unused(path)
-    connection = connect_copy(path, _connect)
+    lock = DirectoryLock(path.parent, shared=True)
     try:
-        return _examine(connection, path, fits)
+        _check_unused(path, lock)
+        connection = connect_copy(path, _connect)
+        try:
+            return _examine(connection, path, fits)
+        finally:
+            with suppress(sqlite3.Error):
+                connection.close()
     finally:
-        with suppress(sqlite3.Error):
-            connection.close()
+        lock.release()
 
 
-def _check_unused(path: Path) -> None:
+def _check_unused(path: Path, lock: DirectoryLock) -> None:
+    """Take the lock of the directory. Raises ``UnavailableError`` when a server uses it."""
+    try:
+        lock.take()
+    except UnavailableError:
+        raise UnavailableError(_IN_USE.format(path)) from None
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -90,7 +101,7 @@ def _check_unused(path: Path) -> None:
             raise CorruptError(f"{path} is empty")
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCK_BYTES, _LOCK_OFFSET)
     except BlockingIOError:
-        raise UnavailableError(f"{path} is in use by a server: stop it first, or run `xds check`") from None
+        raise UnavailableError(_IN_USE.format(path)) from None
     finally:
         os.close(descriptor)
 
