@@ -57,6 +57,17 @@ def test_another_cluster_is_refused(sites: SwapSites, ttl_s: int) -> None:
     assert_alive(site, ttl_s * 1.5)
 
 
+def test_another_cluster_is_refused_while_a_third_withholds_the_nack(sites: SwapSites) -> None:
+    """Its heartbeats are refused; those of the clusters that serve are in messages of their own."""
+    site = sites.open(mortal(QUICK_TTL_S), Variant.ADS_DELTA)
+    slow = sites.upstream("slow")
+    slow.health_delay_s = 2.0 * QUICK_TTL_S
+    warming = r.static_cluster("slow", slow.port, **r.http_health_check(timeout="60s"))
+    site.push([r.with_ttl(one["name"], f"{QUICK_TTL_S}s", one) for one in (r.refused_cluster("bad"), warming)])
+    wait_until(lambda: slow.health_requests, "Envoy warms the slow cluster")
+    assert_alive(site, QUICK_TTL_S * 3.0)
+
+
 @pytest.mark.soak
 def test_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
     site = sites.open(mortal(TTL_S), Variant.ADS_DELTA)

@@ -81,6 +81,22 @@ def test_rule_72_a_change_during_a_heartbeat_is_sent(server: Server, delta: Clie
     assert delta.texts(CLUSTER) == {"a": "2"}
 
 
+def test_rule_72_what_is_in_flight_has_a_heartbeat_of_its_own(server: Server, delta: Client) -> None:
+    """The client may have rejected what is in flight, and it rejects a whole heartbeat for one name that it lacks."""
+    held = make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)
+    server.push_resources([held])
+    delta.subscribe(CLUSTER)
+    delta.ack()
+    server.push_resources([held, *(make_resource(CLUSTER, name, "1", ttl_s=TTL_S) for name in ("bad", "slow"))])
+    offered = delta.pending()[-1]
+    server.elapse(TTL_S / 3)
+    assert [send.response.names for send in delta.pending()] == [offered.response.names, ("a",), ("bad", "slow")]
+    while delta.pending():
+        delta.ack()
+    server.elapse(TTL_S / 3)
+    assert [set(send.response.names) for send in delta.pending()] == [{"a", "bad", "slow"}]
+
+
 def test_rule_72_only_subscribed_resources_beat(server: Server, delta: Client) -> None:
     """Rule 72: nothing is said of a resource that the client does not want."""
     server.push_resources([make_resource(ENDPOINT, name, "1", ttl_s=TTL_S) for name in ("a", "b")])

@@ -7,7 +7,7 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
@@ -204,3 +204,16 @@ def renewable(held: ResourceSet, offered: Response | None, interest: Interest) -
             else:
                 resources.pop(name, None)
     return resources
+
+
+def separated(renewed: Mapping[str, Resource], offered: Response | None) -> list[Mapping[str, Resource]]:
+    """The resources of one heartbeat by message: those that the response in flight does not contain, then the others.
+
+    docs/protocol.md#ttls: "Resources in a response without an answer have a heartbeat of their own". The client may
+    have rejected that response, and withhold the NACK. It rejects a whole heartbeat for one resource that it lacks.
+    """
+    names = frozenset(offered.names) if offered is not None else NO_NAMES
+    parts = (
+        {name: each for name, each in renewed.items() if (name in names) is is_offered} for is_offered in (False, True)
+    )
+    return [part for part in parts if part]

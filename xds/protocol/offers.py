@@ -19,7 +19,7 @@ from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
 from xds.protocol.content import ResponseKey
-from xds.protocol.delta import next_heartbeat_s, renewable
+from xds.protocol.delta import next_heartbeat_s, renewable, separated
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
 from xds.protocol.rejections import Rejections
@@ -316,8 +316,8 @@ class Offers:
             uncertain = heartbeats.uncertain_names(watch)
             if uncertain:
                 renewed = {name: each for name, each in renewed.items() if name not in uncertain}
-            if renewed:
-                response = self._cache.responses.heartbeat(held, renewed)
+            for resources in separated(renewed, watch.ack.in_flight):
+                response = self._cache.responses.heartbeat(held, resources)
                 heartbeats.note_sent(response)
                 events.append(Send(watch.type.type_url, response.nonce, response.body, response))
 
