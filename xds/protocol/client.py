@@ -284,6 +284,9 @@ class ClientState:
         """Re-send these names once, if the client wants them, although they did not change."""
         watch.resend_names = watch.resend_names | names if watch.resend_names else names
         self.watches.mark_pending(watch, now_s)
+
+    def note_sendable(self) -> None:
+        """Offer all types once more: a type that was offered already has something to send."""
         self._may_send = True
 
     # -- progress ---------------------------------------------------------------------------------------------------

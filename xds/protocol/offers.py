@@ -282,6 +282,8 @@ class Offers:
         names = warming.names_behind(parent, child, released, self._cache)
         if names:
             client.resend(child, names, now_s)
+            if child.type.rank < parent.type.rank:
+                client.note_sendable()
 
     def _narrow_wildcard(self, watch: Watch, client: ClientState) -> None:
         """Narrow a VHDS wildcard to the subscribed routes.
