@@ -37,8 +37,30 @@ def test_restart_serves_what_was_acknowledged(tmp_path: Path, running: ExitStack
         assert proxy.answer() == "label-1"
 
 
-def test_ready_server_says_where_it_is_and_what_is_next(tmp_path: Path, running: ExitStack) -> None:
+def events(log: str) -> list[str]:
+    """The events of a log, each line of which must be JSON."""
+    return [json.loads(line)["event"] for line in log.splitlines()]
+
+
+def test_the_log_is_json_lines_only(tmp_path: Path, running: ExitStack) -> None:
+    """Also of a warning by Python, of unreadable requests, and of a start that fails."""
+    (tmp_path / "old.py").write_text("import warnings\nwarnings.warn('old')\n")
+    source = {"kind": "python", "object": "old:make", "directory": str(tmp_path)}
+    failed = xds("serve", "--store", "memory", environment={"XDS_SOURCES": json.dumps({"own": source})})
+    assert (failed.code, events(failed.err)[-1]) == (1, "server.failed")
+    assert "UserWarning: old" in json.loads(failed.err.splitlines()[0])["event"]
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], forked=False))
+    for port in (server.grpc_port, server.http_port):
+        with socket.create_connection((LOOPBACK, port)) as connection:
+            connection.sendall(b"nothing that a server could read\r\n\r\n")
+    server.push("edge", [A])
+    assert server.stop() == 0
+    assert {"server.ready", "snapshot.committed", "server.draining"} <= set(events(server.process.log()))
+
+
+def test_ready_server_says_on_a_terminal_where_it_is_and_what_is_next(tmp_path: Path, running: ExitStack) -> None:
+    environment = {"XDS_LOGS__FORMAT": "console"}  # as `auto` is on a terminal
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment, forked=False))
     server.process.wait_until(lambda: "xds nodes" in server.process.log(), "welcome")
     log = server.process.log()
     assert f"xDS   {LOOPBACK}:{server.grpc_port}" in log
@@ -113,7 +135,7 @@ def test_taken_port_and_taken_store(tmp_path: Path, running: ExitStack) -> None:
     server = running.enter_context(ServerProcess(tmp_path))
     http = ["--http", f"{LOOPBACK}:{server.http_port}"]
     taken = xds("serve", "--store", "memory", *http)
-    assert (taken.code, "cannot listen" in taken.err) == (1, True)
+    assert (taken.code, "cannot listen" in taken.err, events(taken.err)) == (1, True, ["server.failed"])
     other = ["--grpc", f"{LOOPBACK}:{free_port()}", "--http", f"{LOOPBACK}:{free_port()}"]
     held = xds("serve", "--data", server.data, *other)
     assert (held.code, "in use by another process" in held.err) == (1, True)
@@ -156,7 +178,7 @@ def test_trying_things_keeps_nothing_and_watches_a_directory(tmp_path: Path, run
         f"cd {tmp_path} && exec {sys.executable} -m xds.cli.main serve --dev --grpc {LOOPBACK}:0 --http {LOOPBACK}:"
     )
     server = running.enter_context(ChildProcess("dev", ["bash", "-c", f"{command}{port}"], tmp_path))
-    server.wait_until(lambda: "xds nodes" in server.log(), "welcome")
+    server.wait_until(lambda: "server.ready" in server.log(), "ready")
     groups = xds("get", "groups", "-o", "name", environment={"XDS_ADDR": f"{LOOPBACK}:{port}"})
     assert groups.out == "edge\n"
     assert not (tmp_path / "xds-data").exists()

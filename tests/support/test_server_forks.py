@@ -84,8 +84,8 @@ def test_streams_are_its_log_alone(pair: list[ServerProcess]) -> None:
     for server in pair:
         opened = [str(Path(f"/proc/{server.process.pid}/fd/{number}").readlink()) for number in range(3)]
         assert opened == ["/dev/null", str(server.process.log_path), str(server.process.log_path)]
-        assert f":{server.http_port}" in server.process.log()
-    assert f":{pair[0].http_port}" not in pair[1].process.log()
+        assert f'"http_port": {server.http_port}' in server.process.log()
+    assert f'"http_port": {pair[0].http_port}' not in pair[1].process.log()
 
 
 def test_state_is_not_shared(pair: list[ServerProcess]) -> None:
@@ -154,7 +154,7 @@ def test_an_environment_is_of_one_fork(tmp_path: Path) -> None:
     assert "store.max_bytes" in refused.log()
     (tmp_path / "other").mkdir()
     with serve(tmp_path / "other", *MEMORY, *ANY_PORTS) as other:
-        other.wait_until(lambda: "xds nodes" in other.log(), "welcome")
+        other.wait_until(lambda: "server.ready" in other.log(), "ready")
 
 
 def test_what_a_library_reads_when_it_is_loaded_is_not_for_a_fork() -> None:
@@ -172,7 +172,7 @@ def test_threads_may_start_forks_at_once_and_all_end_with_the_process_that_forks
     with ThreadPoolExecutor() as pool:
         children = list(pool.map(lambda directory: serve(directory, *MEMORY, *ANY_PORTS), directories))
     for child in children:
-        child.wait_until(lambda child=child: "xds nodes" in child.log(), "welcome")  # type: ignore[misc]
+        child.wait_until(lambda child=child: "server.ready" in child.log(), "ready")  # type: ignore[misc]
     assert len({child.pid for child in children}) == len(children)
     assert len({parent(child.pid) for child in children}) == 1
     assert children[0].stop() == 0
@@ -183,7 +183,7 @@ def test_threads_may_start_forks_at_once_and_all_end_with_the_process_that_forks
 
 def test_forks_end_when_the_process_that_forks_is_killed(tmp_path: Path, own_forks: ServerForks) -> None:
     child = serve(tmp_path, *MEMORY, *ANY_PORTS)
-    child.wait_until(lambda: "xds nodes" in child.log(), "welcome")
+    child.wait_until(lambda: "server.ready" in child.log(), "ready")
     os.kill(parent(child.pid), signal.SIGKILL)
     wait_until(lambda: gone(child.pid), "the end of the fork")
     assert child.exit_code == -signal.SIGKILL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import signal
 import sys
@@ -19,6 +20,7 @@ from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
 from xds.catalog.source import Source
+from xds.cli.errors import CommandError, Exit
 from xds.cli.ports import (
     asks_certificates,
     browser_rules,
@@ -54,6 +56,7 @@ from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
+from xds.model.errors import XdsError
 from xds.protocol.cache import SnapshotCache
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
@@ -77,6 +80,7 @@ from xds.store.engines import open_store
 from xds.version import __version__
 
 NONCE_PREFIX_BYTES = 4
+FORMATS = {"auto": None, "json": True, "console": False}  # of the log: whether it is JSON
 
 _log = structlog.get_logger(logger_name="xds.serve")
 
@@ -92,16 +96,28 @@ def serve(
     On SIGHUP and when one of ``files`` changes, ``read`` reads the settings again, and those of ``auth`` and
     ``sources`` are applied. By default they are read from the environment.
 
-    Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start.
+    Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start. Once the log is
+    JSON lines, nothing else is written to standard error: the reason is an event, and a ``CommandError`` is silent.
     """
     add_descriptor_sets(settings.codec.descriptor_sets)
-    configure_logging(settings.logs.level, {"auto": None, "json": True, "console": False}[settings.logs.format])
-    with asyncio.Runner(loop_factory=loop_factory(settings.server.grpc.transport)) as runner:
-        runner.run(_serve(settings, make or Server, read or load_settings, files or auth_files(None)))
+    is_json = configure_logging(settings.logs.level, FORMATS[settings.logs.format])
+    logging.captureWarnings(True)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory(settings.server.grpc.transport)) as runner:
+            runner.run(_serve(settings, make or Server, read or load_settings, files or auth_files(None), is_json))
+    except (XdsError, OSError, ValueError) as error:
+        if not is_json:
+            raise
+        _log.error("server.failed", error_message=f"cannot serve: {error}")
+        raise CommandError(Exit.NEGATIVE, "") from None
 
 
 async def _serve(
-    settings: Settings, make: Callable[[Settings], Server], read: Callable[[], Settings], files: Sequence[Path]
+    settings: Settings,
+    make: Callable[[Settings], Server],
+    read: Callable[[], Settings],
+    files: Sequence[Path],
+    is_json: bool,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -114,8 +130,9 @@ async def _serve(
     following = asyncio.create_task(reloader.follow())
     try:
         await server.start()
-        sys.stderr.write(welcome(*server.addresses(), is_https=settings.server.http.tls is not None))
-        sys.stderr.flush()
+        if not is_json:
+            sys.stderr.write(welcome(*server.addresses(), is_https=settings.server.http.tls is not None))
+            sys.stderr.flush()
         await server.run_until(stop)
     finally:
         following.cancel()

@@ -22,10 +22,10 @@ HEAD = ("ts", "level", "event", "logger")
 ERROR_TEXT_LIMIT = 2000  # Envoy's messages embed whole protos; the NACK record has the full text
 
 
-def configure_logging(level: str = "info", json: bool | None = None, stream: TextIO | None = None) -> None:
+def configure_logging(level: str = "info", json: bool | None = None, stream: TextIO | None = None) -> bool:
     """Set up structlog and route the standard library's loggers (uvicorn, grpc, asyncio) through it.
 
-    ``json`` None means: console colours when ``stream`` (stderr) is a terminal, else JSON.
+    ``json`` None means: console colours when ``stream`` (stderr) is a terminal, else JSON. Returns whether it is JSON.
     """
     out = stream if stream is not None else sys.stderr
     as_json = json if json is not None else not out.isatty()
@@ -44,6 +44,7 @@ def configure_logging(level: str = "info", json: bool | None = None, stream: Tex
         cache_logger_on_first_use=True,
     )
     _route_stdlib(shared, as_json, number, out)
+    return as_json
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
