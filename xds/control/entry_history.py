@@ -13,7 +13,7 @@ from xds.chain.request import Overrides
 from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, read_record
 from xds.control.threads import run_rarely_collected, run_sized
 from xds.model.errors import NotFoundError
-from xds.store.base import RevisionInfo, Store
+from xds.store.base import GoneError, RevisionInfo, Store
 
 _PAGE = 100
 _PAGES_LIMIT = 100  # pages of the history that are searched
@@ -123,6 +123,8 @@ class EntryHistory:
             raise NotFoundError("config entries were never written")
         try:
             manifest = await self._store.manifest(LINE, revision)
+        except GoneError:
+            raise
         except NotFoundError:
             raise NotFoundError(f"there is no revision {revision} of the config entries") from None
         return {(kind, name): blob for kind, name, blob in manifest.entries}
