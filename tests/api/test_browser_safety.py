@@ -103,8 +103,9 @@ class TestAsked:
         for probe in ("/livez", "/readyz"):
             assert (await self.ask(api, rules, {"host": "pod.example"}, "GET", probe)).status_code == 200
 
-    async def test_rest_xds_goes_by_any_name_but_not_from_a_page(self, api: Api) -> None:
-        rules, path = BrowserRules(()), "/v3/discovery:clusters"  # there is no such route here: 404 is let in
+    @pytest.mark.parametrize("path", ["/v3/discovery:clusters", "/v2/discovery:clusters"])
+    async def test_rest_xds_goes_by_any_name_but_not_from_a_page(self, api: Api, path: str) -> None:
+        rules = BrowserRules(())  # there is no such route here: 404 is let in
         assert (await self.ask(api, rules, {"host": "xds_cluster"}, path=path)).status_code == 404
         for page in ({"origin": f"http://{HERE}"}, {"origin": "null"}, {"sec-fetch-site": "same-origin"}):
             for each in (rules, BrowserRules(trusts_tokens=True)):

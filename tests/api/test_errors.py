@@ -146,7 +146,7 @@ async def test_faults_tell_nothing_of_the_inside(api: Api) -> None:
 async def test_tokens_guard_everything_but_health(api: Api) -> None:
     api = Api(api.plane, ApiOptions(tokens=Tokens((sha256(token).hexdigest(), EVERYTHING) for token in (b"t1", b"t2"))))
     for header in ({}, {"authorization": "Bearer t3"}, {"authorization": "Basic t1"}):
-        for path in ("/api/v1/groups", "/metrics", "/v3/discovery:clusters"):
+        for path in ("/api/v1/groups", "/metrics", "/v3/discovery:clusters", "/v2/discovery:clusters"):
             answer = await api.client.get(path, headers=header)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert (await api.client.get("/livez")).status_code == 200
@@ -156,7 +156,7 @@ async def test_tokens_guard_everything_but_health(api: Api) -> None:
 async def test_nothing_is_answered_before_the_state_is_loaded(api: Api) -> None:
     api.phase = Phase.STARTING
     assert (await api.client.get("/livez")).status_code == 200
-    for path in ("/readyz", "/api/v1/groups", "/v3/discovery:clusters"):
+    for path in ("/readyz", "/api/v1/groups", "/v3/discovery:clusters", "/v2/discovery:clusters"):
         assert (await api.client.get(path)).status_code == 503
     api.phase = Phase.READY
     assert (await api.client.get("/readyz")).json() == {"status": "ready"}

@@ -64,6 +64,7 @@ async def ask(api: Api, token: str, method: str, path: str, **arguments: Any) ->
         ("POST", "/api/v1/explain", {"all", "reader", "auditor"}, "read"),
         ("GET", "/api/v1/whoami", set(SCOPES), ""),
         ("POST", "/v3/discovery:clusters", {"all", "proxy"}, "xds"),
+        ("POST", "/v2/discovery:clusters", {"all", "proxy"}, "xds"),
     ],
 )
 async def test_each_route_needs_one_scope(api: Api, method: str, path: str, allowed: set[str], missing: str) -> None:

@@ -56,6 +56,7 @@ ATTACKS: dict[str, tuple[str, str, list[str], bytes, int]] = {
     ),
     "a poll without a type": ("POST", "/v3/discovery:secrets", [EVIL], POLL, 403),
     "a poll without a type or an origin": ("POST", "/v3/discovery:secrets", [], POLL, 415),
+    "a poll of the v2 API": ("POST", "/v2/discovery:secrets", [EVIL, JSON], POLL, 403),
     "a poll of the same origin": ("POST", "/v3/discovery:secrets", ["Origin: http://HOST", JSON], POLL, 403),
     "a poll by no Origin of a browser": (
         "POST",

@@ -188,10 +188,13 @@ def fetch(site: Site, certificate: str, node_id: str) -> Asked:
             return error.code() is DENIED, b""
 
 
-def rest(site: Site, certificate: str, node_id: str) -> Asked:
-    body = {"node": {"id": node_id}, "resource_names": ["key"]}
-    status, answer = site.http(certificate, "POST", "/v3/discovery:secrets", body)
-    return status == 403, answer
+def rest_attack(path: str) -> Attack:
+    def attack(site: Site, certificate: str, node_id: str) -> Asked:
+        body = {"node": {"id": node_id}, "resource_names": ["key"]}
+        status, answer = site.http(certificate, "POST", path, body)
+        return status == 403, answer
+
+    return attack
 
 
 def second_stream(site: Site, certificate: str, node_id: str) -> Asked:
@@ -223,7 +226,8 @@ DOORS: dict[str, Attack] = {
     "SDS": stream_attack(f"{SDS}StreamSecrets", sotw),
     "SDS Delta": stream_attack(f"{SDS}DeltaSecrets", delta),
     "Fetch": fetch,
-    "REST": rest,
+    "REST": rest_attack("/v3/discovery:secrets"),
+    "REST v2": rest_attack("/v2/discovery:secrets"),
     "second stream": second_stream,
     "returning": returning,
 }

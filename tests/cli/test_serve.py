@@ -86,6 +86,23 @@ def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack
     assert server.metrics()['xds_server_snapshot_revision{group="edge"}'] == 1
 
 
+def test_a_proxy_of_the_v2_api_polls_in_json(tmp_path: Path, running: ExitStack) -> None:
+    """As an Envoy of 2018 does, on a connection of its own."""
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    server.push("edge", [A])
+    body = json.dumps({"node": {"id": "n", "cluster": "edge", "build_version": "1.8.0/RELEASE"}}).encode()
+    with socket.create_connection((LOOPBACK, server.http_port)) as connection:
+        head = f"POST /v2/discovery:clusters HTTP/1.1\r\nHost: xds_cluster\r\nContent-Length: {len(body)}\r\n"
+        head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    top, _, content = answer.partition(b"\r\n\r\n")
+    assert top.startswith(b"HTTP/1.1 200")
+    [cluster] = json.loads(content)["resources"]
+    assert (cluster["@type"], cluster["name"]) == ("type.googleapis.com/envoy.api.v2.Cluster", "a")
+    assert cluster["load_assignment"]["cluster_name"] == "a"
+
+
 def test_probes_and_pages_take_head(tmp_path: Path, running: ExitStack) -> None:
     """As load balancers and monitors probe."""
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))

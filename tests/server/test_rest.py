@@ -10,13 +10,16 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from tests.codec.cases import CASES, T
 from tests.server.conftest import Harness, Start
 from xds.codec import schema
+from xds.codec.resources import decode_resource
 from xds.control.access import Access
+from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.model.node import NODE_BYTES
 from xds.model.resource import Resource, content_version
-from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, V2_URLS
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
@@ -48,13 +51,18 @@ class Poller:
         self.cache.set(build_snapshot("default", revision, resources, versions, before))
 
     async def poll(self, what: str = "clusters", **fields: Any) -> httpx.Response:
-        request = {"node": {"id": "n1"}, **fields}
-        return await self.client.post(f"/v3/discovery:{what}", content=json.dumps(request))
+        return await self._post(f"/v3/discovery:{what}", fields)
+
+    async def poll_v2(self, what: str = "clusters", **fields: Any) -> httpx.Response:
+        return await self._post(f"/v2/discovery:{what}", fields)
+
+    async def _post(self, path: str, fields: dict[str, Any]) -> httpx.Response:
+        return await self.client.post(path, content=json.dumps({"node": {"id": "n1"}, **fields}))
 
 
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:
-    cache, metrics = SnapshotCache("test", nonce_prefix="t"), Metrics()
+    cache, metrics = SnapshotCache("test", nonce_prefix="t", translations={V2: translate_to_v2}), Metrics()
     events = EventLog()
     door = NodeAuthorizer(Access(), events, metrics, RefusalRecorder(events, metrics))
     app = Starlette(routes=rest_routes(cache, metrics, door, StreamLimits(names_per_request=10)))
@@ -74,6 +82,63 @@ async def test_a_poll_is_answered_in_json_with_proto_field_names(poller: Poller)
         {"@type": CLUSTER, "name": "c1", "alt_stat_name": "s"},
         {"@type": CLUSTER, "name": "c2"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("what", "case"),
+    [
+        ("clusters", "cluster with tls and http2"),
+        ("endpoints", "endpoints"),
+        ("listeners", "api listener"),
+        ("routes", "route with weights"),
+        ("scoped-routes", "scoped route"),
+        ("secrets", "secret"),
+        ("runtime", "runtime"),
+    ],
+)
+async def test_rule_74_the_v2_api_is_polled_in_its_own_types(poller: Poller, what: str, case: str) -> None:
+    pushed = decode_resource(CASES[case])
+    poller.push(pushed)
+    answer = await poller.poll_v2(what, resource_names=[pushed.name])
+    document = answer.json()
+    [resource] = document["resources"]
+    assert document["type_url"] == resource["@type"] == V2_URLS[pushed.type_url]
+    assert decode_resource(resource).name == pushed.name
+    assert "v3." not in answer.text
+    assert (await poller.poll_v2(what, resource_names=[pushed.name], **_held(document))).status_code == 304
+
+
+def _held(document: dict[str, Any]) -> dict[str, Any]:
+    return {"version_info": document["version_info"]}
+
+
+async def test_a_v2_listener_has_the_v2_messages_that_are_packed_in_it(poller: Poller) -> None:
+    poller.push(decode_resource(CASES["api listener"]))
+    [listener] = (await poller.poll_v2("listeners")).json()["resources"]
+    manager = listener["api_listener"]["api_listener"]
+    assert manager["@type"] == f"{T}envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager"
+    assert [each["@type"] for each in (await poller.poll("listeners")).json()["resources"]] == [LISTENER]
+
+
+async def test_a_v2_poll_lacks_what_v2_cannot_express_and_has_what_was_pushed_for_it(poller: Poller) -> None:
+    newer = decode_resource(
+        {"@type": CLUSTER, "name": "new", "dns_lookup_family": "ALL", "type": "STRICT_DNS", "connect_timeout": "1s"}
+    )
+    poller.push(real(CLUSTER, "old"), newer)
+    first = (await poller.poll_v2()).json()
+    assert [each["name"] for each in first["resources"]] == ["old"]
+    poller.push(real(CLUSTER, "old"), newer, real(V2_URLS[CLUSTER], "own"))
+    assert [each["name"] for each in (await poller.poll_v2(**_held(first))).json()["resources"]] == ["own"]
+    assert [each["name"] for each in (await poller.poll()).json()["resources"]] == ["old", "new"]
+
+
+async def test_rule_77_holds_for_v2(poller: Poller) -> None:
+    assert (await poller.poll_v2()).status_code == 404
+    poller.push(real(CLUSTER, "c1"))
+    answer = await poller.poll_v2("listeners")
+    assert (answer.status_code, answer.json()["resources"]) == (200, [])
+    assert (await poller.poll_v2("extension_configs")).status_code == 404  # v2 has no such type
+    assert (await poller.poll_v2(type_url=CLUSTER)).status_code == 200  # the path decides
 
 
 async def test_rule_75_the_version_held_is_answered_304(poller: Poller) -> None:

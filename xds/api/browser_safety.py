@@ -23,7 +23,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xds.api.browser_rules import BrowserRules
-from xds.api.middleware import OPEN_PATHS, XDS_PREFIX
+from xds.api.middleware import OPEN_PATHS, XDS_PREFIXES
 from xds.api.problem import problem
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -60,7 +60,7 @@ class BrowserSafety:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        refusal = _poll_refusal(request) if scope["path"].startswith(XDS_PREFIX) else self._refusal(request)
+        refusal = _poll_refusal(request) if scope["path"].startswith(XDS_PREFIXES) else self._refusal(request)
         if refusal is not None:
             self._refused[refusal.reason] += 1
             self._log_refusal(request)

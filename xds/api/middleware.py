@@ -70,7 +70,7 @@ class RequestQueue:
 
 
 API_PREFIX = "/api/"
-XDS_PREFIX = "/v3/"
+XDS_PREFIXES = ("/v2/", "/v3/")
 REST_LABEL = "REST"  # of refused polls
 METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
@@ -241,7 +241,7 @@ class Authentication:
             self._record(request, RefusalReason.UNAUTHENTICATED, detail)
             return problem(request, HTTPStatus.UNAUTHORIZED, what, headers=challenge)
         grant = identity.grant
-        needed = XDS if path.startswith(XDS_PREFIX) else READ if path == METRICS_PATH else ""
+        needed = XDS if path.startswith(XDS_PREFIXES) else READ if path == METRICS_PATH else ""
         if needed and not grant.allows(needed):
             challenge = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'}
             whose = "the token" if identity.credential else "the certificate"
@@ -256,7 +256,7 @@ class Authentication:
         return None
 
     def _record(self, request: Request, reason: RefusalReason, message: str, identity: Identity = ANONYMOUS) -> None:
-        if request.scope["path"].startswith(XDS_PREFIX):
+        if request.scope["path"].startswith(XDS_PREFIXES):
             self._refuse(reason, message, peer_of(request), service=REST_LABEL, principal=identity.principal)
 
     def _identity(self, request: Request) -> Identity | None:

@@ -1,5 +1,7 @@
 """Discovery without a stream: REST xDS, ``POST /v3/discovery:<type>``, and the code that it shares with unary Fetch.
 
+``/v2/discovery:<type>`` is that of the v2 API, with its types.
+
 The routes belong to the HTTP port, which checks tokens and readiness. Requests and responses are proto3 JSON (rules
 74-77): 200 with a DiscoveryResponse, 304 when the client names the current version, 404 without a body while no group
 matches its node, 400 for a malformed request.
@@ -66,12 +68,9 @@ _STATUS = {
 def rest_routes(
     cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits = StreamLimits()
 ) -> list[Route]:
-    """One route per resource type."""
+    """One route per API and resource type."""
     polls = RestDiscovery(cache, metrics, node_auth, stream_limits)
-    return [
-        Route(f"/v3/discovery:{word}", polls.endpoint(type_url), methods=["POST"], name=f"discovery_{word}")
-        for word, type_url in REST_PATHS.items()
-    ]
+    return [Route(found.path, polls.endpoint(found.type_url, found.api), methods=["POST"]) for found in REST_PATHS]
 
 
 class RestDiscovery:
@@ -86,8 +85,8 @@ class RestDiscovery:
         self._limits = stream_limits
         self._rendered = RenderedJson(RENDERED_LIMIT)
 
-    def endpoint(self, type_url: str) -> Callable[[Request], Any]:
-        """The handler of the path of a type."""
+    def endpoint(self, type_url: str, api: str) -> Callable[[Request], Any]:
+        """The handler of the path of a type in an API."""
 
         async def poll(request: Request) -> Response:
             if not _is_json(request):
@@ -95,7 +94,7 @@ class RestDiscovery:
             identity, peer = getattr(request.state, "identity", ANONYMOUS), _peer(request)
             try:
                 authorize = self._node_auth.for_request(identity, REST_LABEL, peer)
-                return await self._answer(type_url, await _body(request), authorize)
+                return await self._answer(type_url, api, await _body(request), authorize)
             except RemoteProtocolError as error:
                 self._metrics.count_limit(error)
                 self._node_auth.refusals.record_request(error, peer, REST_LABEL, identity)
@@ -103,13 +102,13 @@ class RestDiscovery:
 
         return poll
 
-    async def _answer(self, type_url: str, body: bytes, authorize: Authorize) -> Response:
+    async def _answer(self, type_url: str, api: str, body: bytes, authorize: Authorize) -> Response:
         is_small = len(body) <= _SMALL_BYTES
         limit = self._limits.node_bytes
         node, request = decode_request(body, limit) if is_small else await run_for_caller(decode_request, body, limit)
         self._metrics.type(type_url).kinds["poll"] += 1
         # The path decides, not the body (rule 74).
-        fetched = fetch_for(self._cache, self._limits, node, request, type_url, authorize)
+        fetched = fetch_for(self._cache, self._limits, node, request, type_url, authorize, api)
         if not fetched.modified:
             return Response(status_code=HTTPStatus.NOT_MODIFIED)
         size = sum(len(resource.body) for resource in fetched.resources)

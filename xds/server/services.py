@@ -152,7 +152,18 @@ LINKERD_METHODS = (
 )
 
 REST_LABEL = "REST"
-REST_PATHS = {
+
+
+@dataclass(frozen=True, slots=True)
+class RestPath:
+    """Where a type is polled (rule 74). ``api`` as in `DiscoveryService`."""
+
+    path: str
+    type_url: str
+    api: str = ""
+
+
+_REST_WORDS = {
     "clusters": CLUSTER,
     "endpoints": ENDPOINT,
     "listeners": LISTENER,
@@ -162,4 +173,11 @@ REST_PATHS = {
     "scoped-routes": SCOPED_ROUTE,
     "extension_configs": EXTENSION_CONFIG,
 }
-"""Last word of ``/v3/discovery:<word>`` to type URL (rule 74)."""
+REST_PATHS = (
+    *(RestPath(f"/v3/discovery:{word}", type_url) for word, type_url in _REST_WORDS.items()),
+    *(
+        RestPath(f"/v2/discovery:{word}", V2_URLS[type_url], V2)
+        for word, type_url in _REST_WORDS.items()
+        if type_url in V2_URLS
+    ),
+)
