@@ -271,3 +271,62 @@ def test_listeners_wait_likewise(server: Server, client: Client) -> None:
     server.observe({"b": "1"})
     client.settle()
     assert client.texts(LISTENER) == {TARGET: "to:b"}
+
+
+# -- what changes under a proved cluster -------------------------------------------------------------------------------
+
+WITH_SECRET = joined(A, {CLUSTER: {"a": "sds:s"}, SECRET: {"s": "@1"}})
+PARTS = pytest.mark.parametrize("part", [(SECRET, "s"), (ENDPOINT, "a")], ids=["secret", "assignment"])
+CHANGES: Mapping[str, Site] = {
+    "route": {ROUTE: {"r1": "a @2"}},
+    "listener": {LISTENER: {TARGET: "r1 @2"}},
+    "new listener": {LISTENER: {"new": "r1"}},
+}
+
+
+@PARTS
+@pytest.mark.parametrize("answer", ["unanswered", "refused"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("pushes", [0, 1], ids=["started", "pushed to"])
+def test_a_changed_part_of_a_proved_cluster_holds_nothing(
+    server: Server, client: Client, part: tuple[str, str], answer: str, change: str, pushes: int
+) -> None:
+    """A proof is a fact about a cluster that was sent; what changes under it afterwards does not undo it."""
+    content, (url, name) = WITH_SECRET, part
+    push(server, content)
+    start(client, (*TYPES, SECRET))
+    if pushes:
+        content = joined(content, {CLUSTER: {"a": "sds:s @2"}})
+        push(server, content)
+        client.settle()
+    push(server, joined(content, {url: {name: "@2"}}))
+    assert url in {send.type_url for send in client.pending()}
+    if answer == "refused":
+        client.nack(url)
+    push(server, joined(content, {url: {name: "@2"}}, CHANGES[change]))
+    assert set(CHANGES[change]) <= {send.type_url for send in client.pending()}
+
+
+@SPLIT
+@PARTS
+def test_a_part_of_a_proved_cluster_without_an_answer_holds_nothing(
+    server: Server, variant: Variant, part: tuple[str, str], split: bool
+) -> None:
+    """Also on separate streams, of a client that answers nothing for a while."""
+    client, (url, name) = live(server, variant, WITH_SECRET, split=split), part
+    client.be_slow()
+    changed = joined(WITH_SECRET, {url: {name: "@2"}})
+    assert pushed(client, changed) == "a"
+    assert pushed(client, joined(changed, {ROUTE: {"r1": "a @2"}})) == "a @2"
+
+
+def test_a_changed_secret_holds_what_leads_to_a_cluster_that_newly_names_it(server: Server, client: Client) -> None:
+    """The cluster is new in the same push, so it is proved by the ACK of this version of the secret."""
+    push(server, WITH_SECRET)
+    start(client, (*TYPES, SECRET))
+    push(server, joined(WITH_SECRET, B, {CLUSTER: {"a": "sds:s", "b": "sds:s"}, SECRET: {"s": "@2"}}))
+    client.ack(CLUSTER)
+    client.ack(ENDPOINT)
+    assert "routes" not in pending(client)
+    client.ack(SECRET)
+    assert "routes" in pending(client)
