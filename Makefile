@@ -32,7 +32,7 @@ help:
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
-	@echo "make bench-attacks  what a good client notices of attacks beside it, ten minutes"
+	@echo "make bench-attacks  what a good client notices of attacks beside it, twenty minutes"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
 	@echo "make setup     make the virtual environment in $(VENV)"
