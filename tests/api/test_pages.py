@@ -14,7 +14,7 @@ from tests.api.conftest import Api
 from xds.api.middleware import PAGE_PATHS
 from xds.api.routes.pages import PAGES
 from xds.api.services import ApiOptions
-from xds.control.tokens import READ, Grant, Tokens
+from xds.control.tokens import READ, XDS, Grant, Tokens
 
 ASSETS = Path(xds.api.__file__).parent / "assets"
 _REFERENCE = re.compile(r"""(?:src|href)="([^"]+)"|from "([^"]+)"|url\(([^)]+)\)""")
@@ -68,9 +68,9 @@ async def test_only_assets_are_served(api: Api, name: str) -> None:
     assert (await api.client.get(f"/ui/assets/{name}")).status_code == 404
 
 
-def guarded(api: Api, *, wants_certificates: bool = False) -> Api:
+def guarded(api: Api, scope: str = READ, *, wants_certificates: bool = False) -> Api:
     """The same application behind a token."""
-    tokens = Tokens([(sha256(b"secret").hexdigest(), Grant("on-call", frozenset({READ})))])
+    tokens = Tokens([(sha256(b"secret").hexdigest(), Grant("on-call", frozenset({scope})))])
     return Api(api.plane, ApiOptions(tokens=tokens, wants_certificates=wants_certificates))
 
 
@@ -80,6 +80,26 @@ async def test_pages_need_no_token_and_their_data_does(api: Api) -> None:
         assert (await client.get(path)).status_code == 200, path
     for path in ("/api/v1/nodes", "/api/v1/openapi.json", "/metrics", "/ui2", "/uix/y"):
         assert (await client.get(path)).status_code == 401, path
+
+
+async def test_a_token_that_lacks_read_is_asked_for_again_and_a_foreign_page_is_not(api: Api) -> None:
+    """The scripts ask for a token where an answer has this header."""
+    for client, credential in ((guarded(api), {}), (guarded(api, XDS), {"authorization": "Bearer secret"})):
+        for path in ("nodes", "events"):
+            refused = await client.client.get(f"/api/v1/{path}", headers=credential)
+            assert refused.status_code == (403 if credential else 401)
+            assert refused.headers["www-authenticate"].startswith("Bearer")
+    foreign = await api.client.delete("/api/v1/groups/edge", headers={"sec-fetch-site": "cross-site"})
+    assert foreign.status_code == 403
+    assert "www-authenticate" not in foreign.headers
+
+
+@pytest.mark.parametrize("path", sorted(PAGES))
+async def test_a_page_has_what_its_scripts_use(api: Api, path: str) -> None:
+    page = (await api.client.get(path)).text
+    wanted = re.findall(r'getElementById\("([\w-]+)"\)', (ASSETS / "admin_api.js").read_text())
+    assert {"sign-in", "sign-out", "token", "problem"} == set(wanted)
+    assert all(f'id="{name}"' in page for name in wanted)
 
 
 async def test_a_server_that_wants_certificates_gives_no_page_without_one(api: Api) -> None:

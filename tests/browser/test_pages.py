@@ -24,7 +24,8 @@ pytestmark = pytest.mark.browser
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "pages" / "nodes.png"
 INJECTED = "<img src=x onerror=\"document.title='owned'\">"
-SECRET = "a-long-secret"
+SECRET, OF_A_PROXY = "a-long-secret", "the-secret-of-a-proxy"
+SIGNED_IN = {"/": "on-call", "/ui/nodes": "0 connected", "/docs": "/api/v1/nodes"}  # what a page shows then
 LEGIBLE = 3.0  # of WCAG 2 for large text and signs; the colors of Swagger UI have no more
 ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.innerText.split('\\t'))"
 
@@ -134,13 +135,7 @@ def test_what_a_node_says_is_shown_as_text(tmp_path: Path, running: ExitStack, s
 
 
 def test_a_page_asks_for_the_token_and_keeps_it_for_the_tab(tmp_path: Path, running: ExitStack) -> None:
-    tokens = tmp_path / "tokens.yaml"
-    digest = sha256(SECRET.encode()).hexdigest()
-    tokens.write_text(f"auth: {{tokens: [{{name: on-call, sha256: '{digest}', scopes: [read]}}]}}\n")
-    server = running.enter_context(
-        ServerProcess(tmp_path, ["--store", "memory", "--config", str(tokens)], token=SECRET)
-    )
-    page = opened(running, server, "/", tmp_path)
+    page = opened(running, guarded(tmp_path, running), "/", tmp_path)
     page.wait_for("This server requires a token.")
     enter_token(page, "wrong")
     page.wait_for("a valid bearer token is required")
@@ -150,6 +145,51 @@ def test_a_page_asks_for_the_token_and_keeps_it_for_the_tab(tmp_path: Path, runn
     page.wait_for("No node is connected.")
     assert page.evaluate("localStorage.length") == 0
     assert page.messages == []
+
+
+@pytest.mark.parametrize("path", ["/", "/ui/nodes"])
+def test_a_page_asks_again_for_a_token_with_more_rights(tmp_path: Path, running: ExitStack, path: str) -> None:
+    page = opened(running, guarded(tmp_path, running), path, tmp_path)
+    page.wait_for("This server requires a token.")
+    enter_token(page, OF_A_PROXY)
+    page.wait_for("lacks the scope read")
+    page.wait_for("This server requires a token.")
+    enter_token(page, SECRET)
+    page.wait_for(SIGNED_IN[path])
+    assert "requires a token" not in page.text()
+    assert page.messages == []
+
+
+@pytest.mark.parametrize("path", SIGNED_IN)
+def test_a_page_forgets_the_token(tmp_path: Path, running: ExitStack, path: str) -> None:
+    page = opened(running, guarded(tmp_path, running), path, tmp_path)
+    page.wait_for("This server requires a token.")
+    assert "Sign out" not in page.text()
+    enter_token(page, SECRET)
+    page.wait_for(SIGNED_IN[path])
+    page.evaluate("document.getElementById('sign-out').click()")
+    page.wait_for("This server requires a token.")
+    assert page.evaluate("sessionStorage.length") == 0
+    assert SIGNED_IN[path] not in page.text()
+    assert "Sign out" not in page.text()
+    assert page.messages == []
+
+
+def guarded(directory: Path, running: ExitStack) -> ServerProcess:
+    """A server with a token that may read, and one that may not."""
+    tokens = directory / "tokens.yaml"
+    write_tokens(tokens, {"proxy": (OF_A_PROXY, "xds"), "on-call": (SECRET, "read")})
+    flags = ["--store", "memory", "--config", str(tokens)]
+    return running.enter_context(ServerProcess(directory, flags, token=SECRET))
+
+
+def write_tokens(file: Path, tokens: dict[str, tuple[str, str]]) -> None:
+    """Settings with tokens by name, each with its one scope."""
+    found = [
+        {"name": name, "sha256": sha256(secret.encode()).hexdigest(), "scopes": [scope]}
+        for name, (secret, scope) in tokens.items()
+    ]
+    file.write_text(json.dumps({"auth": {"tokens": found}}))
 
 
 def enter_token(page: BrowserPage, token: str) -> None:

@@ -3,12 +3,28 @@
 const TOKEN_KEY = "xds-token";
 export const API = "/api/v1";
 
+// `asks` is true where the server asks for a credential, or for one with more rights.
 export class ApiError extends Error {
-  constructor(status, detail) {
+  constructor(status, detail, asks) {
     super(detail);
     this.status = status;
+    this.asks = asks;
   }
 }
+
+const signOut = document.getElementById("sign-out");
+
+// A reload forgets all that the page has read, too.
+signOut.onclick = () => {
+  sessionStorage.removeItem(TOKEN_KEY);
+  location.reload();
+};
+
+function offerSignOut() {
+  signOut.hidden = !sessionStorage.getItem(TOKEN_KEY);
+}
+
+offerSignOut();
 
 export function headers(more = {}) {
   const token = sessionStorage.getItem(TOKEN_KEY);
@@ -20,7 +36,7 @@ export async function open(path, accept = "application/json", signal = undefined
   const response = await fetch(API + path, { headers: headers({ Accept: accept }), signal });
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
-  throw new ApiError(response.status, problem.detail ?? response.statusText);
+  throw new ApiError(response.status, problem.detail ?? response.statusText, response.headers.has("WWW-Authenticate"));
 }
 
 export async function get(path) {
@@ -45,13 +61,14 @@ export async function* lines(path, signal) {
 export function tell(error, again) {
   const form = document.getElementById("sign-in");
   const alert = document.getElementById("problem");
-  const asks = error instanceof ApiError && error.status === 401;
+  const asks = error instanceof ApiError && error.asks;
   form.hidden = !asks;
-  alert.hidden = asks && !sessionStorage.getItem(TOKEN_KEY);
+  alert.hidden = asks && error.status === 401 && !sessionStorage.getItem(TOKEN_KEY);
   alert.textContent = error.message;
   form.onsubmit = (event) => {
     event.preventDefault();
     sessionStorage.setItem(TOKEN_KEY, document.getElementById("token").value.trim());
+    offerSignOut();
     calm();
     again();
   };

@@ -87,7 +87,7 @@ async function follow() {
         if (event) schedule();
       }
     } catch (error) {
-      if (error.status === 401) return tell(error, start);
+      if (error.asks) return tell(error, start);
     }
     pill("lost");
     await new Promise((done) => setTimeout(done, RECONNECT_MS));
