@@ -100,6 +100,29 @@ async def test_a_scope_names_services_by_a_glob(door: Api) -> None:
     assert (await door.client.get("/v1/health/service/web")).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "path", ["agent/self", "status/leader", "status/peers", "health/connect/web", "catalog/connect/web"]
+)
+async def test_probes_need_the_scope_read(door: Api, path: str) -> None:
+    for token, status in (("eye", 200), ("shops", 200), ("web", 403), ("nobody", 401)):
+        answer = await door.client.get(f"/v1/{path}", headers={"X-Consul-Token": token})
+        assert answer.status_code == status, (token, answer.text)
+    assert (await door.client.get(f"/v1/{path}")).status_code == 401
+
+
+async def test_the_mesh_connects_to_the_instances_of_all_sources(api: Api) -> None:
+    """As a client does that reads the chain of a service, and then the instances of its targets."""
+    api.catalog.sink("files", "files", hold_share=1).put("web", [Instance("a", "10.0.0.7", 80)])
+    await register(api)
+    found = await api.client.get("/v1/health/service/web")
+    assert len(found.json()) == 2
+    for path in ("health/connect/web", "health/connect/web?connect"):
+        answer = await api.client.get(f"/v1/{path}")
+        assert (answer.json(), answer.headers["x-consul-index"]) == (found.json(), found.headers["x-consul-index"])
+    (passing,) = (await api.client.get("/v1/health/connect/web?passing")).json()
+    assert passing["Service"]["Address"] == "10.0.0.7"
+
+
 @pytest.mark.parametrize("glob", ["?", "[*]", "*-1", "register:*"])
 async def test_a_narrow_glob_that_matches_a_star_may_not_register_nodes(api: Api, glob: str) -> None:
     grant = Grant("narrow", frozenset({f"register:{glob}"}))

@@ -184,6 +184,10 @@ def test_the_command_line_writes_reads_lists_and_deletes(tmp_path: Path) -> None
 
 
 SERVICES_TOLD: dict[str, Any] = {
+    "self": ["dc1", True, 1],
+    "name of the node": "xds-server",
+    "leader": True,
+    "peers": True,
     "register": None,
     "register again": None,
     "register another": None,
@@ -200,6 +204,7 @@ SERVICES_TOLD: dict[str, Any] = {
     "maintenance": None,
     "passing": 1,
     "with a tag": 1,
+    "passing of the mesh": 1,
     "status": "passing",
     "weight": 10,
     "checks": 3,
@@ -208,6 +213,7 @@ SERVICES_TOLD: dict[str, Any] = {
     "register in the catalog": None,
     "services": {"db": [], "web": ["v1"]},
     "instances": "db-host",
+    "instances of the mesh": "db1",
     "filtered": 1,
     "datacenters": ["dc1"],
     "deregister from the catalog": None,
@@ -256,6 +262,7 @@ SERVICE_COMMANDS: tuple[tuple[str, int, str], ...] = (
     ("services deregister -id=web-1", 0, "Deregistered service: web-1"),
     ("services deregister -id=web-1", 1, "...404 (Unknown service ID..."),
     ("catalog services", 0, "api"),
+    ("info", 0, "build:...version = 1.12.9...consul:...leader = true..."),
 )
 
 

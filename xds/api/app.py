@@ -34,6 +34,7 @@ from xds.api.routes import (
     consul,
     consul_agent,
     consul_catalog,
+    consul_probes,
     destinations,
     discovery_chains,
     endpoints,
@@ -129,6 +130,7 @@ def _described_app() -> FastAPI:
         backups.router,
         consul.router,
         consul_catalog.router,
+        consul_probes.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

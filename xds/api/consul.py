@@ -59,7 +59,7 @@ _NAMESPACES = {
 
 
 def answer_write(request: Request, value: object) -> Response:
-    """The answer to a write."""
+    """The answer to a write, or to a read that has no index."""
     return Response(_encoded(value, _is_pretty(request)), media_type=JSON_TYPE)
 
 

@@ -9,11 +9,23 @@ import (
 
 // Registers instances by itself and for others, tells the status of checks, reads them back, and waits for a change.
 func callServices(client *api.Client) {
+	probe(client)
 	registerInstances(client)
 	tellStatus(client)
 	useCatalog(client)
 	waitForInstance(client)
 	removeInstances(client)
+}
+
+func probe(client *api.Client) {
+	self, err := client.Agent().Self()
+	say("self", []interface{}{self["Config"]["Datacenter"], self["Config"]["Server"], self["Member"]["Status"]}, err)
+	name, err := client.Agent().NodeName()
+	say("name of the node", name, err)
+	leader, err := client.Status().Leader()
+	say("leader", leader != "", err)
+	peers, err := client.Status().Peers()
+	say("peers", len(peers) == 1 && peers[0] == leader, err)
 }
 
 func registerInstances(client *api.Client) {
@@ -62,6 +74,8 @@ func tellStatus(client *api.Client) {
 	say("passing", len(passing), err)
 	all, _, err := client.Health().ServiceMultipleTags("web", []string{"v1"}, false, nil)
 	say("with a tag", len(all), err)
+	mesh, _, err := client.Health().Connect("web", "", true, nil)
+	say("passing of the mesh", len(mesh), err)
 	say("status", all[0].Checks.AggregatedStatus(), nil)
 	say("weight", all[0].Service.Weights.Passing, nil)
 	found, _, err := client.Health().Checks("web", nil)
@@ -85,6 +99,8 @@ func useCatalog(client *api.Client) {
 	say("services", services, err)
 	nodes, _, err := catalog.Service("db", "", &api.QueryOptions{NodeMeta: map[string]string{"rack": "r1"}})
 	say("instances", nodes[0].Node, err)
+	mesh, _, err := catalog.Connect("db", "", nil)
+	say("instances of the mesh", mesh[0].ServiceID, err)
 	filtered, _, err := catalog.Service("web", "", &api.QueryOptions{Filter: `ServiceMeta.version == "1"`})
 	say("filtered", len(filtered), err)
 	datacenters, err := catalog.Datacenters()

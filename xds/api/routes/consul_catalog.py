@@ -139,17 +139,22 @@ def _tags(deps: Services, service: str, selection: Selection) -> list[str] | Non
     return list(dict.fromkeys(tag for one in found for tag in one.tags)) if found else None
 
 
+@router.get("/catalog/connect/{name:path}")
 @router.get("/catalog/service/{name:path}")
 async def get_service(deps: Deps, request: Request, name: str) -> Response:
-    """The instances of a service."""
+    """The instances of a service. There are no sidecars here: an instance itself is what the mesh connects to."""
     chosen = await filter_of(request, CATALOG_SHAPE)
     found, index = await _found(deps, request, name)
     return await answer_read(request, lambda: _items(found, catalog_item, chosen), index, len(found))
 
 
+@router.get("/health/connect/{name:path}")
 @router.get("/health/service/{name:path}")
 async def get_health(deps: Deps, request: Request, name: str) -> Response:
-    """The instances of a service with their checks; with ``passing``, those whose checks all pass."""
+    """The instances of a service with their checks; with ``passing``, those whose checks all pass.
+
+    They are what the mesh connects to as well, as in `get_service`.
+    """
     chosen, is_passing = await filter_of(request, HEALTH_SHAPE), flag(request, "passing")
     found, index = await _found(deps, request, name)
     if is_passing:
