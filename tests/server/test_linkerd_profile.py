@@ -8,7 +8,17 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.linkerd_client import INBOUND, OUTBOUND, LinkerdClient, added, place_of, refuses, traffic
+from tests.support.linkerd_client import (
+    INBOUND,
+    OUTBOUND,
+    LinkerdClient,
+    added,
+    no_endpoints,
+    place_of,
+    refuses,
+    traffic,
+    without_policy,
+)
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from xds.control.destination_settings import DestinationSettings
 from xds.model.errors import ValidationError
@@ -76,9 +86,18 @@ def test_case_46_the_address_stays_that_of_the_service_without_instances(
     assert stream.is_quiet()
 
 
-def test_an_unknown_service_has_a_default_profile_at_once(client: LinkerdClient) -> None:
-    profile = client.profile(HOST).next()
-    assert profile.fully_qualified_name == HOST and profile.HasField("retry_budget")
+@pytest.mark.parametrize("name", [HOST, "web.service.consul", "web"])
+def test_an_unknown_service_keeps_its_name_so_that_requests_wait_for_it(
+    site: LinkerdSite, client: LinkerdClient, name: str
+) -> None:
+    """Without a name, a proxy in ingress mode and a gateway reject them (docs/linkerd.md#profiles)."""
+    profile, policy = client.profile(f"{name}:80").next(), client.watch(authority=f"{name}:80").next()
+    assert without_policy(profile) == f"balance {name}" and profile.HasField("retry_budget")
+    assert backends(policy) == {f"{name}:80": 1}
+    stream = client.get(f"{profile.fully_qualified_name}:80")
+    assert no_endpoints(stream.next()) is False
+    site.put("web", instance("10.0.0.1"))
+    assert set(added(stream.next())) == {"10.0.0.1:8080"}
 
 
 def test_a_profile_never_waits_for_sources() -> None:
@@ -129,6 +148,22 @@ async def _drained(site: LinkerdSite) -> None:
     await site.catalog.tick()
     site.now_s += 60
     await site.catalog.tick()
+
+
+@pytest.mark.parametrize("path", ["10.9.9.9:8080", "10.0.0.1:9999", "[fd00::99]:8080"])
+def test_an_unknown_address_is_an_endpoint_so_that_a_proxy_in_ingress_mode_forwards(
+    site: LinkerdSite, client: LinkerdClient, path: str
+) -> None:
+    """Without the endpoint, it rejects requests to the address (docs/linkerd.md#profiles)."""
+    site.put("web", instance("10.0.0.1"))
+    profile = client.profile(path).next()
+    assert without_policy(profile) == f"forward {path}" and not profile.fully_qualified_name
+    refuses(client.watch(*split_address(path)), grpc.StatusCode.NOT_FOUND)
+
+
+def split_address(path: str) -> tuple[str, int]:
+    host, _, port = path.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def test_case_50_an_instance_that_is_not_ready_has_an_endpoint(site: LinkerdSite, client: LinkerdClient) -> None:

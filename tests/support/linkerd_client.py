@@ -165,6 +165,13 @@ def traffic(address: str = "", port: int = 0, authority: str = "") -> outbound.T
     return outbound.TrafficSpec(source_workload="ns:pod", addr=net.TcpAddress(ip=ip, port=port))
 
 
+def without_policy(profile: today.DestinationProfile) -> str:
+    """What a linkerd2-proxy in ingress mode does with a profile and no policy (``outbound/src/ingress.rs``)."""
+    if profile.HasField("endpoint"):
+        return f"forward {place_of(profile.endpoint.addr)}"
+    return f"balance {profile.fully_qualified_name}" if profile.fully_qualified_name else "reject"
+
+
 def place_of(address: Any) -> str:
     """``10.0.0.1:80`` for an address of either generation."""
     if address.ip.WhichOneof("ip") == "ipv4":
