@@ -114,6 +114,35 @@ def test_refused_listener(
     assert set(envoy.listener_ports()) == {"web"}
 
 
+@in_variants(Variant.ADS_SOTW, Variant.ADS_DELTA)
+def test_refused_listener_does_not_hold_the_routes_of_another(
+    server: ServerProcess, connect: Connect, variant: Variant, a: Upstream
+) -> None:
+    """The rejected listener serves them in its earlier version, which Envoy keeps."""
+
+    def site(body: str, *listeners: r.Json) -> list[r.Json]:
+        bodies = {"r1": body, "r2": f"new {body}"}
+        return [*listeners, *(r.route_config(name, r.direct_route(each)) for name, each in bodies.items())]
+
+    first, second = r.rds("r1", variant.config_source), r.rds("r2", variant.config_source)
+    taken, other = r.listener("web", second, port=a.port), r.listener("other", first)
+    server.push(server.group, site("1", r.listener("web", first)))
+    envoy = connect(variant).wait_live()
+    ports = [envoy.wait_listener("web")]
+    wait_body(ports[0], "1")
+    server.push(server.group, site("2", taken, other))
+    assert "web" in str(server.wait_nack(server.node, "listeners"))
+    ports.append(envoy.wait_listener("other"))
+    for body in ("2", "3"):
+        server.push(server.group, site(body, taken, other))
+        for port in ports:
+            wait_body(port, body)
+    assert envoy.stat("listener_manager.lds.update_rejected") == 1
+    server.push(server.group, site("4", r.listener("web", second), other))
+    wait_body(envoy.wait_listener("web"), "new 4")
+    wait_body(envoy.wait_listener("other"), "4")
+
+
 @streamed_variants
 def test_refused_endpoints(
     server: ServerProcess, envoy: EnvoyProcess, variant: Variant, a: Upstream, b: Upstream

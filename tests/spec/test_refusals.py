@@ -159,6 +159,42 @@ def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Cl
     assert client.texts(ROUTE) == {"r1": "a", "r2": "a @2"}
 
 
+def test_a_refused_listener_does_not_hold_the_routes_of_its_earlier_version(server: Server, variant: Variant) -> None:
+    """Another listener names these routes now. The earlier version serves the newer routes too."""
+    client = live(server, variant, A)
+    content = joined(A, {LISTENER: {TARGET: "r2 bad", "web": "r1"}, ROUTE: {"r1": "a @2", "r2": "a"}})
+    push(server, content)
+    spend(10, client)
+    assert client.serving()[LISTENER] == {TARGET: "r1", "web": "r1"}
+    assert client.serving()[ROUTE] == {"r1": "a @2"}
+    for text in ("a @3", "b"):
+        content = joined(content, B, {LISTENER: content[LISTENER], ROUTE: {**content[ROUTE], "r1": text}})
+        push(server, content)
+        spend(10, client)
+        assert client.serving()[ROUTE] == {"r1": text}
+    assert not client.lost
+    repaired = joined(content, {LISTENER: {TARGET: "r2"}})
+    push(server, repaired)
+    spend(DRAINED_S, client)
+    assert_in_step(client, repaired)
+
+
+@pytest.mark.parametrize("listeners", [{"web": "r1", "new": "r1 bad"}, {TARGET: "r2 bad", "web": "r2"}])
+def test_a_refused_listener_does_not_hold_the_routes_of_its_newest_version(
+    server: Server, variant: Variant, listeners: dict[str, str]
+) -> None:
+    """No listener of the client uses them, except others that are not refused."""
+    client = live(server, variant, joined(A, {ROUTE: {"r2": "a"}, LISTENER: {"web": "r2"}}))
+    content = joined(A, {LISTENER: {"web": "r2"} | listeners, ROUTE: {"r1": "a @2", "r2": "a @2"}})
+    push(server, content)
+    spend(10, client)
+    push(server, joined(content, {ROUTE: {"r1": "a @3", "r2": "a @3"}}))
+    spend(10, client)
+    used = client.serving()[ROUTE]
+    assert used == dict.fromkeys(used, "a @3")
+    assert not client.lost
+
+
 def test_a_refused_route_that_is_in_use_holds_nothing(server: Server, client: Client) -> None:
     """Envoy keeps the route configuration that it has; the listener is not taken back for that."""
     push(server, A)

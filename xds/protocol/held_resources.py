@@ -35,6 +35,16 @@ def users_of_absent_listeners(client: ClientState, absent: frozenset[str]) -> Na
     return names_by_type(found)
 
 
+def used_by_rejected(client: ClientState, rejected: frozenset[str], earlier: Snapshot) -> frozenset[ResourceId]:
+    """The tree parts that rejected listeners refer to in the newest version and in an earlier one.
+
+    docs/protocol.md#rejections: "a rejected listener holds the routes that both its newest version and the one that the
+    client has refer to, and no others".
+    """
+    used_by = client.releases.used_by
+    return used_by(rejected, earlier) & used_by(rejected, client.goal)
+
+
 def aggregates_of_cold_members(client: ClientState, readiness: Readiness) -> NamesByType:
     """The aggregate clusters whose newest version has a cold member.
 

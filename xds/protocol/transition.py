@@ -42,6 +42,7 @@ from xds.protocol.held_resources import (
     clusters_without_assignments,
     outdated_names,
     routes_in_use,
+    used_by_rejected,
     users_of_absent_listeners,
 )
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
@@ -181,9 +182,11 @@ class Transition:
         # Until a listener is ready, new connections use its earlier versions and the resources that these refer to.
         used = _NO_RESOURCES
         if unready:
-            used = unshown.union(
-                *(client.releases.used_by(unready, each) for each in (self.ready_release, *self.acked_releases))
-            )
+            rejected = unready & client.watches.rejected_in(client.goal.get(client.url_of("listeners")))
+            unready -= rejected
+            for each in (self.ready_release, *self.acked_releases):
+                used |= client.releases.used_by(unready, each) | used_by_rejected(client, rejected, each)
+            used |= unshown
         waiting = merge_names(
             *(tree.used_route_parts for tree in trees if tree not in held and _waits(tree, unready, used))
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -176,6 +177,11 @@ class Watches:
                     if name not in held and name in goal and goal[name].version == version
                 }
         return found
+
+    def rejected_in(self, goal_set: ResourceSet) -> frozenset[str]:
+        """The names that the client rejects in the version of a set, whatever version of them it accepted before."""
+        pending = self.pending(goal_set.type.type_url)
+        return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in pending if watch.rejections))
 
     def _still_dropped(self, type_url: str, goal: Mapping[str, Resource]) -> dict[str, str]:
         """The dropped names of a type that still have the rejected version, and that no stream accepted since."""
