@@ -55,7 +55,7 @@ async def test_what_envoy_surely_refuses_is_an_error(api: Api) -> None:
 
 async def test_a_deletion_says_who_is_left_behind(api: Api) -> None:
     await api.put("edge", r.static_cluster("c", 80), r.route_config("r", r.route("c")))
-    answer = await api.client.delete("/api/v1/groups/edge/resources/clusters/c")
+    answer = await api.client.delete("/api/v1/groups/edge/resources/clusters/c", params={"force": "true"})
     assert codes(answer, "warnings") == [("still_referenced", "routes/r")]
 
 

@@ -44,13 +44,14 @@ def test_apply_then_get(remote: Remote, file: Path) -> None:
     assert remote.xds("apply", "-g", "edge", "-f", "-", stdin=shown.out).out == "group edge: revision 1, unchanged\n"
 
 
-def test_directory_is_one_group(remote: Remote, tmp_path: Path) -> None:
+def test_a_directory_is_one_group_where_that_is_named(remote: Remote, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
     snapshot(folder / "b.yaml", static_cluster("b", 80))
     snapshot(folder / "sub" / "a.yml", static_cluster("a", 80))
     (folder / "notes.txt").write_text("not one of them")
-    assert remote.xds("apply", "-f", folder, "-o", "json").json()["changes"]["clusters"]["added"] == ["b", "a"]
+    pushed = remote.xds("apply", "-g", "folder", "-f", folder, "-o", "json").json()
+    assert pushed["changes"]["clusters"]["added"] == ["b", "a"]
     assert remote.xds("get", "clusters", "-g", "folder", "-o", "name").out == "a\nb\n"
 
 
