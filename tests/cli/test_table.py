@@ -10,7 +10,7 @@ import yaml
 
 from xds.cli import output
 from xds.cli.commands.events import event_line
-from xds.cli.commands.nodes import nodes_layout
+from xds.cli.commands.nodes import NODES, nodes_layout
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format, paint
 from xds.cli.table import Column, Style, TableLayout, rendered
@@ -133,3 +133,10 @@ def test_what_a_wait_says_of_a_node_is_one_line() -> None:
 def test_an_event_stays_one_line() -> None:
     event = {"kind": "nack", "time": "t", "node": "a\nb\x1b[2J", "message": "x\n\x1b]0;y\x07"}
     assert event_line(event) == "t  nack  node=a\\nb\\x1b[2J  x \\x1b]0;y\\x07\n"
+
+
+def test_a_node_that_only_reports_load_is_up() -> None:
+    (up,) = (column for column in NODES.columns if column.header == "UP")
+    load = {"opened": TIME, "load": {}}
+    assert not up.cell({"streams": [load], "last_seen": TIME}).startswith("gone")
+    assert up.cell({"streams": [], "last_seen": TIME}).startswith("gone")

@@ -160,7 +160,8 @@ def _style(alias: str, node: Json) -> str:
 
 def _up(node: Json) -> str:
     """How long the node has been connected, or since when it is disconnected."""
-    opened = [stream["opened"] for stream in node["streams"] if "load" not in stream]
+    streams = node["streams"]
+    opened = [each["opened"] for each in streams if "load" not in each] or [each["opened"] for each in streams]
     return age(min(opened)) if opened else f"gone {age(node['last_seen'])}"
 
 
