@@ -175,6 +175,13 @@ class ClientState:
             return None
         return self.goal.get(type_url)
 
+    def awaited_names(self, type_url: str) -> frozenset[str]:
+        """The secrets that the listeners of a live client newly name: not reported as missing for `order_timeout_s`."""
+        transition = self.transition
+        if transition is None or transition.is_pending_release_reported or resource_type(type_url).alias != "secrets":
+            return NO_NAMES
+        return transition.awaited_secrets(self)
+
     def is_held_back(self, type_url: str) -> bool:
         """Whether the transition holds newer content of this type."""
         transition = self.transition
@@ -309,6 +316,7 @@ class ClientState:
             start_clock(self, transition, now_s)
             if transition.is_over(self):
                 self.transition = None
+                self.offer_pending_release(now_s)
                 self.proof = Proof(transition.readiness.proved_at_end(self), transition.readiness.cold)
         may_send, self._may_send = may_send or self._may_send, False
         return may_send
@@ -474,7 +482,7 @@ class ClientState:
         self.release(self.releases.release(self.released, self.goal, merge_names(held, names)), now_s)
 
     def offer_pending_release(self, now_s: float) -> None:
-        """Offer the types of which the client requested held names. These are missing now: `upcoming_set` is None."""
+        """Offer the types of which the client requested names that were held or awaited. They are missing now."""
         for url in self.watches:
             for watch in self.watches.of(url):
                 if watch.pending_release:

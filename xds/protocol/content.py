@@ -23,6 +23,7 @@ class ResponseKey(NamedTuple):
     * ``base``: the set that the client holds; None for nothing;
     * ``goal``: the set that it should hold;
     * ``upcoming_set``: the set that a transition will release later; its names are not reported as missing meanwhile;
+    * ``awaited_names``: the names that are not reported as missing meanwhile, because a push may bring them soon;
     * ``unanswered``: the names that need an answer even if they are unchanged;
     * ``resend_names``: the names to re-send if the client wants them (`warming`), in the form of `resolve`;
     * ``is_first``: nothing of this type was sent on the stream yet;
@@ -42,6 +43,7 @@ class ResponseKey(NamedTuple):
     allows_placeholders: bool = False
     reported_missing: frozenset[str] = NO_NAMES
     reads_errors: bool = False
+    awaited_names: frozenset[str] = NO_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class ResponseContent:
     * ``names``: the resources of the goal;
     * ``removed``: the names in removed_resources;
     * ``absent``: the names that a placeholder reports as missing;
-    * ``pending_release``: requested names that are not answered until a transition releases them;
+    * ``pending_release``: requested names that are not answered until a transition releases them or ends;
     * ``errors``: the names that resource_errors reports as missing to a SotW client (rule 39).
     """
 
@@ -89,7 +91,7 @@ def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: Ch
     if not key.is_first and not interest.wildcard and not interest.names:
         return None
     missing = interest.missing(goal)
-    pending_release = _pending_release(missing, key.upcoming_set)
+    pending_release = pending_release_of(missing, key)
     return ResponseContent(
         names=_selected(interest, goal),
         pending_release=pending_release,
@@ -103,7 +105,7 @@ def _partial_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: 
     goal, interest = key.goal, key.interest
     names, removed = _difference(key, uncertain, change_of)
     missing = interest.missing(goal, key.unanswered & interest.names)
-    pending_release = _pending_release(missing, key.upcoming_set)
+    pending_release = pending_release_of(missing, key)
     lacking = [name for name in (*missing, *_absent_names(key)) if name not in pending_release]
     dialect, type = key.dialect, goal.type
     removed, absent = dialect.report_absent(type, removed, lacking, has_placeholders=key.allows_placeholders)
@@ -151,10 +153,12 @@ def _absent_names(key: ResponseKey) -> list[str]:
     )
 
 
-def _pending_release(missing: Iterable[str], upcoming_set: ResourceSet | None) -> frozenset[str]:
-    if upcoming_set is None:
-        return NO_NAMES
-    return frozenset(name for name in missing if name in upcoming_set.resources or name in upcoming_set.by_alias)
+def pending_release_of(missing: Iterable[str], key: ResponseKey) -> frozenset[str]:
+    """The missing names that are not reported now, because a transition will release them or they are awaited."""
+    upcoming, awaited = key.upcoming_set, key.awaited_names
+    if upcoming is None:
+        return awaited.intersection(missing) if awaited else NO_NAMES
+    return frozenset(n for n in missing if n in upcoming.resources or n in upcoming.by_alias or n in awaited)
 
 
 def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from xds.protocol import warming
 from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
-from xds.protocol.content import ResponseKey
+from xds.protocol.content import ResponseKey, pending_release_of
 from xds.protocol.delta import next_heartbeat_s, renewable, separated
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
@@ -91,10 +91,11 @@ class Offers:
             client.update(watch, now_s)
 
     def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
-        is_released = client.upcoming_set(watch.type.type_url) is None and not watch.rejections
-        if is_released and watch.pending_release_from is released:
-            watch.known.mark_unanswered(watch.pending_release)  # after `order_timeout_s`: reported as missing
-            watch.pending_release = NO_NAMES
+        if watch.pending_release_from is released:  # names that no longer wait are reported as missing
+            key = self._response_key(watch, client, released)
+            waiting = pending_release_of(watch.pending_release, key)
+            watch.known.mark_unanswered(watch.pending_release - waiting)
+            watch.pending_release = waiting
         watch.collect_pending_release(released)
 
     def _offer_beside_rejected(
@@ -233,11 +234,11 @@ class Offers:
 
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
-        upcoming_set = None
+        upcoming_set, url = None, watch.type.type_url
         if watch.rejections:
-            upcoming_set = client.goal.get(watch.type.type_url)
+            upcoming_set = client.goal.get(url)
         elif client.transition is not None:
-            upcoming_set = client.upcoming_set(watch.type.type_url)
+            upcoming_set = client.upcoming_set(url)
         return ResponseKey(
             self._dialect,
             known.base,
@@ -250,6 +251,7 @@ class Offers:
             watch.allows_placeholders,
             watch.reported_missing,
             watch.reads_errors,
+            client.awaited_names(url) if client.transition is not None else NO_NAMES,
         )
 
     def _settle(

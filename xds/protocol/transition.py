@@ -72,6 +72,7 @@ class Transition:
     * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;
     * ``is_pending_release_reported``: names that exist only in held content are reported as missing;
     * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
+    * ``is_of_live_client``: the client was live when the transition began;
     * ``broken_until_s``: a stream ended during the transition; the other streams may end until this time.
     """
 
@@ -84,6 +85,7 @@ class Transition:
         "held_names",
         "held_trees",
         "is_fetch_over",
+        "is_of_live_client",
         "is_pending_release_reported",
         "is_ready_release_unproved",
         "readiness",
@@ -96,6 +98,7 @@ class Transition:
         self.began_s = now_s
         self.ready_release: Snapshot = client.released
         self.acked_releases: tuple[Snapshot, ...] = ()
+        self.is_of_live_client = client.is_live
         self.is_ready_release_unproved = may_have_warming_listeners(client, now_s)
         self.readiness = Readiness(client.proof.overdue)
         self.held_trees: tuple[Tree, ...] = ()
@@ -347,6 +350,12 @@ class Transition:
             named = merge_names(named, client.releases.newly_named(before, client.watches.acked(url) or before))
         named = without_names(named, excluded)
         return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
+
+    def awaited_secrets(self, client: ClientState) -> frozenset[str]:
+        """The secrets that listeners of a live client newly name; a client that starts is told of missing ones."""
+        url = client.url_of("listeners")
+        named = client.releases.newly_named(self.ready_release.get(url), client.goal.get(url))
+        return dict(named).get(client.url_of("secrets"), NO_NAMES) if self.is_of_live_client else NO_NAMES
 
     def _are_clusters_known(self, client: ClientState) -> bool:
         """Whether the client's clusters are known, so that the withheld types may be sent.
