@@ -412,8 +412,8 @@ async def test_refused_writes_are_in_the_audit_list(api: Api) -> None:
 
 
 async def test_paths_that_are_not_here_are_told_in_text(api: Api) -> None:
-    absent = await api.client.get("/v1/agent/self")
-    assert (absent.status_code, absent.text) == (404, "no such path: /v1/agent/self")
+    absent = await api.client.get("/v1/agent/members")
+    assert (absent.status_code, absent.text) == (404, "no such path: /v1/agent/members")
     wrong = await api.client.post("/v1/config")
     assert wrong.status_code == 405
 

@@ -208,23 +208,20 @@ class TestNumber:
             wait_until(lambda: server.request("GET", "/livez").status_code == 200, "room again")
 
 
-def test_without_descriptors_it_is_told_and_an_operator_gets_in(serve: Serve) -> None:
-    """Dropped connections are logged; once they were not."""
+def test_an_operator_gets_in_beside_more_silent_clients_than_there_are_descriptors(serve: Serve) -> None:
+    """Connections without a call have half of the descriptors. If there are none left, it is told once a minute."""
     server = serve(prefix=["prlimit", "--nofile=128:128"])
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard > 400
     with ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(connect(server.grpc_port))
-        wait_until(lambda: "files.exhausted" in server.process.log(), "it is told")
         with httpx.Client(base_url=f"http://{LOOPBACK}:{server.http_port}", trust_env=False) as operator:
-            assert operator.get("/readyz").status_code == 200
-            exhausted = [
-                line for line in operator.get("/metrics").text.splitlines() if "files_exhausted_total " in line
-            ]
-        assert float(exhausted[-1].split()[1]) >= 1
-        time.sleep(1.5)
-        assert server.process.log().count("files.exhausted") == 1  # once a minute
+            for _ in range(10):
+                assert operator.get("/readyz").status_code == 200
+                time.sleep(0.2)
+        assert descriptors(server) < 128
+        assert server.process.log().count("files.exhausted") <= 1
     wait_until(lambda: descriptors(server) < 100, "the connections are gone")
     seen = server.metrics()["xds_server_files_exhausted_total"]
     time.sleep(2.2)

@@ -63,8 +63,7 @@ def test_clients_that_never_read(heavy: ServerProcess, beside: Beside, clients: 
     with beside(heavy, slowest_s=10.0) as bystander, attacked(heavy, bystander, deaf(clients)):
         wait_until(
             lambda: (
-                sum(node["id"].startswith("deaf-") for node in heavy.get("/nodes", page_size="1000")["items"])
-                == clients
+                sum(node["id"].startswith("deaf-") for node in heavy.get("/nodes", limit="1000")["items"]) == clients
             ),
             "all have asked",
         )

@@ -13,7 +13,7 @@ from tests.support.process import REPOSITORY, child_environment
 from xds.protocol.dialect import Variant
 
 RUN_TIMEOUT_S = 100
-STREAM_BYTES = 5_120  # of a stream of four types in sync, its node in the fleet's state included
+STREAM_BYTES = 5_376  # of a stream of four types in sync, its node in the fleet's state included
 # Module to tiny parameters and what its rows are named by.
 BENCHES = {
     "bench.engine": (["--streams", "2", "--rounds", "1"], ("sotw", "delta")),
