@@ -47,8 +47,15 @@ class Request:
     groups: tuple[str, ...]
     body: Json | None = None
 
+    @property
+    def is_of_settings(self) -> bool:
+        """Whether it changes a group's settings, which have no history."""
+        return self.path == f"/groups/{self.groups[0]}" and self.body is not None
+
     def send(self, client: httpx.Client) -> httpx.Response:
-        query = {"author": "writer", "message": self.name, "allow_empty": "true"}
+        query = {"author": "writer", "allow_empty": "true"}
+        if not self.is_of_settings:
+            query["message"] = self.name
         key = {"idempotency-key": self.name}
         return client.request(self.method, f"/api/v1{self.path}", params=query, json=self.body, headers=key)
 
@@ -91,7 +98,7 @@ class Writer:
             return False
         if answer.status_code == 200:
             self.acknowledged[request.name] = (request, answer.json())
-            if request.path == f"/groups/{request.groups[0]}" and request.body is not None:
+            if request.is_of_settings and request.body is not None:
                 self.priorities[request.groups[0]] = {request.body["priority"]}
         elif answer.status_code not in (404, 410):  # a resource, group or revision that is not there
             self.unexpected.append(f"{request}: {answer.status_code} {answer.text}")

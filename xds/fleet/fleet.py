@@ -439,8 +439,8 @@ class Fleet:
             return
         for refusal in self.nack_log.open_of(stream.node.node.id, record.type_url):
             if refusal in record.refusals:
-                refusal.clear_suspects(accepted, acked_names)
-                self.nack_log.update_size(refusal)
+                if self.nack_log.accept(refusal, accepted, acked_names):
+                    record_nack(self.events, "narrowed", refusal.record, now)
                 if refusal.is_resolved_by(accepted, acked_names):
                     self._withdraw(stream, record, refusal, now)
                 continue

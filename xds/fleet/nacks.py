@@ -12,10 +12,11 @@ from itertools import accumulate, count, islice, takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
-from xds.fleet.refused_content import MESSAGE_LIMIT, RefusedContent
+from xds.fleet.refused_content import MESSAGE_LIMIT, AckedNames, RefusedContent
 from xds.fleet.refused_content import NAMES_LIMIT as NAMES_SHOWN
 from xds.fleet.state import NackRecord, NackState
 from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet
 from xds.protocol.events import Nacked
 
 RECORDS_LIMIT = 10_000
@@ -88,7 +89,7 @@ class NackLog:
         known = next((each for each in self.open_of(node, event.type_url) if each.is_about(event)), None)
         if known is not None:
             is_news = known.repeat(event, now)
-            self.update_size(known)
+            self._update_size(known)
             return known, is_news
         refusal = RefusedContent(next(self._ids), node, group, event, now)
         self._add(refusal)
@@ -112,7 +113,13 @@ class NackLog:
             self._resolved[record.id] = record
         return record
 
-    def update_size(self, refusal: RefusedContent) -> None:
+    def accept(self, refusal: RefusedContent, held: ResourceSet, acked_names: AckedNames) -> bool:
+        """Note what the node of an open record ACKed. True if this shows which name it rejects."""
+        is_news = refusal.clear_suspects(held, acked_names)
+        self._update_size(refusal)
+        return is_news
+
+    def _update_size(self, refusal: RefusedContent) -> None:
         """Update the size of an open record whose text may have changed."""
         identifier, size = refusal.record.id, refusal.size
         self._changed.add(identifier)
@@ -164,7 +171,7 @@ class NackLog:
         self._open[record.id] = refusal
         types = self._by_node.setdefault(record.node, {})
         types[record.type_url] = (*types.get(record.type_url, ()), refusal)
-        self.update_size(refusal)
+        self._update_size(refusal)
 
     def _unlink(self, refusal: RefusedContent) -> None:
         record = refusal.record

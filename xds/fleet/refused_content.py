@@ -133,15 +133,21 @@ class RefusedContent:
 
     # ACKs
 
-    def clear_suspects(self, held: ResourceSet, acked_names: AckedNames) -> None:
-        """Remove the suspects whose rejected version is in the ACKed set ``held``: the client accepted them."""
+    def clear_suspects(self, held: ResourceSet, acked_names: AckedNames) -> bool:
+        """Remove the suspects whose rejected version is in the ACKed set ``held``: the client accepted them.
+
+        If one suspect remains, it is guilty: the client accepted all others of the response that it rejected. True if
+        this adds a guilty name.
+        """
+        known = len(self.guilty)
         accepted = {name for name in self.suspects if self._is_accepted(name, held, acked_names)}
         if accepted:
             self.suspects = tuple(name for name in self.suspects if name not in accepted)
-            if len(self.suspects) == 1 and self.refused.type.full_state:
-                self.guilty, self.suspects = (*self.guilty, *self.suspects), ()  # all others were accepted
+            if len(self.suspects) == 1 and not self.guilty:
+                self.guilty, self.suspects = tuple(self.suspects), ()
             if self.names:
                 self._update_record()
+        return len(self.guilty) > known
 
     def is_resolved_by(self, held: ResourceSet, acked_names: AckedNames, wants: Wants = all_names) -> bool:
         """Whether a client that ACKed this set no longer rejects anything; ``wants`` selects the names that count."""
