@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import resource
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.attack.attacks import opening
 from tests.attack.bystander import GROUP
 from tests.attack.conftest import Beside, resident
 from tests.attack.raw_http import ask, connect, is_closed, send_until_closed, status
+from tests.attack.raw_http2 import HELLO, RawHttp2
 from tests.support import resources as r
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
@@ -208,21 +211,35 @@ class TestNumber:
             wait_until(lambda: server.request("GET", "/livez").status_code == 200, "room again")
 
 
-def test_an_operator_gets_in_beside_more_silent_clients_than_there_are_descriptors(serve: Serve) -> None:
+def connected(server: ServerProcess) -> socket.socket:
+    """A connection without a byte."""
+    return connect(server.grpc_port)
+
+
+def opened(server: ServerProcess) -> RawHttp2:
+    """A connection with a call, without a message."""
+    return RawHttp2(server.grpc_port, HELLO + opening(1), reads=False)
+
+
+@pytest.mark.parametrize(("client", "exhausts"), [(connected, False), (opened, True)], ids=["silent", "with a call"])
+def test_an_operator_gets_in_beside_more_clients_than_there_are_descriptors(
+    serve: Serve, client: Callable[[ServerProcess], AbstractContextManager[object]], exhausts: bool
+) -> None:
     """Connections without a call have half of the descriptors. If there are none left, it is told once a minute."""
     server = serve(prefix=["prlimit", "--nofile=128:128"])
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard > 400
     with ExitStack() as stack:
         for _ in range(200):
-            stack.enter_context(connect(server.grpc_port))
+            stack.enter_context(client(server))
         with httpx.Client(base_url=f"http://{LOOPBACK}:{server.http_port}", trust_env=False) as operator:
             for _ in range(10):
                 assert operator.get("/readyz").status_code == 200
                 time.sleep(0.2)
         assert descriptors(server) < 128
-        assert server.process.log().count("files.exhausted") <= 1
+        assert server.process.log().count("files.exhausted") == exhausts
     wait_until(lambda: descriptors(server) < 100, "the connections are gone")
     seen = server.metrics()["xds_server_files_exhausted_total"]
+    assert (seen > 0) == exhausts
     time.sleep(2.2)
     assert server.metrics()["xds_server_files_exhausted_total"] == seen

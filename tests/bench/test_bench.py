@@ -13,7 +13,9 @@ from tests.support.process import REPOSITORY, child_environment
 from xds.protocol.dialect import Variant
 
 RUN_TIMEOUT_S = 100
-STREAM_BYTES = 5_376  # of a stream of four types in sync, its node in the fleet's state included
+# Of a stream of four types in sync, its node in the fleet's state included: 5,186. The budget for unknown names and the
+# proof of warm clusters are 136 of them.
+STREAM_BYTES = 5_248
 # Module to tiny parameters and what its rows are named by.
 BENCHES = {
     "bench.engine": (["--streams", "2", "--rounds", "1"], ("sotw", "delta")),

@@ -34,14 +34,15 @@ class NameBudget:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._holders: dict[NameHolder, None] = {}
+        self._holders: tuple[NameHolder, ...] = ()
         self._spent = 0
 
     def spend(self, holder: NameHolder, names: Collection[str]) -> None:
         """Count names that a stream requests and that no resource has. Raises ``LimitError``."""
         if not names:
             return
-        self._holders[holder] = None
+        if holder not in self._holders:
+            self._holders += (holder,)
         self._spent += cost_of(names)
         if self._spent <= self._limit:
             return
@@ -52,7 +53,8 @@ class NameBudget:
 
     def leave(self, holder: NameHolder) -> None:
         """A stream has ended. Harmless when repeated."""
-        if self._holders.pop(holder, self) is None and not self._holders:
+        self._holders = tuple(each for each in self._holders if each is not holder)
+        if not self._holders:
             self._spent = 0
 
 
