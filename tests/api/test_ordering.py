@@ -10,18 +10,20 @@ from tests.control.connected import Client
 from tests.support.resources import static_cluster
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.node import Node
-from xds.model.resource_type import CLUSTER, LISTENER
+from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.events import HeldContent
 from xds.protocol.linger import Removal
 
 A, B = static_cluster("a", 80), static_cluster("b", 80)
-WEB = HeldContent(((LISTENER, frozenset({"web"})),), ("b",), is_unreadable=True)
+OTHERS = ((ROUTE, frozenset({"r2"})),)
+WEB = HeldContent(((LISTENER, frozenset({"web"})),), ("b",), is_unreadable=True, waits_for_others=OTHERS)
 WAITING = {
     "resources": [{"type": "listeners", "name": "web"}],
     "count": 1,
     "waits_for": ["b"],
     "any_cluster": True,
+    "waits_for_others": [{"type": "routes", "name": "r2"}],
 }
 
 

@@ -125,6 +125,11 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
     route = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
     assert "c4 and 2 more are warm on the node; the clusters that it refers to cannot be determined" in route.detail
+    others = ((LISTENER, frozenset({"web"})),)
+    for clusters, told in (((), ""), (("beta",), "clusters beta are warm on the node and ")):
+        client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), clusters, waits_for_others=others))
+        (route,) = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources
+        assert route.detail == f"it is held until {told}the node accepts listeners/web"
 
 
 async def test_what_lingers_says_until_when(plane: Plane) -> None:

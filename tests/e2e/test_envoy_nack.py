@@ -8,8 +8,9 @@ import pytest
 
 from tests.support import resources as r
 from tests.support.bootstrap import Variant, in_variants
+from tests.support.commands import xds
 from tests.support.envoy import EnvoyProcess, get, wait_body
-from tests.support.process import wait_until
+from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
@@ -112,6 +113,32 @@ def test_refused_listener(
     server.push(server.group, web(variant, "c2", b))
     server.wait_synced(server.group, server.node)
     assert set(envoy.listener_ports()) == {"web"}
+
+
+@in_variants(Variant.ADS_SOTW, Variant.ADS_DELTA)
+def test_what_a_refused_listener_holds_is_told(
+    server: ServerProcess, connect: Connect, variant: Variant, a: Upstream
+) -> None:
+    """In the state of the node, by `xds nodes` and by `xds explain`, until the listener is repaired."""
+    routes = r.rds("r1", variant.config_source)
+    server.push(server.group, [r.listener("web", routes), r.route_config("r1", r.direct_route("1"))])
+    envoy = connect(variant).wait_live()
+    port = envoy.wait_listener("web")
+    wait_body(port, "1")
+    second = r.route_config("r1", r.direct_route("2"))
+    server.push(server.group, [r.listener("web", routes, port=a.port), second])
+    assert "web" in str(server.wait_nack(server.node, "listeners"))
+    (held,) = server.get(f"/nodes/{server.node}")["held"]
+    assert held["resources"] == [{"type": "routes", "name": "r1"}]
+    assert (held["waits_for"], held["waits_for_others"]) == ([], [{"type": "listeners", "name": "web"}])
+    at = ("--server", f"http://{LOOPBACK}:{server.http_port}")
+    assert "routes/r1 waits for listeners/web" in xds("describe", "node", server.node, *at).out
+    told = xds("explain", server.node, "routes", "r1", *at).out
+    assert "it is held until the node accepts listeners/web" in told
+    wait_body(port, "1")
+    server.push(server.group, [r.listener("web", routes), second])
+    wait_body(envoy.wait_listener("web"), "2")
+    assert server.get(f"/nodes/{server.node}")["held"] == []
 
 
 @in_variants(Variant.ADS_SOTW, Variant.ADS_DELTA)

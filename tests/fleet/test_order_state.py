@@ -105,10 +105,12 @@ def test_what_is_held_back_is_told_with_what_it_waits_for(fleet: Fleet) -> None:
         client.ack(response(resource_set(alias, "1", web="a")))
     other = HeldBack(((LISTENER, frozenset({"other"})),), ("c",))
     lua = HeldBack(((LISTENER, frozenset({"lua"})),), ("c", "d"), is_unreadable=True)
-    held(client, WEB, other, lua)
+    behind = HeldBack(((LISTENER, frozenset({"mail"})),), (), waits_for_others=((ROUTE, frozenset({"y", "x"})),))
+    held(client, WEB, other, lua, behind)
     assert node(fleet).held == (
         HeldResources((("listeners", "other"), ("listeners", "web"), ("routes", "r")), 3, ("c",)),
         HeldResources((("listeners", "lua"),), 1, ("c", "d"), any_cluster=True),
+        HeldResources((("listeners", "mail"),), 1, (), waits_for_others=(("routes", "x"), ("routes", "y"))),
     )
     assert fleet.census(0).held == {"default": 1}
     # All that was sent is ACKed, but not all that was pushed is sent.

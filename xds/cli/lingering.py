@@ -52,13 +52,19 @@ def until(end: str) -> str:
 
 
 def held_text(held: Json) -> str:
-    """``listeners/web waits for cluster c``."""
-    names = [f"{each['type']}/{each['name']}" for each in held["resources"]]
+    """``listeners/web waits for cluster c``, ``routes/r waits for listeners/web``."""
+    names = _paths(held["resources"])
     waits = "waits" if held["count"] == 1 else "wait"
     why = ", with unreadable references," if held["any_cluster"] else ""
-    clusters = held["waits_for"]
+    clusters, others = held["waits_for"], _paths(held.get("waits_for_others", ()))  # an older server does not send it
     kind = "cluster" if len(clusters) == 1 else "clusters"
-    return f"{first_names(names, held['count'])}{why} {waits} for {kind} {first_names(clusters, len(clusters))}"
+    reasons = [f"{kind} {first_names(clusters, len(clusters))}"] if clusters else []
+    reasons += [first_names(others, len(others))] if others else []
+    return f"{first_names(names, held['count'])}{why} {waits} for {' and '.join(reasons) or 'their replacement'}"
+
+
+def _paths(resources: Iterable[Json]) -> list[str]:
+    return [f"{each['type']}/{each['name']}" for each in resources]
 
 
 def first_names(names: list[str], count: int) -> str:

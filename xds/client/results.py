@@ -72,13 +72,17 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class HeldOnNode:
-    """Resources that wait until clusters are warm, as pairs of type and name: some of ``count``."""
+    """Resources that are held back, as pairs of type and name: some of ``count``.
+
+    They wait until the clusters in ``waits_for`` are warm, and until the node accepts ``waits_for_others``.
+    """
 
     resources: tuple[Mapping[str, str], ...] = ()
     count: int = 0
     waits_for: tuple[str, ...] = ()
     any_cluster: bool = False
     node: str = ""
+    waits_for_others: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

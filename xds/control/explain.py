@@ -29,7 +29,7 @@ RESOURCES_LIMIT = 1_000
 _CLOSE_NAMES_LIMIT = 20  # missing names for which similar names are searched
 _COMPARED_LIMIT = 500
 _LENGTHS_APART = 4
-_CLUSTERS_NAMED = 5
+_NAMES_SHOWN = 5
 
 
 class DeliveryStatus(StrEnum):
@@ -37,7 +37,8 @@ class DeliveryStatus(StrEnum):
 
     * ``served``: a node that subscribes gets it (for a node that is not connected);
     * ``sent``: the node has ACKed it; ``pending``: it is not yet sent, or not yet ACKed;
-    * ``refused``: the node has NACKed it; ``held``: it will be sent when the clusters that it refers to are warm;
+    * ``refused``: the node has NACKed it; ``held``: it will be sent when the clusters that it refers to are warm, and
+      the node accepts the listener, filter or route that it waits for;
     * ``lingering``: it was removed from the group, and the node keeps it for a while;
     * ``missing``: the group has no such resource; ``unexpressed``: the node's API cannot express it;
     * ``not_subscribed``: the node does not subscribe to it; ``no_group``: no group matches the node.
@@ -105,7 +106,7 @@ class NodeContext:
 
     @cached_property
     def held(self) -> Mapping[tuple[str, str], HeldContent]:
-        """The held resources, by type URL and name, with the clusters that they wait for."""
+        """The held resources, by type URL and name, with what they wait for."""
         return held_by_name(self.clients)
 
     @cached_property
@@ -284,11 +285,17 @@ def _progress(
 
 
 def _waiting_for(held: HeldContent) -> str:
-    clusters = " and ".join(held.waits_for[:_CLUSTERS_NAMED])
-    more = len(held.waits_for) - _CLUSTERS_NAMED
-    named = f"{clusters} and {more} more" if more > 0 else clusters
+    others = sorted(f"{alias_of(url)}/{name}" for url, names in held.waits_for_others for name in names)
+    reasons = [f"clusters {_first(held.waits_for)} are warm on the node"] if held.waits_for else []
+    reasons += [f"the node accepts {_first(others)}"] if others else []
     why = "; the clusters that it refers to cannot be determined" if held.is_unreadable else ""
-    return f"it is held until clusters {named} are warm on the node{why}"
+    return f"it is held until {' and '.join(reasons) or 'the node has what replaces it'}{why}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    shown = " and ".join(names[:_NAMES_SHOWN])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _removal(context: NodeContext, holding: Holding, name: str) -> tuple[DeliveryStatus, str]:

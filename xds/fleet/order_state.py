@@ -6,14 +6,14 @@ A client has a mixed set while resources linger, are held, or were rejected; a m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 
 from xds.fleet.state import HeldResources, LingeringResources
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, empty_set, mix
 from xds.protocol import events
-from xds.protocol.linger import NOTHING_LINGERS, Lingering
+from xds.protocol.linger import NOTHING_LINGERS, Lingering, NamesByType
 
 NAMES_SHOWN = 100
 LINGERS_SHOWN = 100
@@ -80,16 +80,26 @@ def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
 
 
 def held_resources(clients: Clients) -> tuple[HeldResources, ...]:
-    """Held resources, grouped by the clusters that they wait for."""
-    grouped: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
+    """Held resources, grouped by what they wait for."""
+    grouped: dict[tuple[tuple[str, ...], bool, NamesByType], set[tuple[str, str]]] = {}
     for client in list(clients.values()):
         for held in client.held:
-            resources = grouped.setdefault((held.waits_for, held.is_unreadable), set())
-            resources.update((alias_of(type_url), name) for type_url, names in held.names for name in names)
+            resources = grouped.setdefault((held.waits_for, held.is_unreadable, held.waits_for_others), set())
+            resources.update(_pairs(held.names))
     return tuple(
-        HeldResources(tuple(nsmallest(NAMES_SHOWN, resources)), len(resources), waits_for[:NAMES_SHOWN], any_cluster)
-        for (waits_for, any_cluster), resources in grouped.items()
+        HeldResources(
+            tuple(nsmallest(NAMES_SHOWN, resources)),
+            len(resources),
+            waits_for[:NAMES_SHOWN],
+            any_cluster,
+            tuple(nsmallest(NAMES_SHOWN, _pairs(others))),
+        )
+        for (waits_for, any_cluster, others), resources in grouped.items()
     )
+
+
+def _pairs(names: NamesByType) -> Iterator[tuple[str, str]]:
+    return ((alias_of(type_url), name) for type_url, each in names for name in each)
 
 
 def held_aliases(clients: Clients) -> frozenset[str]:

@@ -82,15 +82,18 @@ class LingeringResources:
 
 @dataclass(frozen=True, slots=True)
 class HeldResources:
-    """Resources that wait until clusters are warm. ``resources``, pairs of type and name, are some of ``count``.
+    """Resources that are not sent yet. ``resources``, pairs of type and name, are some of ``count``.
 
-    With ``any_cluster`` their clusters cannot be determined, so they wait for all new clusters.
+    They wait until the clusters in ``waits_for`` are warm, and until the node accepts the resources in
+    ``waits_for_others``, which it rejects or does not have yet. With ``any_cluster`` their clusters cannot be
+    determined, so they wait for all new clusters.
     """
 
     resources: tuple[tuple[str, str], ...]
     count: int
     waits_for: tuple[str, ...]
     any_cluster: bool = False
+    waits_for_others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

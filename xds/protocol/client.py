@@ -353,21 +353,6 @@ class ClientState:
         self._set_lingering(NOTHING_LINGERS, now_s)
         return True
 
-    def held_content(self) -> tuple[HeldContent, ...]:
-        """The held trees: "held content is shown with the clusters that it waits for" (docs/protocol.md#additions)."""
-        transition = self.transition
-        if transition is None or not transition.held_trees:
-            return ()
-        cold = transition.readiness.cold
-        return tuple(
-            HeldContent(
-                merge_names(tree.listener_parts, tree.route_parts),
-                tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.clusters))),
-                tree.is_unreadable,
-            )
-            for tree in transition.held_trees
-        )
-
     def forget_reports(self) -> None:
         """A stream ended. Another stream of the client reports lingering and held content again."""
         self.reported_lingering, self.reported_held_content = NOTHING_LINGERS, ()

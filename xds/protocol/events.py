@@ -148,11 +148,14 @@ class HeldContent:
     """Content that is held back: ``names`` by type URL, and the clusters in ``waits_for`` that must be warm first.
 
     ``is_unreadable``: the references of the content cannot be read, so it may refer to any of these clusters.
+    ``waits_for_others``: the listeners, routes, extension configurations and assignments that it waits for, by type
+    URL: the client rejects them, or has not accepted them yet.
     """
 
     names: NamesByType
     waits_for: tuple[str, ...]
     is_unreadable: bool = False
+    waits_for_others: NamesByType = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,3 +124,10 @@ def routes_in_use(client: ClientState) -> frozenset[ResourceId]:
     url, held = client.url_of("clusters"), client.watches.held_routes()
     clusters = client.release_of(url) if client.watches.of(url) else None
     return frozenset((each.type_url, each.name) for each in held if clusters is None or leads_within(each, clusters))
+
+
+def is_served_here(client: ClientState, type_url: str, names: frozenset[str]) -> bool:
+    """Whether one of these names is in the newest snapshot, in the released content or in a retained revision."""
+    if any(not names.isdisjoint(each.get(type_url).resources) for each in (client.goal, client.released)):
+        return True
+    return bool(client.cache.no_longer_served(client.goal, type_url, names))

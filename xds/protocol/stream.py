@@ -46,6 +46,7 @@ from xds.protocol.events import (
     ViewChanged,
 )
 from xds.protocol.expected_requests import subscribes_to_clusters
+from xds.protocol.hold_reasons import held_content
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
 from xds.protocol.origin import Origin, origin_of
@@ -488,7 +489,7 @@ class DiscoveryStream:
             self._report_held_content(client, events)
 
     def _report_held_content(self, client: ClientState, events: list[Event]) -> None:
-        held = client.held_content()
+        held = held_content(client)
         if held != client.reported_held_content:
             client.reported_held_content = held
             events.append(HoldChanged(held))

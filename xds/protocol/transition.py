@@ -40,6 +40,7 @@ from xds.protocol.expected_requests import (
 from xds.protocol.held_resources import (
     aggregates_of_cold_members,
     clusters_without_assignments,
+    is_served_here,
     outdated_names,
     routes_in_use,
     used_by_rejected,
@@ -67,6 +68,7 @@ class Transition:
     * ``held_trees``: the trees of which nothing is released: they wait for clusters or internal listeners, or for the
       repair of a rejected resource;
     * ``held_names``: all names that keep their released version, except lingering ones;
+    * ``absent_listeners``: new listeners that are not ready, so that no cluster may lead to an internal one of them;
     * ``drains``: a listener changed or was removed, so old connections drain;
     * ``withheld_types``: the type URLs of which nothing is sent, because it is unknown what the client holds;
     * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;
@@ -77,6 +79,7 @@ class Transition:
     """
 
     __slots__ = (
+        "absent_listeners",
         "acked_releases",
         "began_s",
         "broken_until_s",
@@ -103,6 +106,7 @@ class Transition:
         self.readiness = Readiness(client.proof.overdue)
         self.held_trees: tuple[Tree, ...] = ()
         self.held_names: NamesByType = NO_NAMES_BY_TYPE
+        self.absent_listeners: frozenset[str] = NO_NAMES
         self.drains = False
         self.withheld_types: frozenset[str] = NO_NAMES
         self.fetch_since_s: float | None = None
@@ -135,7 +139,7 @@ class Transition:
             self.withheld_types = NO_NAMES
         reverted = self._revert_listeners(client, now_s)
         unready = self._unready_listeners(client, now_s, is_awaited=is_awaited)
-        self.held_trees, held = (), []
+        self.held_trees, held, absent = (), [], NO_NAMES
         if cold or reverted or unready is None or unready:
             absent = self._absent_listeners(client, unready, is_awaited=is_awaited)
             absent |= self._unused_listeners(client, reverted)
@@ -143,7 +147,7 @@ class Transition:
         if cold:
             held.append(aggregates_of_cold_members(client, self.readiness))
         held.append(clusters_without_assignments(client, self.readiness))
-        self.held_names = merge_names(*held)
+        self.held_names, self.absent_listeners = merge_names(*held), absent
         return self.held_names
 
     def _held_by_trees(
@@ -207,7 +211,7 @@ class Transition:
         if not self.is_ready_release_unproved:
             return _NO_RESOURCES
         missing = self._not_fetched(client, client.watches.never_accepted())
-        return routes_in_use(client) if any(_is_served_here(client, *each) for each in missing) else _NO_RESOURCES
+        return routes_in_use(client) if any(is_served_here(client, *each) for each in missing) else _NO_RESOURCES
 
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
@@ -376,7 +380,7 @@ class Transition:
         docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
         listener back to its last accepted version, because Envoy would go live without it".
         """
-        listeners = self._listeners_naming_rejected(client)
+        listeners = listeners_naming(self._newly_named_rejected(client), client.goal)
         removed = self._removed_while_rejected(client)
         reverted = listeners | listeners_naming(removed, client.released)
         if reverted:
@@ -399,18 +403,18 @@ class Transition:
             }
         )
 
-    def _listeners_naming_rejected(self, client: ClientState) -> frozenset[str]:
-        """The newest listeners that newly name a resource that the client rejects and never accepted."""
+    def reverting(self, client: ClientState) -> NamesByType:
+        """The rejected names for which listeners are taken back to their last accepted version."""
+        return merge_names(self._newly_named_rejected(client), self._removed_while_rejected(client))
+
+    def _newly_named_rejected(self, client: ClientState) -> NamesByType:
+        """The tree parts that newest listeners newly name and that the client rejects and never accepted."""
         if not client.watches.rejects_anything:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
         named = client.releases.newly_named(self.ready_release.get(url), client.goal.get(url))
-        bad = tuple(
-            (type_url, names.intersection(client.rejected_versions(type_url)))
-            for type_url, names in named
-            if resource_type(type_url).in_tree and not names.isdisjoint(client.rejected_versions(type_url))
-        )
-        return listeners_naming(bad, client.goal) if bad else NO_NAMES
+        in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
+        return names_by_type({kind: names.intersection(client.rejected_versions(kind)) for kind, names in in_tree})
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -491,10 +495,3 @@ def _waits(tree: Tree, unready: frozenset[str] | None, used: frozenset[ResourceI
     if unready is None or not tree.listeners.isdisjoint(unready):
         return True
     return any((url, name) in used for url, names in tree.used_route_parts for name in names)
-
-
-def _is_served_here(client: ClientState, type_url: str, names: frozenset[str]) -> bool:
-    """Whether one of these names is in the newest snapshot, in the released content or in a retained revision."""
-    if any(not names.isdisjoint(each.get(type_url).resources) for each in (client.goal, client.released)):
-        return True
-    return bool(client.cache.no_longer_served(client.goal, type_url, names))

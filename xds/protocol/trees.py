@@ -373,6 +373,8 @@ def without_resources(names: NamesByType, excluded: frozenset[ResourceId]) -> Na
 
 def listeners_naming(names: NamesByType, snapshot: Snapshot) -> frozenset[str]:
     """The listeners of a snapshot that refer directly to one of these names."""
+    if not names:
+        return frozenset()
     targets = {(url, name) for url, each in names for name in each}
     return frozenset(
         listener.name

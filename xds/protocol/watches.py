@@ -183,6 +183,11 @@ class Watches:
         pending = self.pending(goal_set.type.type_url)
         return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in pending if watch.rejections))
 
+    def doubted_in(self, goal_set: ResourceSet) -> frozenset[str]:
+        """The names that the client rejects in the version of a set, or that are suspect in it."""
+        pending = self.pending(goal_set.type.type_url)
+        return NO_NAMES.union(*(watch.rejections.doubted_in(goal_set) for watch in pending if watch.rejections))
+
     def _still_dropped(self, type_url: str, goal: Mapping[str, Resource]) -> dict[str, str]:
         """The dropped names of a type that still have the rejected version, and that no stream accepted since."""
         dropped = dict(self._dropped or {})

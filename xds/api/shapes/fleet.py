@@ -149,18 +149,21 @@ class ResourceName(TypedDict):
 
 
 class HeldBackItem(TypedDict):
-    """Resources that are not sent until clusters are warm.
+    """Resources that are not sent until clusters are warm, or until the node accepts other resources.
 
     * ``resources``: some of the resources;
     * ``count``: the number of resources;
     * ``waits_for``: names of clusters that they wait for;
-    * ``any_cluster``: true if their clusters cannot be determined, so that they wait for all new clusters.
+    * ``any_cluster``: true if their clusters cannot be determined, so that they wait for all new clusters;
+    * ``waits_for_others``: other resources that they wait for, such as a listener: the node rejects them, or does not
+      have them yet.
     """
 
     resources: list[ResourceName]
     count: int
     waits_for: list[str]
     any_cluster: bool
+    waits_for_others: list[ResourceName]
 
 
 class NodeItem(TypedDict):
@@ -318,6 +321,7 @@ def held_item(held: HeldResources) -> HeldBackItem:
         "count": held.count,
         "waits_for": list(held.waits_for),
         "any_cluster": held.any_cluster,
+        "waits_for_others": [{"type": type, "name": name} for type, name in held.waits_for_others],
     }
 
 

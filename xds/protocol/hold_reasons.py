@@ -1,0 +1,121 @@
+"""What content that is held back from a client waits for: cold clusters, and what the client rejects or lacks.
+
+``transition`` decides what is held. The reasons are found here when they are reported, so the frequent transitions, in
+which nothing is rejected, do not pay for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from xds.model.resource_type import alias_of, resource_type
+from xds.model.snapshot import Snapshot
+from xds.protocol.events import HeldContent
+from xds.protocol.held_resources import used_by_rejected
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
+from xds.protocol.release import merge_names
+from xds.protocol.trees import Tree
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+    from xds.protocol.transition import Transition
+
+
+def held_content(client: ClientState) -> tuple[HeldContent, ...]:
+    """The content that is held back, each part with all that it waits for.
+
+    docs/protocol.md#additions: "held content is shown with the clusters that it waits for";
+    docs/protocol.md#rejections: "what a rejected listener, route, extension configuration or assignment holds is shown
+    with it".
+    """
+    transition = client.transition
+    if transition is None or not transition.held_names:
+        return ()
+    found = [_of_tree(client, transition, tree) for tree in transition.held_trees]
+    if client.watches.rejects_anything:
+        rest = without_names(transition.held_names, merge_names(*(each.names for each in found)))
+        found += _behind_rejected(client, transition, rest)
+    return tuple(found)
+
+
+def _of_tree(client: ClientState, transition: Transition, tree: Tree) -> HeldContent:
+    """A tree of which nothing is released."""
+    cold = transition.readiness.cold
+    listeners = tree.needed_listeners & transition.absent_listeners
+    return HeldContent(
+        merge_names(tree.listener_parts, tree.route_parts),
+        tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.clusters))),
+        tree.is_unreadable,
+        merge_names(
+            names_by_type({client.url_of("listeners"): listeners}),
+            _named_by(tree.listeners, transition.reverting(client), client.released, client.goal),
+        ),
+    )
+
+
+def _behind_rejected(client: ClientState, transition: Transition, names: NamesByType) -> Iterator[HeldContent]:
+    """The parts of ``names``, outside of held trees, that wait for a rejected listener, filter or assignment."""
+    for tree in client.releases.trees(client.released, client.goal) if names else ():
+        held = _common(merge_names(tree.listener_parts, tree.route_parts), names)
+        repairs = merge_names(_rejected_listeners(client, transition, tree), _rejected_filters(client, tree))
+        if held and repairs:
+            yield HeldContent(held, (), False, repairs)
+    yield from _single_clusters(client, names)
+
+
+def _rejected_listeners(client: ClientState, transition: Transition, tree: Tree) -> NamesByType:
+    """The rejected listeners that hold routes of a tree (`used_by_rejected`), and internal ones that it leads to.
+
+    Listeners that are suspect, because they were rejected together, hold all their routes.
+    """
+    url = client.url_of("listeners")
+    rejected = client.watches.rejected_in(client.goal.get(url))
+    doubted = client.watches.doubted_in(client.goal.get(url))
+    parts = {(url, name) for url, names in tree.used_route_parts for name in names}
+    releases = (transition.ready_release, *transition.acked_releases)
+    holding = (
+        name
+        for name in rejected & tree.listeners
+        if any(not parts.isdisjoint(used_by_rejected(client, frozenset((name,)), each)) for each in releases)
+    )
+    internal = doubted & transition.absent_listeners & (tree.needed_listeners | tree.own_internal_listeners)
+    return names_by_type({url: (tree.listeners & (doubted - rejected)).union(internal, holding)})
+
+
+def _rejected_filters(client: ClientState, tree: Tree) -> NamesByType:
+    """The rejected extension configurations that listeners of a tree name."""
+    url = client.url_of("extension_configs")
+    rejected = names_by_type({url: client.watches.doubted_in(client.goal.get(url))})
+    return _named_by(tree.listeners, rejected, client.goal)
+
+
+def _single_clusters(client: ClientState, names: NamesByType) -> Iterator[HeldContent]:
+    """The clusters in use that stay as they were because the client rejects the assignment that they newly need."""
+    url = client.url_of("endpoints")
+    rejected = client.watches.rejected_in(client.goal.get(url))
+    for kind, held in names if rejected else ():
+        if resource_type(kind).is_route_target:
+            assigned = client.releases.newly_assigned(client.released.get(kind), client.goal.get(kind))
+            for name in sorted(held & assigned.keys()):
+                if lacking := assigned[name] & rejected:
+                    yield HeldContent(((kind, frozenset((name,))),), (), False, ((url, lacking),))
+
+
+def _named_by(listeners: Iterable[str], names: NamesByType, *snapshots: Snapshot) -> NamesByType:
+    """The names among ``names`` that these listeners refer to directly in one of the snapshots."""
+    if not names:
+        return NO_NAMES_BY_TYPE
+    found: dict[str, set[str]] = {}
+    sought = {(url, name) for url, each in names for name in each}
+    for held in (s.get(url) for s in snapshots for url in s.sets if alias_of(url) == "listeners"):
+        for listener in held.resources.keys() & listeners:
+            for each in held.resources[listener].references:
+                if (each.type_url, each.name) in sought:
+                    found.setdefault(each.type_url, set()).add(each.name)
+    return names_by_type(found)
+
+
+def _common(names: NamesByType, others: NamesByType) -> NamesByType:
+    """The names that both have."""
+    return without_names(names, without_names(names, others))
