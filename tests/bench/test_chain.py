@@ -10,7 +10,7 @@ import pytest
 
 from bench import chain
 from tests.support.process import REPOSITORY
-from xds.catalog.entry import entry_json, key_of, read_entry
+from xds.catalog.entry import entry_json, entry_key, key_of, read_entry
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.index import ChainIndex
 
@@ -28,7 +28,7 @@ def test_services_have_three_entries_each_and_all_chains_compile() -> None:
 
 def test_a_change_touches_as_many_chains_among_many_services_as_among_few() -> None:
     few, many = index_of(50), index_of(500)
-    key = ("service-resolver", "service-00014")
+    key = entry_key("service-resolver", "service-00014")
     assert few.depending_on([key]) == many.depending_on([key])
     assert 1 < len(few.depending_on([key])) <= chain.FAMILY
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
 from xds.catalog.defaults import ProxyDefaults
-from xds.catalog.entry import ConfigEntry, key_of
+from xds.catalog.entry import ConfigEntry, entry_key, key_of
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, Redirect, ServiceResolver
 from xds.catalog.router import Route, RouteDestination, ServiceRouter
@@ -79,7 +79,7 @@ def test_what_an_index_keeps_of_many_behind_each_other_is_bounded() -> None:
     count = 10 * DEPTH_LIMIT
     index = ChainIndex(ChainContext("dc1", TRUST_DOMAIN), ConfigEntries.of(redirects(count, count)))
     assert len(index.broken()) == count - DEPTH_LIMIT + 1
-    assert len(index.depending_on([("service-resolver", f"s{count - 1}")])) == DEPTH_LIMIT
+    assert len(index.depending_on([entry_key("service-resolver", f"s{count - 1}")])) == DEPTH_LIMIT
 
 
 def test_a_write_that_makes_a_chain_too_deep_is_refused_and_nothing_changes() -> None:

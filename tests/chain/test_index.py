@@ -10,7 +10,7 @@ from tests.chain.comparison import findings
 from tests.support.chains import TRUST_DOMAIN, entries_of
 from tests.support.random_entries import SERVICES, RandomEntries
 from xds.catalog.defaults import GLOBAL, ProxyDefaults
-from xds.catalog.entry import ConfigEntry, Key, key_of, read_entries, read_entry
+from xds.catalog.entry import ConfigEntry, Key, entry_key, key_of, read_entries, read_entry
 from xds.catalog.entry_set import Changes, ConfigEntries
 from xds.chain.chain import ChainError, Flaw
 from xds.chain.compile import compile_chain
@@ -29,7 +29,7 @@ WEB_API_DB = (
 - {Kind: service-resolver, Name: alone, ConnectTimeout: 1s}
 """
 )
-DB = ("service-resolver", "db")
+DB = entry_key("service-resolver", "db")
 
 
 def puts(text: str) -> dict[Key, ConfigEntry | None]:
@@ -64,17 +64,17 @@ def test_a_service_without_entries_has_the_default_chain() -> None:
 def test_a_change_touches_the_chains_that_asked_for_the_entry() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     assert index.depending_on([DB]) == {"web", "api", "db"}
-    assert index.depending_on([("service-splitter", "api")]) == {"web", "api"}
-    assert index.depending_on([("service-router", "web")]) == {"web"}
-    assert index.depending_on([("service-router", "api")]) == {"api"}
-    assert index.depending_on([(ProxyDefaults.kind, GLOBAL)]) == set(index.services)
+    assert index.depending_on([entry_key("service-splitter", "api")]) == {"web", "api"}
+    assert index.depending_on([entry_key("service-router", "web")]) == {"web"}
+    assert index.depending_on([entry_key("service-router", "api")]) == {"api"}
+    assert index.depending_on([entry_key(ProxyDefaults.kind, GLOBAL)]) == set(index.services)
 
 
 def test_an_entry_that_is_not_there_yet_touches_the_chains_that_looked_for_it() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
-    assert index.depending_on([("service-splitter", "web")]) == {"web"}
-    assert index.depending_on([("service-defaults", "db")]) == {"web", "api", "db"}
-    assert index.depending_on([("service-splitter", "db")]) == {"db"}  # a leg with a subset looks for no splitter
+    assert index.depending_on([entry_key("service-splitter", "web")]) == {"web"}
+    assert index.depending_on([entry_key("service-defaults", "db")]) == {"web", "api", "db"}
+    assert index.depending_on([entry_key("service-splitter", "db")]) == {"db"}  # as legs have a subset
 
 
 def test_only_what_is_touched_is_compiled() -> None:
@@ -98,7 +98,7 @@ def test_chains_that_come_out_the_same_are_not_told_as_changed() -> None:
         (puts("- {Kind: service-resolver, Name: db, Subsets: {v2: {}}}"), {"web", "api"}),
         (puts("- {Kind: service-defaults, Name: db, Protocol: tcp}"), {"web", "api"}),
         (puts("- {Kind: service-resolver, Name: api, Redirect: {Service: db, ServiceSubset: v3}}"), {"web", "api"}),
-        ({(ProxyDefaults.kind, GLOBAL): None}, {"web", "api"}),
+        ({entry_key(ProxyDefaults.kind, GLOBAL): None}, {"web", "api"}),
         (
             puts("- {Kind: service-splitter, Name: db, Splits: [{Weight: 100, Service: nobody, ServiceSubset: x}]}"),
             {"db"},
@@ -152,7 +152,7 @@ def test_a_chain_that_was_broken_before_does_not_stop_a_change() -> None:
 
 def test_a_service_that_owns_nothing_any_more_is_dropped_unless_it_is_followed() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
-    alone = ("service-resolver", "alone")
+    alone = entry_key("service-resolver", "alone")
     before = index.entries.get(alone)
     assert accept(index, {alone: None}) == {"alone"}
     assert "alone" not in index.services
@@ -168,7 +168,7 @@ def test_a_service_that_owns_nothing_any_more_is_dropped_unless_it_is_followed()
 
 def test_a_proposal_of_other_entries_is_not_accepted() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
-    proposal = index.propose({("service-resolver", "alone"): None})
+    proposal = index.propose({entry_key("service-resolver", "alone"): None})
     accept(index, puts("- {Kind: service-resolver, Name: other}"))
     with pytest.raises(LocalProtocolError):
         index.accept(proposal)

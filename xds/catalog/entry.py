@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.defaults import ProxyDefaults, ServiceDefaults, check_proxy_defaults, check_service_defaults
 from xds.catalog.resolver import ServiceResolver, check_resolver
 from xds.catalog.router import ServiceRouter, check_router
@@ -24,7 +25,8 @@ from xds.codec.scalar import json_kind
 from xds.model.errors import ValidationError, Violation
 
 ConfigEntry = ServiceRouter | ServiceSplitter | ServiceResolver | ServiceDefaults | ProxyDefaults
-Key = tuple[str, str]  # (kind, name)
+Key = tuple[str, ComparedName]  # kind, and name as it is compared
+WrittenKey = tuple[str, str]  # kind, and name as it was written
 
 _CHECKS: Mapping[type[Any], Callable[[Any, Findings], None]] = {
     ServiceRouter: check_router,
@@ -68,8 +70,13 @@ class ReadEntries:
 
 
 def key_of(entry: ConfigEntry) -> Key:
-    """The key of an entry: its kind and name."""
-    return entry.kind, entry.name
+    """The key of an entry. Entries whose names differ in case only have one key."""
+    return entry_key(entry.kind, entry.name)
+
+
+def entry_key(kind: str, name: str) -> Key:
+    """The key of the entry with this kind and name. Kinds are compared with their case."""
+    return kind, compared(name)
 
 
 def entry_json(entry: ConfigEntry) -> dict[str, object]:
@@ -161,7 +168,7 @@ def _read(value: object, findings: Findings, kind: str = "", name: str = "") -> 
     entry: ConfigEntry = read_message(found, given, findings, (), _IGNORED)
     if not findings.is_full:
         _CHECKS[found](entry, findings)
-    if name and entry.name != name:
+    if name and compared(entry.name) != compared(name):
         findings.add("name_mismatch", f"expected the name {short_repr(name)}, not {short_repr(entry.name)}", ("Name",))
     return entry
 

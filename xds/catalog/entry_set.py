@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
-from xds.catalog.entry import KINDS, ConfigEntry, Key, key_of
+from xds.catalog.entry import KINDS, ConfigEntry, Key, WrittenKey, key_of
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
 from xds.catalog.splitter import ServiceSplitter
@@ -18,9 +19,12 @@ Changes = Mapping[Key, ConfigEntry | None]
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntries:
-    """Entries by kind and name. Immutable: ``with_changes`` makes a new set, which shares the unchanged kinds."""
+    """Entries by kind and compared name.
 
-    by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    Immutable: ``with_changes`` makes a new set, which shares the unchanged kinds.
+    """
+
+    by_kind: Mapping[str, Mapping[ComparedName, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Iterable[ConfigEntry]) -> ConfigEntries:
@@ -52,31 +56,35 @@ class ConfigEntries:
         found: ConfigEntry | None = self.by_kind.get(kind, {}).get(name)
         return found
 
-    def names(self, kind: str) -> Iterable[str]:
-        """The names of a kind's entries."""
+    def names(self, kind: str) -> Iterable[ComparedName]:
+        """The names of a kind's entries, as they are compared."""
         return self.by_kind.get(kind, {}).keys()
+
+    def written(self, keys: Iterable[Key]) -> frozenset[WrittenKey]:
+        """Kind and name, as they were written, of the entries that exist among ``keys``."""
+        return frozenset((one.kind, one.name) for key in keys if (one := self.get(key)) is not None)
 
     def router(self, service: str) -> ServiceRouter | None:
         """The router of a service."""
-        found: ServiceRouter | None = self.by_kind.get(ServiceRouter.kind, {}).get(service)
+        found: ServiceRouter | None = self.by_kind.get(ServiceRouter.kind, {}).get(compared(service))
         return found
 
     def splitter(self, service: str) -> ServiceSplitter | None:
         """The splitter of a service."""
-        found: ServiceSplitter | None = self.by_kind.get(ServiceSplitter.kind, {}).get(service)
+        found: ServiceSplitter | None = self.by_kind.get(ServiceSplitter.kind, {}).get(compared(service))
         return found
 
     def resolver(self, service: str) -> ServiceResolver | None:
         """The resolver of a service."""
-        found: ServiceResolver | None = self.by_kind.get(ServiceResolver.kind, {}).get(service)
+        found: ServiceResolver | None = self.by_kind.get(ServiceResolver.kind, {}).get(compared(service))
         return found
 
     def defaults(self, service: str) -> ServiceDefaults | None:
         """The defaults of a service."""
-        found: ServiceDefaults | None = self.by_kind.get(ServiceDefaults.kind, {}).get(service)
+        found: ServiceDefaults | None = self.by_kind.get(ServiceDefaults.kind, {}).get(compared(service))
         return found
 
     def proxy_defaults(self) -> ProxyDefaults | None:
         """The proxy-defaults; there is at most one such entry."""
-        found: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(GLOBAL)
+        found: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(compared(GLOBAL))
         return found

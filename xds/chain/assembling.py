@@ -56,7 +56,7 @@ def _route(compilation: Compilation, router: ServiceRouter) -> str:
     compilation.record_protocol(router.name)
     for route in (*router.routes, _catch_all(router.name, compilation.request.has_partitions)):
         destination = route.destination
-        service = (destination.service if destination is not None else "") or router.name
+        service = (destination.service if destination is not None else "") or compilation.request.service
         subset = destination.service_subset if destination is not None else ""
         next_node = (
             _resolver_key(compilation, service, subset) if subset else _splitter_or_resolver(compilation, service)
@@ -87,9 +87,13 @@ def _splitter_or_resolver(compilation: Compilation, service: str) -> str:
 
 @dataclass(slots=True)
 class _Frame:
-    """A splitter whose legs are being followed; ``next_leg`` is the index of the next one."""
+    """A splitter whose legs are being followed; ``next_leg`` is the index of the next one.
+
+    ``service`` is the name by which it was looked up: a leg without a service is one to that name, as in Consul.
+    """
 
     node: SplitterDraft
+    service: str
     entry: ServiceSplitter
     next_leg: int = 0
 
@@ -117,7 +121,7 @@ def _frame(compilation: Compilation, service: str) -> _Frame | None:
     if compilation.ignores_http:
         compilation.customized.protocol = True
         return None
-    frame = _Frame(SplitterDraft(compilation.naming.service(service)), entry)
+    frame = _Frame(SplitterDraft(compilation.naming.service(service)), service, entry)
     compilation.record(frame.node)
     compilation.enter(node_key(SPLITTER, frame.node.name))
     return frame
@@ -132,9 +136,9 @@ def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
         return
     leg = frame.entry.splits[frame.next_leg]
     frame.next_leg += 1
-    service = leg.service or frame.entry.name
+    service = leg.service or frame.service
     key = ""
-    if service != frame.entry.name and not leg.service_subset:  # a leg to its own service is not split again
+    if service != frame.service and not leg.service_subset:  # a leg to its own service is not split again
         key = node_key(SPLITTER, compilation.naming.service(service))
         if key not in compilation.nodes:
             below = _frame(compilation, service)

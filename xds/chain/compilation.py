@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
-from xds.catalog.entry import Key
+from xds.catalog.entry import Key, entry_key
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import LoadBalancer, ServiceResolver, Subset
 from xds.catalog.router import ServiceRouter
@@ -31,7 +32,7 @@ from xds.chain.chain import (
 )
 from xds.chain.request import CompileRequest, PeerLocality
 
-PROXY_DEFAULTS: Key = (ProxyDefaults.kind, GLOBAL)
+PROXY_DEFAULTS: Key = entry_key(ProxyDefaults.kind, GLOBAL)
 
 TCP = "tcp"
 HTTP_LIKE = frozenset(("http", "http2", "grpc"))
@@ -48,32 +49,36 @@ class ConsultedEntries:
 
     def __init__(self, entries: ConfigEntries) -> None:
         # These lookups occur many times in one compilation, so the methods are resolved once.
-        self._routers: Mapping[str, ServiceRouter] = entries.by_kind.get(ServiceRouter.kind, {})
-        self._splitters: Mapping[str, ServiceSplitter] = entries.by_kind.get(ServiceSplitter.kind, {})
-        self._resolvers: Mapping[str, ServiceResolver] = entries.by_kind.get(ServiceResolver.kind, {})
-        self._defaults: Mapping[str, ServiceDefaults] = entries.by_kind.get(ServiceDefaults.kind, {})
+        self._routers: Mapping[ComparedName, ServiceRouter] = entries.by_kind.get(ServiceRouter.kind, {})
+        self._splitters: Mapping[ComparedName, ServiceSplitter] = entries.by_kind.get(ServiceSplitter.kind, {})
+        self._resolvers: Mapping[ComparedName, ServiceResolver] = entries.by_kind.get(ServiceResolver.kind, {})
+        self._defaults: Mapping[ComparedName, ServiceDefaults] = entries.by_kind.get(ServiceDefaults.kind, {})
         self._proxy_defaults = entries.proxy_defaults()
         self.keys: set[Key] = {PROXY_DEFAULTS}
 
     def router(self, service: str) -> ServiceRouter | None:
         """The router of a service."""
-        self.keys.add((ServiceRouter.kind, service))
-        return self._routers.get(service)
+        name = compared(service)
+        self.keys.add((ServiceRouter.kind, name))
+        return self._routers.get(name)
 
     def splitter(self, service: str) -> ServiceSplitter | None:
         """The splitter of a service."""
-        self.keys.add((ServiceSplitter.kind, service))
-        return self._splitters.get(service)
+        name = compared(service)
+        self.keys.add((ServiceSplitter.kind, name))
+        return self._splitters.get(name)
 
     def resolver(self, service: str) -> ServiceResolver | None:
         """The resolver of a service."""
-        self.keys.add((ServiceResolver.kind, service))
-        return self._resolvers.get(service)
+        name = compared(service)
+        self.keys.add((ServiceResolver.kind, name))
+        return self._resolvers.get(name)
 
     def defaults(self, service: str) -> ServiceDefaults | None:
         """The defaults of a service."""
-        self.keys.add((ServiceDefaults.kind, service))
-        return self._defaults.get(service)
+        name = compared(service)
+        self.keys.add((ServiceDefaults.kind, name))
+        return self._defaults.get(name)
 
     def proxy_defaults(self) -> ProxyDefaults | None:
         """The proxy-defaults, which every chain looks up."""

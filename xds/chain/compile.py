@@ -57,6 +57,14 @@ class Compiled:
     error: ChainError | None
     consulted: frozenset[Key]
 
+    @property
+    def service(self) -> str:
+        """The service, as the request named it."""
+        if self.chain is not None:
+            return self.chain.service
+        assert self.error is not None
+        return self.error.chain
+
 
 def compile_chain(request: CompileRequest) -> DiscoveryChain:
     """The chain of a service; the default chain if there are no entries.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.defaults import ProxyDefaults
 from xds.catalog.entry import KINDS, Key
 from xds.catalog.entry_set import Changes, ConfigEntries
@@ -50,15 +51,19 @@ class Proposal:
 
     ``broken`` has the errors of chains that compile without the change; if there are any, the change is refused. After
     `REFUSALS_LIMIT` of them, no more chains are compiled. ``changed`` has the services whose chain differs,
-    ``unfollowed`` those whose chain is no longer kept.
+    ``unfollowed`` those whose chain is no longer kept, with the name that it had.
     """
 
     before: ConfigEntries
     entries: ConfigEntries
-    compiled: Mapping[str, Compiled]
-    unfollowed: frozenset[str]
-    changed: frozenset[str]
+    compiled: Mapping[ComparedName, Compiled]
+    unfollowed: Mapping[ComparedName, str]
+    changed: frozenset[ComparedName]
     broken: tuple[ChainError, ...]
+
+    def changed_services(self) -> tuple[str, ...]:
+        """The services whose chain differs, by name, as entries write them."""
+        return tuple(sorted(self.unfollowed.get(name) or self.compiled[name].service for name in self.changed))
 
     def refusal(self) -> ValidationError | None:
         """The error with every broken chain and its path; None if the change breaks no chain."""
@@ -74,25 +79,30 @@ def chain_finding(error: ChainError, verb: str = "would break") -> Violation:
 
 
 class ChainIndex:
-    """Follows every service that owns an entry, and those of `follow`. Not safe for two threads at once."""
+    """Follows every service that owns an entry, and those of `follow`. Not safe for two threads at once.
+
+    One chain of a service is kept, under the name that its entries have (`written_name`). Its chain under a name in
+    another case differs in the names of nodes and targets, as in Consul, and is compiled when it is asked for. It
+    compiles if the kept one does.
+    """
 
     def __init__(self, context: ChainContext, entries: ConfigEntries | None = None) -> None:
         self.context = context
         self.entries = entries or ConfigEntries()
-        self._followed: set[str] = set()
-        self._compiled: dict[str, Compiled] = {}
-        self._dependents: dict[Key, set[str]] = {}
+        self._followed: set[ComparedName] = set()
+        self._compiled: dict[ComparedName, Compiled] = {}
+        self._dependents: dict[Key, set[ComparedName]] = {}
         for service in owners(self.entries):
             self._store(service, self._compile(service, self.entries))
 
     @property
     def services(self) -> Iterable[str]:
         """The services that are followed."""
-        return self._compiled.keys()
+        return [one.service for one in self._compiled.values()]
 
     def chain(self, service: str, overrides: Overrides | None = None) -> DiscoveryChain:
         """The chain of any service. Raises ``ChainError`` where its entries contradict each other."""
-        compiled = self._compiled.get(service) if overrides is None else None
+        compiled = self._kept(service) if overrides is None else None
         if compiled is None:
             compiled = compile_recorded(self.context.request(service, self.entries, overrides))
         if compiled.chain is None:
@@ -102,10 +112,19 @@ class ChainIndex:
 
     def consulted(self, service: str) -> frozenset[Key]:
         """The entries, present or not, that the chain of any service depends on. Raises ``CompileRequestError``."""
-        compiled = self._compiled.get(service)
+        compiled = self._kept(service)
         if compiled is None:
             compiled = compile_recorded(self.context.request(service, self.entries))
         return compiled.consulted
+
+    def is_kept(self, service: str) -> bool:
+        """Whether the chain of the service is kept under exactly this name."""
+        return self._kept(service) is not None
+
+    def _kept(self, service: str) -> Compiled | None:
+        """The chain that is kept, if it has exactly this name."""
+        kept = self._compiled.get(compared(service))
+        return kept if kept is not None and kept.service == service else None
 
     def broken(self) -> tuple[ChainError, ...]:
         """The errors of followed chains that do not compile, because entries were stored under other rules."""
@@ -113,19 +132,19 @@ class ChainIndex:
 
     def follow(self, services: Iterable[str]) -> None:
         """Keep the chains of these services too, although they own no entry."""
-        for service in services:
+        for service in map(compared, services):
             self._followed.add(service)
             if service not in self._compiled:
                 self._store(service, self._compile(service, self.entries))
 
     def unfollow(self, services: Iterable[str]) -> None:
         """Undo `follow`: keep the chains of these services only while they own an entry."""
-        for service in services:
+        for service in map(compared, services):
             self._followed.discard(service)
             if service in self._compiled and not is_owner(self.entries, service):
                 self._drop(service)
 
-    def depending_on(self, keys: Iterable[Key]) -> frozenset[str]:
+    def depending_on(self, keys: Iterable[Key]) -> frozenset[ComparedName]:
         """The followed services whose chain depends on any of these entries, present or not."""
         return frozenset().union(*(self._dependents.get(key, ()) for key in keys))
 
@@ -133,13 +152,14 @@ class ChainIndex:
         """Compile the chains that depend on the changes. The index does not change."""
         entries = self.entries.with_changes(changes)
         named = {name for kind, name in changes if kind in _OWNING}
-        unfollowed = frozenset(
-            name
+        unfollowed = {
+            name: self._compiled[name].service
             for name in named
             if name in self._compiled and name not in self._followed and not is_owner(entries, name)
-        )
-        services = (self.depending_on(changes) | {name for name in named if is_owner(entries, name)}) - unfollowed
-        compiled: dict[str, Compiled] = {}
+        }
+        owned = {name for name in named if is_owner(entries, name)}
+        services = (self.depending_on(changes) | owned) - unfollowed.keys()
+        compiled: dict[ComparedName, Compiled] = {}
         broken: list[ChainError] = []
         for service in sorted(services):
             one = compiled[service] = self._compile_again(service, entries)
@@ -147,10 +167,11 @@ class ChainIndex:
                 broken.append(one.error)
                 if len(broken) == REFUSALS_LIMIT:
                     break
-        changed = frozenset(service for service, one in compiled.items() if self._differs(service, one)) | unfollowed
+        changed = frozenset(service for service, one in compiled.items() if self._differs(service, one))
+        changed |= unfollowed.keys()
         return Proposal(self.entries, entries, compiled, unfollowed, changed, tuple(broken))
 
-    def accept(self, proposal: Proposal) -> frozenset[str]:
+    def accept(self, proposal: Proposal) -> frozenset[ComparedName]:
         """Replace entries and chains by those of the proposal. Returns the services whose chain changed.
 
         Raises ``LocalProtocolError`` for a refused proposal, or one that was made with other entries.
@@ -171,15 +192,15 @@ class ChainIndex:
             self._store(service, compiled)
         return proposal.changed
 
-    def _is_broken(self, service: str) -> bool:
+    def _is_broken(self, service: ComparedName) -> bool:
         previous = self._compiled.get(service)
         return previous is not None and previous.error is not None
 
-    def _differs(self, service: str, compiled: Compiled) -> bool:
+    def _differs(self, service: ComparedName, compiled: Compiled) -> bool:
         previous = self._compiled.get(service)
         return previous is not compiled and (previous is None or previous.chain != compiled.chain)
 
-    def _compile_again(self, service: str, entries: ConfigEntries) -> Compiled:
+    def _compile_again(self, service: ComparedName, entries: ConfigEntries) -> Compiled:
         """Compile a chain. An unchanged result is the previous object."""
         one, previous = self._compile(service, entries), self._compiled.get(service)
         if (
@@ -190,15 +211,15 @@ class ChainIndex:
             return one
         return previous
 
-    def _compile(self, service: str, entries: ConfigEntries) -> Compiled:
-        return compile_recorded(self.context.request(service, entries))
+    def _compile(self, service: ComparedName, entries: ConfigEntries) -> Compiled:
+        return compile_recorded(self.context.request(written_name(entries, service), entries))
 
-    def _store(self, service: str, compiled: Compiled) -> None:
+    def _store(self, service: ComparedName, compiled: Compiled) -> None:
         self._compiled[service] = compiled
         for key in compiled.consulted:
             self._dependents.setdefault(key, set()).add(service)
 
-    def _drop(self, service: str) -> None:
+    def _drop(self, service: ComparedName) -> None:
         compiled = self._compiled.pop(service, None)
         for key in compiled.consulted if compiled is not None else ():
             dependents = self._dependents[key]
@@ -207,11 +228,17 @@ class ChainIndex:
                 del self._dependents[key]
 
 
-def owners(entries: ConfigEntries) -> list[str]:
+def owners(entries: ConfigEntries) -> list[ComparedName]:
     """The services that have an entry of their own."""
     return sorted({name for kind in _OWNING for name in entries.names(kind)})
 
 
-def is_owner(entries: ConfigEntries, service: str) -> bool:
+def is_owner(entries: ConfigEntries, service: ComparedName) -> bool:
     """True for a service with an entry of its own."""
     return any(entries.get((kind, service)) is not None for kind in _OWNING)
+
+
+def written_name(entries: ConfigEntries, service: ComparedName) -> str:
+    """The name of a service as its entries write it: the first of router, splitter, resolver and defaults."""
+    found = (entries.get((kind, service)) for kind in _OWNING)
+    return next((one.name for one in found if one is not None), service)

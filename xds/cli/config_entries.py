@@ -175,22 +175,22 @@ def between_revisions(client: Client, old: int, new: int) -> list[EntryDifferenc
 
 def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference]:
     """The entries that a write of the files would change. Raises ``CommandError``."""
-    from xds.catalog.entry import entry_json, read_entries
+    from xds.catalog.entry import Key, entry_json, entry_key, key_of, read_entries
     from xds.model.errors import ValidationError
 
-    given: dict[tuple[str, str], Json] = {}
+    given: dict[Key, Json] = {}
     problems: list[str] = []
     for file in _files_of(paths):
         try:
             read = read_entries(read_bytes(file), source=shown_name(file)).entries
-            given.update({(entry.kind, entry.name): entry_json(entry) for entry in read})
+            given.update({key_of(entry): entry_json(entry) for entry in read})
         except ValidationError as error:
             problems += map(str, error.violations)
     if problems:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    stored = {(item["kind"], item["name"]): item["entry"] for item in client.items(ENTRIES)}
+    stored = {entry_key(item["kind"], item["name"]): item["entry"] for item in client.items(ENTRIES)}
     keys = (key for key in sorted(given) if stored.get(key) != given[key])
-    return [EntryDifference(*key, stored.get(key), given[key]) for key in keys]
+    return [EntryDifference(key[0], str(given[key]["Name"]), stored.get(key), given[key]) for key in keys]
 
 
 def show_differences(differences: Sequence[EntryDifference], options: Shared) -> None:

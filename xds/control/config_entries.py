@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from xds.catalog.entry import Key
+from xds.catalog.entry import Key, WrittenKey, entry_key
 from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
 from xds.chain.index import ChainContext, ChainIndex, Proposal
@@ -28,6 +28,7 @@ from xds.control.entry_records import (
     EntryRecord,
     EntryResult,
     EntryWrite,
+    Unused,
     check_writes,
     edit_of,
     edit_to,
@@ -70,7 +71,7 @@ class PlannedWrite:
 
     def result(self, revision: int) -> EntryResult:
         """The result, with the revision that the write has made."""
-        return EntryResult(revision, self.changes, tuple(sorted(self.proposal.changed)), changed=bool(self.edit))
+        return EntryResult(revision, self.changes, self.proposal.changed_services(), changed=bool(self.edit))
 
 
 class EntryPublisher:
@@ -90,13 +91,14 @@ class EntryPublisher:
     ) -> None:
         self.revision = 0
         self.index = ChainIndex(context)
-        self.unreadable: Mapping[Key, str] = {}
+        self.unreadable: Mapping[WrittenKey, str] = {}
         self.history = EntryHistory(store)
         self._store = store
         self._locks = locks
         self._events = events
         self._transact = transact
         self._records: dict[Key, EntryRecord] = {}
+        self._unused: Unused = {}
         self._order: list[Key] | None = None  # the keys of the records in order; None after a change
         self._deletion_revisions: OrderedDict[Key, int] = OrderedDict()  # by deleted entry
         self._forgotten_deletion = 0  # the highest revision of a deletion that is no longer in ``_deletion_revisions``
@@ -118,10 +120,13 @@ class EntryPublisher:
         loaded = await load_entries(self._store, self.index.context)
         for key, detail in loaded.unreadable.items():
             _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
+        for key, counts in loaded.replaced.items():
+            about = {"counts": counts.entry.name, "revision": counts.modified_revision}
+            _log.error("config_entry.replaced", kind=key[0], name=key[1], **about)
         for error in loaded.index.broken():
             _log.error("chain.broken", service=error.chain, flaw=error.flaw.value, error_message=error.detail)
         self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
-        self.unreadable, self._order = loaded.unreadable, None
+        self.unreadable, self._unused, self._order = loaded.unreadable, loaded.unused(), None
         self._kind_revisions.clear()
         self._chain_revisions.clear()
         self._deletion_revisions.clear()
@@ -153,8 +158,8 @@ class EntryPublisher:
         return len(self.waiting)
 
     def record(self, kind: str, name: str) -> EntryRecord | None:
-        """One entry; None if it does not exist."""
-        return self._records.get((kind, name))
+        """One entry, whatever the case of its name; None if it does not exist."""
+        return self._records.get(entry_key(kind, name))
 
     def records(self, kind: str | None = None) -> list[EntryRecord]:
         """All entries, or those of a kind, by kind and name."""
@@ -186,7 +191,7 @@ class EntryPublisher:
 
     def entry_revision(self, kind: str, name: str) -> int:
         """The revision that last changed or deleted an entry; 0 for none. As ``chain_revision`` after a restart."""
-        return self._revision_of((kind, name))
+        return self._revision_of(entry_key(kind, name))
 
     def kind_revision(self, kind: str) -> int:
         """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
@@ -231,7 +236,7 @@ class EntryPublisher:
     async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, request_text: str) -> PlannedWrite:
         """Compare changes with the present entries. ``request_text`` as in `GroupPush`. Raises as ``apply``."""
         self._check_line(options)
-        present = (self._records, self.unreadable, self.revision + 1)
+        present = (self._records, self._unused, self.revision + 1)
         edit = await run_sized(edit_of, writes, *present, resources=len(writes) * _SIZE_OF_ENTRY)
         return await self._planned(edit, options, request_text)
 
@@ -240,7 +245,7 @@ class EntryPublisher:
         self._check_line(options)
         target = await self.history.content(to)
         keys = {*target, *self._records}
-        edit = await run_sized(edit_to, target, self._records, self.revision + 1, resources=len(keys))
+        edit = await run_sized(edit_to, target, self._records, self._unused, self.revision + 1, resources=len(keys))
         return await self._planned(edit, options, request_text, to)
 
     def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
@@ -259,8 +264,9 @@ class EntryPublisher:
             self._remember_deleted(key, commit.revision)
         touched = {*planned.edit.put, *planned.edit.removed}
         self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
-        if touched & self.unreadable.keys():
-            self.unreadable = {key: detail for key, detail in self.unreadable.items() if key not in touched}
+        if touched & self._unused.keys():
+            self._unused = {key: names for key, names in self._unused.items() if key not in touched}
+            self.unreadable = {one: text for one, text in self.unreadable.items() if entry_key(*one) not in touched}
         self._record_commit(result, meta)
         self._wake()
         return result
@@ -320,7 +326,7 @@ class EntryPublisher:
             raise refusal
         changes = await run_sized(edit.changes, self._records, resources=len(entries))
         lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
-        delta = Delta(lines, edit.removed, blobs, content_of=to)
+        delta = Delta(lines, edit.deleted, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
         push = GroupPush(LINE, delta, self.revision, note=note, request_text=request_text)
         return PlannedWrite(edit, changes, proposal, push)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from xds.catalog.entry import entry_key, key_of
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
@@ -107,10 +108,10 @@ class ServiceMeshState(MeshState):
     def _compiled_alone(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
         index = self._entries.index
         resolver = index.entries.resolver(service)
-        changes = {(kind, service): None for kind in (ServiceRouter.kind, ServiceSplitter.kind)}
+        changes = {entry_key(kind, service): None for kind in (ServiceRouter.kind, ServiceSplitter.kind)}
         entries = index.entries.with_changes(changes)
         if resolver is not None and subset:
-            entries = entries.with_changes({(resolver.kind, service): replace(resolver, default_subset=subset)})
+            entries = entries.with_changes({key_of(resolver): replace(resolver, default_subset=subset)})
         try:
             context = replace(index.context, datacenter=datacenter)
             return compile_recorded(context.request(service, entries)).chain

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from xds.catalog.entry import Key
+from xds.catalog.compared_name import ComparedName, compared
+from xds.catalog.entry import Key, WrittenKey, entry_key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import compile_recorded
 from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.chain.request import Overrides
-from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, read_record
+from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, counting, read_record
 from xds.control.threads import run_rarely_collected, run_sized
 from xds.model.errors import NotFoundError
 from xds.store.base import GoneError, RevisionInfo, Store
@@ -21,35 +22,50 @@ _PAGES_LIMIT = 100  # pages of the history that are searched
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntries:
-    """All entries of a store, and their chains. ``unreadable`` has the error for each entry that cannot be read."""
+    """All entries of a store, and their chains.
+
+    ``unreadable`` has the error for each entry that cannot be read, ``replaced`` the entry that counts instead of one
+    whose name differs in case only (`counting`).
+    """
 
     revision: int
     records: dict[Key, EntryRecord]
-    unreadable: dict[Key, str]
+    unreadable: dict[WrittenKey, str]
+    replaced: dict[WrittenKey, EntryRecord]
     index: ChainIndex
+
+    def unused(self) -> dict[Key, tuple[WrittenKey, ...]]:
+        """The stored entries that are not used, by key."""
+        found: dict[Key, tuple[WrittenKey, ...]] = {}
+        for kind, name in (*self.unreadable, *self.replaced):
+            key = entry_key(kind, name)
+            found[key] = (*found.get(key, ()), (kind, name))
+        return found
 
 
 async def load_entries(store: Store, context: ChainContext) -> LoadedEntries:
     """Read all entries and compile all chains, in a thread. Raises ``StoreError``."""
     head = await store.head(LINE)
     if head is None or not head.live:
-        return LoadedEntries(0, {}, {}, ChainIndex(context))
+        return LoadedEntries(0, {}, {}, {}, ChainIndex(context))
     manifest = await store.manifest(LINE)
     blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
     bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
     return await run_rarely_collected(_load, manifest.revision, bodies, context)
 
 
-def _load(revision: int, bodies: Mapping[Key, bytes], context: ChainContext) -> LoadedEntries:
-    records: dict[Key, EntryRecord] = {}
-    unreadable: dict[Key, str] = {}
+def _load(revision: int, bodies: Mapping[WrittenKey, bytes], context: ChainContext) -> LoadedEntries:
+    stored: list[EntryRecord] = []
+    unreadable: dict[WrittenKey, str] = {}
     for key, body in bodies.items():
         try:
-            records[key] = read_record(body, key)
+            stored.append(read_record(body, key))
         except UnreadableEntryError as error:
             unreadable[key] = str(error)
+    records = counting(stored)
+    replaced = {one.written: records[one.key] for one in stored if records[one.key] is not one}
     index = ChainIndex(context, ConfigEntries.of(record.entry for record in records.values()))
-    return LoadedEntries(revision, records, unreadable, index)
+    return LoadedEntries(revision, records, unreadable, replaced, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +104,10 @@ class EntryHistory:
         An entry that was deleted and written again is not a difference.
         """
         before_ids, after_ids = await self._blob_ids(old), await self._blob_ids(new)
-        differ = {key for key in before_ids.keys() | after_ids.keys() if before_ids.get(key) != after_ids.get(key)}
-        before = await self._read({key: blob for key, blob in before_ids.items() if key in differ})
-        after = await self._read({key: blob for key, blob in after_ids.items() if key in differ})
+        stored = before_ids.keys() | after_ids.keys()
+        differ = {entry_key(*one) for one in stored if before_ids.get(one) != after_ids.get(one)}
+        before = await self._read({one: blob for one, blob in before_ids.items() if entry_key(*one) in differ})
+        after = await self._read({one: blob for one, blob in after_ids.items() if entry_key(*one) in differ})
         changes = (EntryChange(key, before.get(key), after.get(key)) for key in sorted(differ))
         return tuple(each for each in changes if not _is_same(each))
 
@@ -116,7 +133,7 @@ class EntryHistory:
                 return
             before = lines[-1].revision
 
-    async def _blob_ids(self, revision: int) -> dict[Key, str]:
+    async def _blob_ids(self, revision: int) -> dict[WrittenKey, str]:
         if revision <= 0:
             return {}
         if await self._store.head(LINE) is None:
@@ -129,13 +146,13 @@ class EntryHistory:
             raise NotFoundError(f"there is no revision {revision} of the config entries") from None
         return {(kind, name): blob for kind, name, blob in manifest.entries}
 
-    async def _read(self, blob_ids: Mapping[Key, str]) -> dict[Key, EntryRecord]:
+    async def _read(self, blob_ids: Mapping[WrittenKey, str]) -> dict[Key, EntryRecord]:
         blobs = await self._store.blobs(set(blob_ids.values()))
         return await run_sized(_records, blob_ids, blobs, resources=len(blob_ids))
 
 
-def _records(blob_ids: Mapping[Key, str], blobs: Mapping[str, bytes]) -> dict[Key, EntryRecord]:
-    return {key: read_record(blobs[blob], key) for key, blob in blob_ids.items()}
+def _records(blob_ids: Mapping[WrittenKey, str], blobs: Mapping[str, bytes]) -> dict[Key, EntryRecord]:
+    return counting(read_record(blobs[blob], key) for key, blob in blob_ids.items())
 
 
 def _is_same(change: EntryChange) -> bool:
@@ -153,7 +170,7 @@ class ChainRevisions:
 
     def __init__(self, revision_of: Callable[[Key], int]) -> None:
         self._revision_of = revision_of
-        self._kept_revisions: dict[str, int] = {}
+        self._kept_revisions: dict[ComparedName, int] = {}
 
     def of(self, index: ChainIndex, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
         """The revision of a service's chain; 0 if no entry that it depends on ever existed.
@@ -165,13 +182,13 @@ class ChainRevisions:
         if overrides is not None or datacenter not in ("", context.datacenter):
             context = replace(context, datacenter=datacenter or context.datacenter)
             return self._newest(compile_recorded(context.request(service, index.entries, overrides)).consulted)
-        kept = self._kept_revisions.get(service)
+        kept = self._kept_revisions.get(compared(service)) if index.is_kept(service) else None
         return kept if kept is not None else self._newest(index.consulted(service))
 
     def keep(self, index: ChainIndex, proposal: Proposal) -> None:
         """Keep the revisions of chains that a proposal leaves unchanged. Call it before the proposal is accepted."""
         for service in proposal.compiled.keys() - proposal.changed:
-            self._kept_revisions[service] = self.of(index, service)
+            self._kept_revisions[service] = self.of(index, proposal.compiled[service].service)
         for service in proposal.changed:
             self._kept_revisions.pop(service, None)
 

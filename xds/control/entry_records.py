@@ -1,8 +1,11 @@
 """Config entries as the store keeps them, and the requests and results of a write.
 
 Config entries have a line of revisions of their own, beside those of groups (`LINE`). In the store the type of an entry
-is its kind, its name is its name, and its bytes are its canonical JSON with ``CreateIndex`` and ``ModifyIndex``. Both
-indexes are revisions of the line.
+is its kind, its name is its name as it was written, and its bytes are its canonical JSON with ``CreateIndex`` and
+``ModifyIndex``. Both indexes are revisions of the line.
+
+An earlier release stored names that differ in case only as several entries. Of these the one modified last counts
+(`counting`). A write of the entry deletes the others.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from xds.catalog.entry import ConfigEntry, Key, entry_from_json, entry_json, key_of
+from xds.catalog.entry import ConfigEntry, Key, WrittenKey, entry_from_json, entry_json, entry_key, key_of
 from xds.control.audit_log import Caller
 from xds.control.push import CONFIG_ENTRIES_LINE, PushOptions, PushResult
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
@@ -52,8 +55,13 @@ class EntryRecord:
 
     @property
     def key(self) -> Key:
-        """Kind and name."""
+        """The key of the entry."""
         return key_of(self.entry)
+
+    @property
+    def written(self) -> WrittenKey:
+        """Kind and name as they were written, and are stored."""
+        return self.entry.kind, self.entry.name
 
     @property
     def etag(self) -> str:
@@ -76,11 +84,21 @@ def record_of(entry: ConfigEntry, created: int, modified: int) -> EntryRecord:
     size = len(record.body())
     if size > ENTRY_BYTES:
         detail = f"a config entry has at most {ENTRY_BYTES} bytes as JSON, not {size}"
-        raise ValidationError([Violation("entry_too_large", detail, _title(record.key))])
+        raise ValidationError([Violation("entry_too_large", detail, _title(record.written))])
     return record
 
 
-def read_record(body: bytes, key: Key | None = None) -> EntryRecord:
+def counting(records: Iterable[EntryRecord]) -> dict[Key, EntryRecord]:
+    """The entries by key. Of several that have one key, the one that was modified last."""
+    found: dict[Key, EntryRecord] = {}
+    for each in records:
+        other = found.setdefault(each.key, each)
+        if (each.modified_revision, each.written) > (other.modified_revision, other.written):
+            found[each.key] = each
+    return found
+
+
+def read_record(body: bytes, key: WrittenKey | None = None) -> EntryRecord:
     """The record of stored bytes; ``key`` is what they are stored under. Raises ``UnreadableEntryError``."""
     title = _title(key) if key is not None else ""
     try:
@@ -91,7 +109,7 @@ def read_record(body: bytes, key: Key | None = None) -> EntryRecord:
         raise UnreadableEntryError([replace(one, resource=title) for one in error.violations]) from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UnreadableEntryError([Violation("malformed", "not a stored config entry", title)]) from None
-    if not _is_revision(created) or not _is_revision(modified) or (key is not None and key != key_of(entry)):
+    if not _is_revision(created) or not _is_revision(modified) or key not in (None, (entry.kind, entry.name)):
         raise UnreadableEntryError([Violation("malformed", "not the config entry that it is stored as", title)])
     return EntryRecord(entry, created, modified)
 
@@ -123,8 +141,13 @@ class PutEntry:
 
     @property
     def key(self) -> Key:
-        """Kind and name."""
+        """The key of the entry."""
         return key_of(self.entry)
+
+    @property
+    def written(self) -> WrittenKey:
+        """Kind and name as they are written."""
+        return self.entry.kind, self.entry.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +162,12 @@ class DeleteEntry:
 
     @property
     def key(self) -> Key:
-        """Kind and name."""
+        """The key of the entry."""
+        return entry_key(self.kind, self.name)
+
+    @property
+    def written(self) -> WrittenKey:
+        """Kind and name as they are written."""
         return self.kind, self.name
 
 
@@ -159,9 +187,15 @@ class EntryChange:
     @property
     def change(self) -> str:
         """``added``, ``changed`` or ``removed``."""
-        if self.before is None:
-            return ADDED
-        return REMOVED if self.after is None else CHANGED
+        if self.after is None:
+            return REMOVED
+        return ADDED if self.before is None else CHANGED
+
+    @property
+    def written(self) -> WrittenKey:
+        """Kind and name as they are written now, or were written last."""
+        record = self.after or self.before
+        return record.written if record is not None else self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +226,24 @@ class EntryResult:
 
 @dataclass(frozen=True, slots=True)
 class EntryEdit:
-    """The effect of a write on the stored entries: records to put, keys to remove."""
+    """The effect of a write on the stored entries: records to put, keys to remove.
+
+    ``deleted`` are the entries to delete in the store: those of removed keys, and of put keys under other names.
+    """
 
     put: Mapping[Key, EntryRecord] = field(default_factory=dict)
     removed: tuple[Key, ...] = ()
+    deleted: tuple[WrittenKey, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.put or self.removed)
 
     def stored(self) -> tuple[tuple[Entry, ...], dict[str, bytes]]:
         """The manifest entries and the blobs for the store."""
-        bodies = {key: record.body() for key, record in sorted(self.put.items())}
-        ids = {key: blob_id(body) for key, body in bodies.items()}
-        blobs = {ids[key]: body for key, body in bodies.items()}
-        return tuple(Entry(*key, blob) for key, blob in ids.items()), blobs
+        bodies = {record.written: record.body() for _, record in sorted(self.put.items())}
+        ids = {written: blob_id(body) for written, body in bodies.items()}
+        blobs = {ids[written]: body for written, body in bodies.items()}
+        return tuple(Entry(*written, blob) for written, blob in ids.items()), blobs
 
     def changes(self, present: Mapping[Key, EntryRecord]) -> tuple[EntryChange, ...]:
         """The entries that differ from ``present``, by kind and name."""
@@ -213,8 +251,12 @@ class EntryEdit:
         return tuple(EntryChange(key, present.get(key), self.put.get(key)) for key in keys)
 
 
+# Stored entries that are not used, by key: those that cannot be read, and those that do not count.
+Unused = Mapping[Key, tuple[WrittenKey, ...]]
+
+
 def edit_of(
-    writes: Sequence[EntryWrite], present: Mapping[Key, EntryRecord], unreadable: Mapping[Key, str], revision: int
+    writes: Sequence[EntryWrite], present: Mapping[Key, EntryRecord], unused: Unused, revision: int
 ) -> EntryEdit:
     """The edit that applies ``writes`` to the ``present`` entries, as ``revision``.
 
@@ -227,23 +269,38 @@ def edit_of(
     for write in writes:
         before = present.get(write.key)
         if isinstance(write, PutEntry):
-            if before is None or before.entry != write.entry:
+            if before is None or before.entry != write.entry or write.key in unused:
                 put[write.key] = record_of(write.entry, _created(before, revision), revision)
-        elif before is not None or write.key in unreadable:
+        elif before is not None or write.key in unused:
             removed.append(write.key)
         elif write.must_exist:
-            raise NotFoundError(f"no config entry {'/'.join(write.key)}")
-    return EntryEdit(put, tuple(removed))
+            raise NotFoundError(f"no config entry {_title(write.written)}")
+    return _edit(put, removed, present, unused)
 
 
-def edit_to(target: Mapping[Key, EntryRecord], present: Mapping[Key, EntryRecord], revision: int) -> EntryEdit:
+def edit_to(
+    target: Mapping[Key, EntryRecord], present: Mapping[Key, EntryRecord], unused: Unused, revision: int
+) -> EntryEdit:
     """The edit that turns the ``present`` entries into ``target``, as ``revision``."""
     put = {
         key: EntryRecord(wanted.entry, _created(present.get(key), revision), revision)
         for key, wanted in target.items()
         if key not in present or present[key].entry != wanted.entry
     }
-    return EntryEdit(put, tuple(key for key in present if key not in target))
+    return _edit(put, [key for key in present if key not in target], present, unused)
+
+
+def _edit(
+    put: Mapping[Key, EntryRecord], removed: Sequence[Key], present: Mapping[Key, EntryRecord], unused: Unused
+) -> EntryEdit:
+    kept = {record.written for record in put.values()}
+    stored = (name for key in (*put, *removed) for name in _stored_names(key, present, unused))
+    return EntryEdit(put, tuple(removed), tuple(name for name in stored if name not in kept))
+
+
+def _stored_names(key: Key, present: Mapping[Key, EntryRecord], unused: Unused) -> tuple[WrittenKey, ...]:
+    names = unused.get(key, ())
+    return (present[key].written, *names) if key in present else names
 
 
 def _created(before: EntryRecord | None, revision: int) -> int:
@@ -254,11 +311,11 @@ def entries_note(changes: Sequence[EntryChange], options: PushOptions, revision:
     """The note of a write for the audit list. ``revision`` is the one before; the store adds the new one."""
     names: dict[str, list[str]] = {}
     for change in changes:
-        names.setdefault(change.change, []).append(_title(change.key))
+        names.setdefault(change.change, []).append(_title(change.written))
     counts = {word: {"count": len(titles), "names": titles[:_NAMES_SHOWN]} for word, titles in names.items()}
     return Caller(options.meta.actor, options.meta.author, options.peer).note(
         "config_entries.changed",
-        subject=_title(changes[0].key) if len(changes) == 1 else "",
+        subject=_title(changes[0].written) if len(changes) == 1 else "",
         message=options.meta.message,
         old={"revision": revision},
         new={"changes": counts},
@@ -273,7 +330,7 @@ def line_etag(revision: int) -> str:
 def request_digest(writes: Iterable[EntryWrite]) -> str:
     """The digest of a write without its preconditions. A repeated write is recognised by it."""
     requests: list[Any] = [
-        ["put", entry_json(each.entry)] if isinstance(each, PutEntry) else ["delete", *each.key] for each in writes
+        ["put", entry_json(each.entry)] if isinstance(each, PutEntry) else ["delete", *each.written] for each in writes
     ]
     return blake2b(canonical(requests), digest_size=_REQUEST_DIGEST_BYTES).hexdigest()
 
@@ -288,7 +345,7 @@ def check_writes(writes: Sequence[EntryWrite]) -> None:
     for index, each in enumerate(writes):
         if each.key in seen:
             findings.append(
-                Violation("duplicate_entry", "a write names each entry once", _title(each.key), index=index)
+                Violation("duplicate_entry", "a write names each entry once", _title(each.written), index=index)
             )
         seen.add(each.key)
     if findings:
@@ -297,7 +354,7 @@ def check_writes(writes: Sequence[EntryWrite]) -> None:
 
 def check_precondition(write: EntryWrite, present: EntryRecord | None) -> None:
     """Check ``cas`` and ``etag`` of a write against the present entry. Raises ``EntryConflictError``."""
-    title, cas, revision = _title(write.key), write.cas, present.modified_revision if present is not None else 0
+    title, cas, revision = _title(write.written), write.cas, present.modified_revision if present is not None else 0
     if present is None:
         if cas or write.etag:
             raise EntryConflictError(f"config entry {title} does not exist", write.key, 0)
@@ -308,7 +365,7 @@ def check_precondition(write: EntryWrite, present: EntryRecord | None) -> None:
         raise EntryConflictError(f"config entry {title} is {present.etag}, not {write.etag[:80]}", write.key, revision)
 
 
-def _title(key: Key) -> str:
+def _title(key: WrittenKey) -> str:
     return "/".join(key)
 
 

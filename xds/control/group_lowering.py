@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from xds.catalog.defaults import ServiceDefaults
-from xds.catalog.entry import Key
+from xds.catalog.entry import Key, entry_key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
 from xds.chain.index import chain_finding
@@ -58,7 +58,7 @@ def effective(document: UpstreamsDocument, entries: ConfigEntries) -> UpstreamsD
 
 def own_entry(document: UpstreamsDocument) -> Key | None:
     """The key of the service-defaults that a document depends on, present or not; None for no service."""
-    return (ServiceDefaults.kind, document.service) if document.service else None
+    return entry_key(ServiceDefaults.kind, document.service) if document.service else None
 
 
 class GroupLowering:
@@ -124,7 +124,7 @@ class GroupLowering:
             assert compiled.error is not None
             finding = chain_finding(compiled.error, "does not compile")
             raise ValidationError([replace(finding, hint=f"{finding.hint}; upstream {upstream.name!r}")])
-        present = frozenset(key for key in compiled.consulted if self._entries.get(key) is not None)
+        present = self._entries.written(compiled.consulted)
         former = before.parts.get(upstream.name)
         if (
             former is not None

@@ -69,4 +69,4 @@ def _chain(upstream: Upstream, entries: ConfigEntries, context: ChainContext) ->
         return None
     if compiled.chain is None:
         return None
-    return UpstreamChain(compiled.chain, frozenset(key for key in compiled.consulted if entries.get(key) is not None))
+    return UpstreamChain(compiled.chain, entries.written(compiled.consulted))

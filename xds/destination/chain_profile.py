@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from xds.catalog.compared_name import compared
 from xds.catalog.quantities import SECOND_NS
 from xds.catalog.router import HttpMatch, RouteDestination
 from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
@@ -48,7 +49,9 @@ def is_catch_all(route: ChainRoute) -> bool:
 
 def is_elsewhere(chain: DiscoveryChain, to: RouteDestination | None) -> bool:
     """Whether a route names another service than the chain's own, or a subset."""
-    return to is not None and bool(to.service_subset or to.service not in ("", chain.service))
+    if to is None:
+        return False
+    return bool(to.service_subset) or compared(to.service) not in ("", compared(chain.service))
 
 
 def _routes(routes: tuple[ChainRoute, ...], default: Node, skipped: list[str]) -> Iterator[ProfileRoute]:

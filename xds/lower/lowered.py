@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from xds.catalog.binding import Binding
-from xds.catalog.entry import Key
+from xds.catalog.entry import WrittenKey
 from xds.codec.findings import FieldPath, json_pointer, parse_pointer, resource_label
 from xds.codec.naming import TYPE_KEY
 from xds.codec.resources import ResourceDecoder
@@ -49,7 +49,7 @@ class LoweredResource:
     name: str
     content: Json
     upstreams: tuple[str, ...]
-    entries: tuple[Key, ...] = ()
+    entries: tuple[WrittenKey, ...] = ()
     places: tuple[EntryPlace, ...] = ()
 
     @property
@@ -81,7 +81,7 @@ class LoweredAssignment:
     name: str
     targets: tuple[AssignmentTarget, ...]
     upstreams: tuple[str, ...] = ()
-    entries: tuple[Key, ...] = ()
+    entries: tuple[WrittenKey, ...] = ()
     is_member: bool = False
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from xds.catalog.entry import Key
+from xds.catalog.entry import WrittenKey, entry_key
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.chain import ChainError, DiscoveryChain, ResolverNode
 from xds.chain.index import chain_finding
@@ -31,7 +31,7 @@ class UpstreamChain:
     """
 
     chain: DiscoveryChain
-    entries: frozenset[Key] = frozenset()
+    entries: frozenset[WrittenKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,5 +181,5 @@ def _refuse_unreachable(context: UpstreamContext) -> None:
 
 def _unreachable_service(context: UpstreamContext, service: str) -> str:
     """The service to report as unreachable: that of the chain if its own resolver redirects, else the target's."""
-    own = (ServiceResolver.kind, context.chain.service)
-    return context.chain.service if own in context.entries else service
+    own = entry_key(ServiceResolver.kind, context.chain.service)
+    return context.chain.service if any(entry_key(*one) == own for one in context.entries) else service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
-from xds.catalog.entry import Key
+from xds.catalog.entry import WrittenKey, entry_key
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.codec.findings import FieldPath, json_pointer
@@ -26,7 +26,7 @@ class UpstreamContext:
 
     upstream: Upstream
     chain: DiscoveryChain
-    entries: frozenset[Key]
+    entries: frozenset[WrittenKey]
     proxies: ProxySettings
     datacenter: str
     violations: list[Violation] = field(default_factory=list)
@@ -80,15 +80,17 @@ class UpstreamContext:
             return f"{target.id!r} is behind a mesh gateway (mode {mode}): there are no mesh gateways here"
         return ""
 
-    def all_entries(self) -> tuple[Key, ...]:
+    def all_entries(self) -> tuple[WrittenKey, ...]:
         """All entries behind the chain, ordered."""
         return tuple(sorted(self.entries))
 
-    def entries_of(self, *targets: ChainTarget) -> tuple[Key, ...]:
+    def entries_of(self, *targets: ChainTarget) -> tuple[WrittenKey, ...]:
         """The entries that shape the clusters of targets: those of their services, and proxy-defaults."""
         services = {one.key.service for one in targets}
-        keys = {(kind, service) for kind in (ServiceResolver.kind, ServiceDefaults.kind) for service in services}
-        return tuple(sorted(self.entries & {*keys, (ProxyDefaults.kind, GLOBAL)}))
+        kinds = (ServiceResolver.kind, ServiceDefaults.kind)
+        keys = {entry_key(kind, service) for kind in kinds for service in services}
+        keys.add(entry_key(ProxyDefaults.kind, GLOBAL))
+        return tuple(sorted(one for one in self.entries if entry_key(*one) in keys))
 
 
 def resolvers_of(chain: DiscoveryChain) -> tuple[ResolverNode, ...]:

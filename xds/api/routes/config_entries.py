@@ -209,7 +209,7 @@ async def put_config_entry(
     options.check_warnings(read.warnings)
     (entry,) = read.entries
     result = await deps.publisher.entries.apply([PutEntry(entry, *precondition)], options)
-    return await _answer_write(replace(result, warnings=read.warnings), _etag(deps, (kind, name)))
+    return await _answer_write(replace(result, warnings=read.warnings), _etag(deps, kind, name))
 
 
 @router.delete("/{kind}/{name}", response_model=EntryAnswer)
@@ -235,8 +235,8 @@ async def _answer_write(result: EntryResult, etag: str = "") -> Response:
     return await run_sized(lambda: JSONResponse(entry_answer(result), headers=headers), resources=size)
 
 
-def _etag(deps: Services, key: Key) -> str:
-    record = deps.publisher.entries.record(*key)
+def _etag(deps: Services, kind: str, name: str) -> str:
+    record = deps.publisher.entries.record(kind, name)
     return record.etag if record is not None else ""
 
 

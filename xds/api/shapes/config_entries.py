@@ -220,7 +220,7 @@ def detailed_entry_item(record: EntryRecord, line: RevisionInfo | None) -> Entry
 
 def change_item(change: EntryChange) -> EntryChangeItem:
     """An entry that differs."""
-    return {"kind": change.key[0], "name": change.key[1], "change": change.change}
+    return {"kind": change.written[0], "name": change.written[1], "change": change.change}
 
 
 def entry_answer(result: EntryResult) -> EntryAnswer:

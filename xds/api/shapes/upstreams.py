@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from xds.api.problem import finding_item
 from xds.api.shapes.values import FindingItem
-from xds.catalog.entry import Key as EntryKey
+from xds.catalog.entry import WrittenKey
 from xds.control.group_content import Key, type_label
 from xds.control.group_lowering import LoweredGroup
 from xds.control.lowered_content import LoweredContent
@@ -169,5 +169,5 @@ def _target_item(target: AssignmentTarget) -> AssignmentTargetItem:
     }
 
 
-def _origin(upstreams: Iterable[str], entries: Iterable[EntryKey]) -> LoweredOrigin:
+def _origin(upstreams: Iterable[str], entries: Iterable[WrittenKey]) -> LoweredOrigin:
     return {"upstreams": list(upstreams), "entries": ["/".join(key) for key in entries]}
