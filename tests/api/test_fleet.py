@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import time
 from urllib.parse import quote
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import CLUSTER_TYPE, static_cluster
+from xds.fleet.polls import Poll
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import ResourceSet
+from xds.protocol.requests import SotwRequest
+from xds.protocol.sotw import fetch
 
 A = static_cluster("a", 80)
 B = static_cluster("b", 80)
@@ -63,6 +67,32 @@ async def test_a_node_that_only_reports_load(api: Api) -> None:
     assert (progress["synced"], progress["pending_nodes"]) == (0, []), progress
     api.plane.fleet.reporter_closed("n1", 2.0)
     assert (await api.client.get("/api/v1/nodes/n1")).json()["connected"] is False
+
+
+async def test_a_node_that_polls(api: Api) -> None:
+    await api.put("edge", A)
+    node, view = Node("n1", "edge"), api.plane.cache.resolve(Node("n1", "edge"))
+    assert view is not None
+
+    def poll(held: str = "") -> str:
+        fetched = fetch(view, SotwRequest(CLUSTER, version_info=held))
+        api.plane.fleet.polled(node, view.group, Poll(CLUSTER, held, fetched), time())
+        return fetched.version_info
+
+    version = poll()
+    poll(version)
+    item = (await api.client.get("/api/v1/nodes/n1")).json()
+    clusters = item["types"]["clusters"]
+    assert (item["group"], item["connected"], item["streams"]) == ("edge", True, [])
+    assert (clusters["state"], clusters["version_acked"], clusters["revision"]) == ("synced", version, 1)
+    assert item["polls"] == {"last": item["last_seen"], "interval_s": 5.0}
+    for query in ("?group=edge", "?state=synced"):
+        assert (await api.client.get(f"/api/v1/nodes{query}")).json()["items"] == [item]
+    progress = (await api.put("edge", A, B, headers={"prefer": "wait=30"})).json()["progress"]
+    assert (progress["synced"], progress["pending_nodes"]) == (0, []), "no push waits for it"
+    assert (await api.put("edge")).status_code == 409, "it would lose all"
+    problem = (await api.client.get("/api/v1/nodes/n1/resources")).json()
+    assert problem["detail"] == "no node 'n1' has an open stream"
 
 
 async def test_node_on_the_old_transport(api: Api) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Remote
@@ -54,6 +55,18 @@ def test_grid_counts_and_says_where_to_look(remote: Remote, node: Proxy, group: 
     assert remote.xds("nodes", "-g", group, "-q").err == ""
     assert remote.xds("nodes", "-g", group, "--state", "synced", "-o", "name").out == ""
     assert remote.xds("nodes", "-g", group, "--state", "synced,nacked", "-o", "name").out == f"{group}-1\n"
+
+
+def test_a_proxy_that_polls_is_shown_with_its_last_poll(remote: Remote, group: str) -> None:
+    remote.server.push(group, [static_cluster("a", 80)])
+    asked: dict[str, object] = {"node": {"id": f"{group}-1", "cluster": group}}
+    for _ in range(2):
+        url = f"http://127.0.0.1:{remote.server.http_port}/v3/discovery:clusters"
+        answer = httpx.post(url, json=asked)
+        asked["version_info"] = answer.json()["version_info"] if answer.content else None
+    shown = remote.xds("nodes", "-g", group)
+    assert re.search(rf"^{group}-1 .* polled \d+\w* +✓ 1 ", shown.out, re.MULTILINE), shown.out
+    assert shown.err == "1 node\n"
 
 
 def test_nodes_by_selector(remote: Remote, node: Proxy, group: str) -> None:

@@ -138,5 +138,5 @@ def test_an_event_stays_one_line() -> None:
 def test_a_node_that_only_reports_load_is_up() -> None:
     (up,) = (column for column in NODES.columns if column.header == "UP")
     load = {"opened": TIME, "load": {}}
-    assert not up.cell({"streams": [load], "last_seen": TIME}).startswith("gone")
-    assert up.cell({"streams": [], "last_seen": TIME}).startswith("gone")
+    assert not up.cell({"streams": [load], "connected": True, "last_seen": TIME}).startswith("gone")
+    assert up.cell({"streams": [], "connected": False, "last_seen": TIME}).startswith("gone")

@@ -62,7 +62,7 @@ async def test_the_engine_is_told_of_it_at_the_next_start(plane: Plane) -> None:
     after = plane.restarted()
     kept, refused = await running(after.store, after.fleet)
     assert refused == {"n1": {CLUSTER: {"bad": "x"}}}
-    assert sorted((record.node, record.state) for record in after.fleet.nacks()) == [
+    assert sorted((record.node, record.state) for record in after.fleet.nack_log.select()) == [
         ("n1", NackState.OPEN),
         ("n2", NackState.OPEN),
     ]
@@ -103,7 +103,7 @@ async def test_many_at_once_are_written_in_batches(plane: Plane) -> None:
 async def test_a_row_that_nobody_can_read_is_left_out_and_forgotten(plane: Plane) -> None:
     await plane.store.put_nacks([OpenNack(1, "n1", CLUSTER, b"what?")])
     kept, refused = await running(plane.store, plane.fleet)
-    assert (refused, list(plane.fleet.nacks())) == ({}, [])
+    assert (refused, list(plane.fleet.nack_log.select())) == ({}, [])
     await wait_for_rows(plane.store, 0)
     await kept.close()
 

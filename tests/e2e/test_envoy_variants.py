@@ -47,6 +47,32 @@ def test_live_at_start_without_a_timer(
     assert envoy.fetch_timeouts() == {}
 
 
+def test_an_envoy_that_polls_is_a_node_with_its_versions(
+    server: ServerProcess, connect: Connect, upstream: StartUpstream
+) -> None:
+    server.push(server.group, r.web_resources("c1", upstream("a").port, source=Variant.REST.config_source))
+    envoy = connect(Variant.REST).wait_live()
+    server.wait_synced(server.group, server.node)
+    node = server.get(f"/nodes/{server.node}")
+    assert (node["group"], node["connected"], node["streams"]) == (server.group, True, [])
+    assert {type["revision"] for type in node["types"].values()} == {1} and node["polls"]["interval_s"] == 5
+    web = r.web_resources("c2", upstream("b").port, source=Variant.REST.config_source)
+    server.push(server.group, [*web, r.refused_cluster("broken")])
+    wait_until(lambda: envoy.stat("cluster_manager.cds.update_rejected") > 0, "a rejection")
+    assert server.types(server.node)["clusters"]["state"] == "pending", "it still names the version before"
+    server.push(server.group, web)
+    server.wait_synced(server.group, server.node)
+
+
+@pytest.mark.soak
+def test_an_envoy_that_polled_is_gone_after_three_missed_polls(server: ServerProcess, connect: Connect) -> None:
+    server.push(server.group, [])
+    envoy = connect(Variant.REST).wait_live()
+    assert server.get(f"/nodes/{server.node}")["connected"]
+    envoy.stop()
+    wait_until(lambda: not server.get(f"/nodes/{server.node}")["connected"], "the node gone")
+
+
 @in_variants(Variant.ADS_DELTA, Variant.SPLIT_SOTW, Variant.REST)
 def test_live_when_the_group_is_empty(server: ServerProcess, connect: Connect, variant: Variant) -> None:
     # docs/clients.md#requests: a wildcard request is answered even when there is nothing, else Envoy waits 15 s.

@@ -21,7 +21,7 @@ SERVED = resource_set("clusters", "2", good="1", bad="x")
 
 
 def only(fleet: Fleet) -> NackRecord:
-    [record] = fleet.nacks()
+    [record] = fleet.nack_log.select()
     return record
 
 
@@ -47,18 +47,18 @@ def test_an_id_never_stands_for_another_record() -> None:
     client = Client(before, "n1")
     client.nack(response(SERVED), guilty=("bad",))
     client.nack(response(resource_set("listeners", "1", other="x")), guilty=("other",))
-    given = {record.id for record in before.nacks()}
+    given = {record.id for record in before.nack_log.select()}
     [kept, *_] = before.nack_log.take_changes(1).open
     after = Fleet(first_nack_id=2_000)
     after.restore([decoded(kept.record.id, "n1", kept.record.type_url, encoded(kept))], 0.0)
     Client(after, "n2").nack(response(SERVED), guilty=("bad",))
     assert given < {1_000, 1_001, 1_002}
-    assert sorted(record.id for record in after.nacks()) == [kept.record.id, 2_000]
+    assert sorted(record.id for record in after.nack_log.select()) == [kept.record.id, 2_000]
     # A clock that went back does not make two of one.
     late = Fleet(first_nack_id=5)
     late.restore([decoded(kept.record.id, "n1", kept.record.type_url, encoded(kept))], 0.0)
     Client(late, "n2").nack(response(SERVED), guilty=("bad",))
-    assert max(record.id for record in late.nacks()) == kept.record.id + 1
+    assert max(record.id for record in late.nack_log.select()) == kept.record.id + 1
 
 
 def test_it_is_resolved_by_what_resolved_it_before(fleet: Fleet) -> None:
@@ -82,7 +82,7 @@ def test_other_content_is_another_record_with_a_higher_id(fleet: Fleet) -> None:
     Client(fleet).nack(response(SERVED))
     after = restarted(fleet)
     Client(after).nack(response(resource_set("listeners", "2", other="x")))
-    assert sorted(record.id for record in after.nacks()) == [only(fleet).id, only(fleet).id + 1]
+    assert sorted(record.id for record in after.nack_log.select()) == [only(fleet).id, only(fleet).id + 1]
 
 
 def test_it_goes_with_its_node(fleet: Fleet) -> None:

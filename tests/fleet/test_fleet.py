@@ -185,7 +185,7 @@ def test_a_type_is_the_same_in_whichever_api_it_is_asked_for(fleet: Fleet) -> No
 def test_nacks_are_found_by_alias_whichever_api_the_client_speaks(fleet: Fleet) -> None:
     for url in (CLUSTER, V2_URLS[CLUSTER]):
         Client(fleet, url).nack(response(resource_set(url, "1", c1="bad")))
-    assert {record.node for record in fleet.nacks(type="clusters")} == {CLUSTER, V2_URLS[CLUSTER]}
+    assert {record.node for record in fleet.nack_log.select(type="clusters")} == {CLUSTER, V2_URLS[CLUSTER]}
     for url in (CLUSTER, V2_URLS[CLUSTER]):
-        assert [record.node for record in fleet.nacks(type=url)] == [url]
-    assert not list(fleet.nacks(type="endpoints"))
+        assert [record.node for record in fleet.nack_log.select(type=url)] == [url]
+    assert not list(fleet.nack_log.select(type="endpoints"))

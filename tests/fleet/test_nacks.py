@@ -11,7 +11,7 @@ from xds.protocol.requests import ErrorDetail
 
 
 def only(fleet: Fleet) -> NackRecord:
-    [record] = fleet.nacks()
+    [record] = fleet.nack_log.select()
     return record
 
 
@@ -80,11 +80,11 @@ def test_filters(fleet: Fleet) -> None:
     for name, group in (("a", "edge"), ("b", "edge"), ("c", "core")):
         Client(fleet, name, group).nack(response(resource_set("clusters", "2", bad="x")))
     Client(fleet, "d", "core").nack(response(resource_set("listeners", "2", bad="x")))
-    assert [record.node for record in fleet.nacks(group="edge")] == ["b", "a"]
-    assert [record.node for record in fleet.nacks(type="listeners")] == ["d"]
-    assert [record.node for record in fleet.nacks(node="c", state="open")] == ["c"]
-    assert not list(fleet.nacks(state=NackState.RESOLVED))
-    assert not list(fleet.nacks(since=1e9))
+    assert [record.node for record in fleet.nack_log.select(group="edge")] == ["b", "a"]
+    assert [record.node for record in fleet.nack_log.select(type="listeners")] == ["d"]
+    assert [record.node for record in fleet.nack_log.select(node="c", state="open")] == ["c"]
+    assert not list(fleet.nack_log.select(state=NackState.RESOLVED))
+    assert not list(fleet.nack_log.select(since=1e9))
     assert fleet.census(0).nacked == {("clusters", "edge"): 2, ("clusters", "core"): 1, ("listeners", "core"): 1}
 
 

@@ -75,7 +75,7 @@ class Judge(Client):
     @property
     def record(self) -> NackRecord:
         """The only one there is."""
-        (found,) = self.fleet.nacks()
+        (found,) = self.fleet.nack_log.select()
         return found
 
     @property
@@ -193,13 +193,13 @@ def test_the_record_is_resolved_when_it_is_mended(server: Server, variant: Varia
 def test_other_content_that_is_refused_is_another_record(server: Server, variant: Variant, url: str) -> None:
     client = refused(server, variant, url, names=True)
     client.push(content(c03="bad", **{BAD: "bad"}))
-    assert [(record.guilty, record.state) for record in client.fleet.nacks()] == [
+    assert [(record.guilty, record.state) for record in client.fleet.nack_log.select()] == [
         (("c03",), NackState.OPEN),
         ((BAD,), NackState.OPEN),
     ]
     assert set(client.verdict()[1]) == {"c03", BAD}
     client.push(content(c03="2", **{BAD: "bad"}))
-    assert [record.state for record in client.fleet.nacks()] == [NackState.RESOLVED, NackState.OPEN]
+    assert [record.state for record in client.fleet.nack_log.select()] == [NackState.RESOLVED, NackState.OPEN]
     assert client.verdict() == (Sync.NACKED, (BAD,))
 
 

@@ -16,7 +16,7 @@ async def test_a_nack_is_recorded_counted_and_not_answered(server: Harness) -> N
     await stream.request()
     response = await stream.receive()
     await stream.ack(response, error="no such thing")
-    [record] = await until(lambda: list(server.fleet.nacks()))
+    [record] = await until(lambda: list(server.fleet.nack_log.select()))
     assert (record.node, record.message, record.code) == ("n1", "no such thing", 13)
     server.push({"c1": "fixed"})
     assert next(resource.value for resource in (await stream.receive()).resources) == b"c1=fixed"

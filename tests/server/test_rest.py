@@ -17,6 +17,7 @@ from xds.codec.resources import decode_resource
 from xds.control.access import Access
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
+from xds.fleet.fleet import Fleet
 from xds.model.node import NODE_BYTES
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, V2_URLS
@@ -39,9 +40,10 @@ def real(type_url: str, name: str, **fields: Any) -> Resource:
 
 
 class Poller:
-    def __init__(self, client: httpx.AsyncClient, cache: SnapshotCache, metrics: Metrics) -> None:
+    def __init__(self, client: httpx.AsyncClient, cache: SnapshotCache, fleet: Fleet, metrics: Metrics) -> None:
         self.client = client
         self.cache = cache
+        self.fleet = fleet
         self.metrics = metrics
 
     def push(self, *resources: Resource) -> None:
@@ -63,13 +65,13 @@ class Poller:
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:
     cache, metrics = SnapshotCache("test", nonce_prefix="t", translations={V2: translate_to_v2}), Metrics()
-    events = EventLog()
+    fleet, events = Fleet(), EventLog()
     door = NodeAuthorizer(Access(), events, metrics, RefusalRecorder(events, metrics))
-    app = Starlette(routes=rest_routes(cache, metrics, door, StreamLimits(names_per_request=10)))
+    app = Starlette(routes=rest_routes(cache, fleet, metrics, door, StreamLimits(names_per_request=10)))
     transport = httpx.ASGITransport(app)
     headers = {"content-type": "application/json; charset=utf-8"}
     async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
-        yield Poller(client, cache, metrics)
+        yield Poller(client, cache, fleet, metrics)
 
 
 async def test_a_poll_is_answered_in_json_with_proto_field_names(poller: Poller) -> None:
@@ -226,10 +228,40 @@ def test_rendered_json_is_kept_and_bounded() -> None:
     assert rendered.size <= 1000
 
 
+async def test_a_client_that_polls_is_a_node(poller: Poller) -> None:
+    """With its group and version. No push waits for it."""
+    await poller.poll(node={"id": "n1", "cluster": "edge"})
+    node = poller.fleet.node("n1")
+    assert node is not None and node.group == "" and [each.state for each in node.types] == ["orphaned"]
+    poller.push(real(CLUSTER, "c1"))
+    version = (await poller.poll(node={"id": "n1", "cluster": "edge"})).json()["version_info"]
+    node = poller.fleet.node("n1")
+    assert node is not None
+    [clusters] = node.types
+    assert (node.cluster, node.group, clusters.state) == ("edge", "default", "pending")
+    await poller.poll(version_info=version)
+    await poller.poll("endpoints", resource_names=["a"], version_info="x" * 10_000)
+    node = poller.fleet.node("n1")
+    assert node is not None
+    clusters, endpoints = node.types
+    assert (clusters.type, clusters.state, clusters.version_acked) == ("clusters", "synced", version)
+    assert (endpoints.type, endpoints.state, endpoints.version_acked) == ("endpoints", "pending", "")
+    assert node.is_present(node.last_seen + 14) and not node.is_present(node.last_seen + 16)
+    assert not poller.fleet.connected() and not poller.fleet.nodes_by_group()
+
+
+async def test_a_refused_poll_makes_no_node(poller: Poller) -> None:
+    poller.push(real(CLUSTER, "c1"))
+    await poller.poll(node={"id": ""})
+    await poller.poll(node={"id": "n" * 5_000})
+    await poller.poll("endpoints", resource_names=[f"c{number}" for number in range(11)])
+    assert not list(poller.fleet.nodes())
+
+
 async def test_a_poller_sees_what_streams_see(start: Start) -> None:
     server: Harness = await start()
     server.push({"c1": "a"})
-    app = Starlette(routes=rest_routes(server.cache, server.metrics, server.server.node_auth))
+    app = Starlette(routes=rest_routes(server.cache, server.fleet, server.metrics, server.server.node_auth))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.post("/v3/discovery:clusters", json={"node": {"id": "n1"}})
     assert answer.json()["version_info"].startswith("1+")

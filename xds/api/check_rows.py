@@ -85,7 +85,7 @@ async def _streams(deps: Services) -> Finding:
 
 
 async def _nacks(deps: Services) -> Finding:
-    records = list(deps.fleet.nacks(state=NackState.OPEN))
+    records = list(deps.fleet.nack_log.select(state=NackState.OPEN))
     if not records:
         return OK, "none open"
     nodes = sorted({record.node for record in records})

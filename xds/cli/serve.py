@@ -455,7 +455,8 @@ class Server:
             refused=self.grpc.refusals.table,
             refuse=self.grpc.refusals.record,
         )
-        return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
+        polls = rest_routes(self.cache, self.fleet, self.metrics, self.grpc.node_auth, stream_limits(settings))
+        return create_app(services, polls)
 
     def _grpc_address(self) -> tuple[str, int]:
         return reachable(self.settings.server.grpc.host), self.grpc.port

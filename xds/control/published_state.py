@@ -149,7 +149,7 @@ class PublishedState:
         if node is None or state is None:
             raise NotFoundError(f"no node {node_id!r} has connected recently")
         holdings = self._fleet.holdings(node_id)
-        refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
+        refusals = tuple(self._fleet.nack_log.select(node=node_id, state=NackState.OPEN))
         context = replace(
             node_context(self._cache, node, self.live, self.lowered.content),
             connected=state.connected,

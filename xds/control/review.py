@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from time import time
 from types import MappingProxyType
 
 from xds.assignment.policy import Policy
@@ -189,7 +190,7 @@ class EmptyGroupGuard:
             raise EmptyingError(detail)
 
     def _check_emptied(self, group: str) -> None:
-        connected = len(self._fleet.connected(group))
+        connected = len(self._fleet.connected(group)) + self._fleet.polling(group, time())
         if self._settings.get(group).selector and self._cache.pushed(group) is None:
             detail = f"an empty group {group!r} would remove all resources from the nodes that its selector matches"
             raise EmptyingError(detail)

@@ -212,7 +212,7 @@ class Server:
 
     def nacks(self, group: str | None = None, node: str | None = None) -> Iterator[NackRecord]:
         """NACK records, the newest first."""
-        return self._running.fleet.nacks(group, node)
+        return self._running.fleet.nack_log.select(group, node)
 
     def disconnect(self, node: str) -> int:
         """End the streams of a node, which may reconnect at once; returns their number."""

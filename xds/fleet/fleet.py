@@ -23,6 +23,7 @@ from xds.fleet.event_log import (
     record_stream,
     record_wait_ended,
 )
+from xds.fleet.kept_nodes import KeptNodes
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog
 from xds.fleet.node_records import (
     NO_STATES,
@@ -34,12 +35,13 @@ from xds.fleet.node_records import (
     holdings,
 )
 from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set
+from xds.fleet.polls import Poll
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
-from xds.fleet.state import Convergence, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.fleet.state import Convergence, NodeState, StreamState, Sync
 from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
-from xds.model.resource_type import alias_of, resource_type, type_url_of
+from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import (
     Acked,
@@ -82,13 +84,13 @@ class Fleet:
         self._streams: dict[int, StreamRecord] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._order = OrderedNames()
-        self._disconnected: dict[str, float] = {}  # node id -> when it disconnected, oldest first
+        # Apart, so that whoever polls under many ids does not replace nodes that were connected.
+        self._disconnected = KeptNodes(disconnected_kept_s, disconnected_limit)
+        self._polling = KeptNodes(disconnected_kept_s, disconnected_limit)
         self._cut_recorded: dict[str, int] = {}  # group -> the newest revision recorded as removed early
         self._partial_sets = PartialSets()
         self._clock_offset_s = 0.0  # epoch seconds minus the engine's clock
         self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that contains it
-        self._kept_s = disconnected_kept_s
-        self._disconnected_limit = disconnected_limit
 
     # Writing
 
@@ -97,7 +99,7 @@ class Fleet:
     ) -> None:
         """Add a stream. It belongs to no node until its first request. ``api``, ``principal``: see `StreamState`."""
         self._streams[stream_id] = StreamRecord(stream_id, peer, service, variant, now, api, principal)
-        self._forget_disconnected(now)
+        self._forget_gone(now)
 
     def apply_events(
         self, stream_id: int, events: Iterable[Event], now: float, engine_now_s: float | None = None
@@ -151,24 +153,38 @@ class Fleet:
         record = self._nodes[node_id]
         record.reporters -= 1
         record.last_seen = now
-        record.forget_metadata()
+        record.forget_details()
         self._note_left(record, now)
 
+    def polled(self, node: Node, group: str, poll: Poll, now: float) -> None:
+        """Note a poll of a node. It is known for a while by that; no push waits for it."""
+        record = self._record_of(node, now)
+        content = poll.fetched.content if poll.fetched is not None else None
+        record.note_poll(poll, self._revisions.get(content.origin_id) if content is not None else None, now)
+        if not record.streams:
+            record.node, record.group, record.last_states = node, group, NO_STATES
+            self._resolve_polled(record, poll, now)
+        if not record.is_connected:
+            record.forget_details()
+            self._polling.note(node.id, now)
+            self._forget_gone(now)
+
     def _record_of(self, node: Node, now: float) -> NodeRecord:
-        """The record of a node that opens a stream."""
+        """The record of a node that opens a stream or polls."""
         record = self._nodes.get(node.id)
         if record is None:
             record = self._nodes[node.id] = NodeRecord(node, now)
             self._order.add(node.id)
-        self._disconnected.pop(node.id, None)
+        self._disconnected.discard(node.id)
+        self._polling.discard(node.id)
         record.last_seen = now
         return record
 
     def _note_left(self, node: NodeRecord, now: float) -> None:
         """Keep a node for a while if that was its last stream."""
         if not node.is_connected:
-            self._disconnected[node.node.id] = now
-            self._forget_disconnected(now)
+            self._disconnected.note(node.node.id, now)
+            self._forget_gone(now)
 
     def published(self, snapshot: Snapshot) -> None:
         """Remember the revision of the sets of a snapshot, so that node states can show it."""
@@ -181,7 +197,8 @@ class Fleet:
     def restore(self, refusals: Sequence[RefusedContent], now: float) -> None:
         """Restore the open NACKs of an earlier process. NACKs of nodes that do not reconnect are resolved in time."""
         self.nack_log.restore(refusals)
-        self._disconnected.update((refusal.record.node, now) for refusal in refusals)
+        for refusal in refusals:
+            self._disconnected.note(refusal.record.node, now)
 
     # Reading
 
@@ -225,33 +242,15 @@ class Fleet:
         for stream in list(self._streams.values()):
             yield stream.state(self._revisions)
 
-    def nacks(
-        self,
-        group: str | None = None,
-        node: str | None = None,
-        type: str | None = None,
-        since: float | None = None,
-        state: NackState | str | None = None,
-    ) -> Iterator[NackRecord]:
-        """NACK records, newest first. ``since`` is a lower bound of the last occurrence.
-
-        ``type`` is an alias, which matches all APIs, or a type URL.
-        """
-        type_url = type_url_of(type) if type is not None else None
-        for record in self.nack_log:
-            if (
-                group in (None, record.group)
-                and node in (None, record.node)
-                and (type in (None, record.type) or type_url == record.type_url)
-                and (since is None or record.last >= since)
-                and state in (None, record.state)
-            ):
-                yield record
-
     def connected(self, group: str | None = None) -> frozenset[str]:
         """The ids of the nodes with an open stream."""
         nodes = self._nodes.values()
         return frozenset(record.node.id for record in nodes if record.streams and group in (None, record.group))
+
+    def polling(self, group: str, now: float) -> int:
+        """The number of nodes of a group that poll and have no open stream."""
+        records = (record for record in self._nodes.values() if record.group == group and not record.streams)
+        return sum(record.polls is not None and record.polls.are_going_on(now) for record in records)
 
     def connected_groups(self) -> frozenset[str]:
         """The groups of the nodes with an open stream."""
@@ -327,17 +326,12 @@ class Fleet:
         records = list(self._nodes.values()) if among is None else filter(None, map(self._nodes.get, among))
         return (record for record in records if record.streams and record.group == group)
 
-    def _forget_disconnected(self, now: float) -> None:
-        disconnected = self._disconnected
-        while disconnected:
-            node_id, disconnected_at = next(iter(disconnected.items()))
-            if len(disconnected) <= self._disconnected_limit and disconnected_at > now - self._kept_s:
-                return
-            del disconnected[node_id]
+    def _forget_gone(self, now: float) -> None:
+        for node_id in (*self._disconnected.take_forgotten(now), *self._polling.take_forgotten(now)):
             self._nodes.pop(node_id, None)
             self._order.discard(node_id)
             for refusal in self.nack_log.open_of_node(node_id):
-                record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
+                self._resolve(refusal, now)
 
     # Applying events
 
@@ -346,7 +340,7 @@ class Fleet:
         is_first_stream = not node.streams
         node.node = event.node
         node.group = event.group
-        node.last_states = NO_STATES
+        node.last_states, node.polls = NO_STATES, None
         node.streams = (*node.streams, stream)
         stream.node = node
         stream.group = event.group
@@ -451,11 +445,23 @@ class Fleet:
             elif refusal.is_wanted(wants) and refusal.is_resolved_by(accepted, acked_names, wants):
                 self._withdraw(stream, record, refusal, now)
 
+    def _resolve_polled(self, node: NodeRecord, poll: Poll, now: float) -> None:
+        """Resolve the NACKs of earlier streams of a node that a poll resolves: the client has the current content."""
+        if poll.fetched is None or not poll.is_synced:
+            return
+        wants = poll.fetched.interest.wants_name
+        for refusal in self.nack_log.open_of(node.node.id, poll.type_url):
+            if refusal.is_wanted(wants) and refusal.is_resolved_by(poll.fetched.content, None, wants):
+                self._resolve(refusal, now)
+
     def _withdraw(self, stream: StreamRecord, record: TypeRecord, refusal: RefusedContent, now: float) -> None:
         """Remove a NACK record from a stream, and resolve it if it applies to no other stream of the node."""
         record.refusals = tuple(each for each in record.refusals if each is not refusal)
-        if stream.node is not None and not _refused_elsewhere(stream.node, record.type_url, refusal):
-            record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
+        if stream.node is not None and not stream.node.is_refused(record.type_url, refusal):
+            self._resolve(refusal, now)
+
+    def _resolve(self, refusal: RefusedContent, now: float) -> None:
+        record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
 
     def _linger_changed(self, stream: StreamRecord, event: LingerChanged, now: float) -> None:
         if stream.node is not None:
@@ -476,12 +482,6 @@ class Fleet:
 
     def _wait_ended(self, stream: StreamRecord, event: AckWaitTimedOut, now: float) -> None:
         record_wait_ended(self.events, stream, event.type_url, now)
-
-
-def _refused_elsewhere(node: NodeRecord, type_url: str, refusal: RefusedContent) -> bool:
-    """Whether a NACK record applies to another stream of the node id, which several clients may share."""
-    records = (stream.types.get(type_url) for stream in node.streams)
-    return any(record is not None and refusal in record.refusals for record in records)
 
 
 _HANDLERS: Mapping[type, Callable[[Fleet, StreamRecord, Any, float], None]] = {

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from xds.fleet.refused_content import MESSAGE_LIMIT, AckedNames, RefusedContent
 from xds.fleet.refused_content import NAMES_LIMIT as NAMES_SHOWN
 from xds.fleet.state import NackRecord, NackState
-from xds.model.resource_type import alias_of
+from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import Nacked
 
@@ -125,6 +125,29 @@ class NackLog:
         self._changed.add(identifier)
         self._text += size - self._sizes.get(identifier, 0)
         self._sizes[identifier] = size
+
+    def select(
+        self,
+        group: str | None = None,
+        node: str | None = None,
+        type: str | None = None,
+        since: float | None = None,
+        state: NackState | str | None = None,
+    ) -> Iterator[NackRecord]:
+        """The records that match, newest first. ``since`` is a lower bound of the last occurrence.
+
+        ``type`` is an alias, which matches all APIs, or a type URL.
+        """
+        type_url = type_url_of(type) if type is not None else None
+        for record in self:
+            if (
+                group in (None, record.group)
+                and node in (None, record.node)
+                and (type in (None, record.type) or type_url == record.type_url)
+                and (since is None or record.last >= since)
+                and state in (None, record.state)
+            ):
+                yield record
 
     # Across restarts
 

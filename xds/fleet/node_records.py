@@ -21,16 +21,18 @@ from xds.fleet.order_state import (
     held_resources,
     lingering_resources,
 )
+from xds.fleet.polls import Poll, Polls, after_poll
 from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
 from xds.model.names import NO_NAMES
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import Subscribed
 from xds.protocol.subscription import Interest
 
 NAMES_SHOWN = 100
+_TEXT_LIMIT = 256  # characters of a text of a node that is not connected; clients choose them
 NO_STATES: Mapping[str, TypeState] = {}  # shared by all nodes: a dict for each would take memory
 _WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
 _BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
@@ -137,7 +139,7 @@ class NodeRecord:
     ``last_states`` are the last states of the types of closed streams by alias, for a disconnected node.
     ``orphaned_recorded`` and ``synced_revision`` are the latest facts in the event log: whether no group matches, and
     the revision with which the node is synced. ``reporters`` counts its load report streams, which are no ``streams``:
-    no push waits for them.
+    no push waits for them. ``polls`` are its polls since its last stream was opened.
 
     Most nodes have one stream, and nothing lingers: a tuple and None take less memory than two dicts.
     """
@@ -150,6 +152,7 @@ class NodeRecord:
         "last_states",
         "node",
         "orphaned_recorded",
+        "polls",
         "reporters",
         "streams",
         "synced_revision",
@@ -162,6 +165,7 @@ class NodeRecord:
         self.last_seen = now
         self.streams: tuple[StreamRecord, ...] = ()
         self.reporters = 0
+        self.polls: Polls | None = None
         self.last_states = NO_STATES
         self._clients: dict[ClientKey, ClientOrderState] | None = None
         self.orphaned_recorded = False
@@ -181,12 +185,21 @@ class NodeRecord:
             **self.last_states,
             **{alias: type_state(records, revisions, orphaned=False) for alias, records in types},
         }
-        self.forget_metadata()
+        self.forget_details()
 
-    def forget_metadata(self) -> None:
-        """Drop the metadata of a node that is not connected."""
+    def forget_details(self) -> None:
+        """Drop what may be large of a node that is not connected: metadata, features, the ends of long texts."""
         if not self.is_connected:
-            self.node = replace(self.node, metadata={})
+            self.node = _bounded(self.node)
+
+    def note_poll(self, poll: Poll, revision: int | None, now: float) -> None:
+        """Note a poll; ``revision`` is that of its content. Nothing is kept whose size the client chooses."""
+        self.polls = after_poll(self.polls, poll, revision, now)
+
+    def is_refused(self, type_url: str, refusal: RefusedContent) -> bool:
+        """Whether a NACK record applies to a stream of the node id, which several clients may share."""
+        records = (stream.types.get(type_url) for stream in self.streams)
+        return any(record is not None and refusal in record.refusals for record in records)
 
     @property
     def is_connected(self) -> bool:
@@ -241,14 +254,29 @@ class NodeRecord:
             lingering_total=count_resources(lingering),
             held=held_resources(self.clients),
             reporters=self.reporters,
+            polls=self.polls,
         )
 
     def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:
         if not self.streams:
-            return self.last_states.values()
+            polled = self.polls.types if self.polls is not None else ()
+            return {**{state.type: state for state in polled}, **self.last_states}.values()
         orphaned, held = self.orphaned, held_aliases(self.clients)
         states = (type_state(records, revisions, orphaned) for records in self.by_alias().values())
         return (_unless_held(state, held) for state in states)
+
+
+def _bounded(node: Node) -> Node:
+    """The node with what a list of nodes shows of it, in a bounded size."""
+    where = node.locality
+    return Node(
+        id=node.id,
+        cluster=node.cluster[:_TEXT_LIMIT],
+        locality=Locality(where.region[:_TEXT_LIMIT], where.zone[:_TEXT_LIMIT], where.sub_zone[:_TEXT_LIMIT]),
+        user_agent=node.user_agent[:_TEXT_LIMIT],
+        user_agent_name=node.user_agent_name[:_TEXT_LIMIT],
+        user_agent_version=node.user_agent_version[:_TEXT_LIMIT],
+    )
 
 
 def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:

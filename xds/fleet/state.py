@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from xds.model.node import Locality
+
+if TYPE_CHECKING:
+    from xds.fleet.polls import Polls
 
 
 class Sync(StrEnum):
@@ -101,9 +105,10 @@ class NodeState:
     """One node id with all its streams.
 
     ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins. A node
-    without streams disconnected at ``last_seen``; ``types`` is then its last state. ``lingering`` are the oldest
-    lingering resources, ``lingering_total`` counts all of them; ``held`` are the held resources. ``reporters`` counts
-    the load report streams, which are not among ``streams``.
+    without streams polls, or disconnected at ``last_seen``; ``types`` is then its last state. ``lingering`` are the
+    oldest lingering resources, ``lingering_total`` counts all of them; ``held`` are the held resources. ``reporters``
+    counts the load report streams, which are not among ``streams``. ``polls`` are its polls since its last stream was
+    opened.
     """
 
     id: str
@@ -119,11 +124,16 @@ class NodeState:
     lingering_total: int = 0
     held: tuple[HeldResources, ...] = ()
     reporters: int = 0
+    polls: Polls | None = None
 
     @property
     def connected(self) -> bool:
         """Whether the node has an open stream, of load reports too."""
         return bool(self.streams) or self.reporters > 0
+
+    def is_present(self, now: float) -> bool:
+        """Whether the node is connected, or polls and has not missed three polls."""
+        return self.connected or (self.polls is not None and self.polls.are_going_on(now))
 
     @property
     def principals(self) -> tuple[str, ...]:

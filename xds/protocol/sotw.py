@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from xds.protocol.content import ResponseContent
     from xds.protocol.decode import RequestDecoder
     from xds.protocol.responses import Response
-    from xds.protocol.subscription import InterestChange
+    from xds.protocol.subscription import Interest, InterestChange
     from xds.protocol.warming import ReleaseOf, WatchesByType
     from xds.protocol.watch import Watch
 
@@ -137,12 +137,17 @@ SOTW: Dialect[SotwRequest] = SotwDialect()
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The response to one request. ``modified`` is False if the request already has its version_info."""
+    """The response to one request. ``modified`` is False if the request already has its version_info.
+
+    ``content`` is the set of the type from which ``interest``, that of the request, takes the resources.
+    """
 
     type_url: str
     version_info: str
     resources: tuple[Resource, ...]
     modified: bool
+    content: ResourceSet
+    interest: Interest
 
     def encode(self, control_plane: str = "") -> bytes:
         """The serialized DiscoveryResponse."""
@@ -160,4 +165,5 @@ def fetch(view: View, request: SotwRequest) -> Fetched:
     resources = tuple(released.resources[name] for name in subscription.interest.select(released))
     digest = content_digest((resource.name, resource.version) for resource in resources)
     version_info = derived_version_info(released.version_info, released.digest, digest)
-    return Fetched(request.type_url, version_info, resources, version_info != request.version_info)
+    modified = version_info != request.version_info
+    return Fetched(request.type_url, version_info, resources, modified, released, subscription.interest)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from threading import Lock
+from time import time
 from typing import Any
 
 from starlette.requests import Request
@@ -31,6 +32,8 @@ from xds.codec.node_json import (
 from xds.codec.render import render_resource
 from xds.control.access import ANONYMOUS
 from xds.control.threads import run_for_caller, run_sized
+from xds.fleet.fleet import Fleet
+from xds.fleet.polls import Poll
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES, canonical_name
 from xds.model.node import NODE_BYTES, Node
@@ -66,10 +69,14 @@ _STATUS = {
 
 
 def rest_routes(
-    cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits = StreamLimits()
+    cache: SnapshotCache,
+    fleet: Fleet,
+    metrics: Metrics,
+    node_auth: NodeAuthorizer,
+    stream_limits: StreamLimits = StreamLimits(),
 ) -> list[Route]:
     """One route per API and resource type."""
-    polls = RestDiscovery(cache, metrics, node_auth, stream_limits)
+    polls = RestDiscovery(cache, fleet, metrics, node_auth, stream_limits)
     return [Route(found.path, polls.endpoint(found.type_url, found.api), methods=["POST"]) for found in REST_PATHS]
 
 
@@ -77,9 +84,15 @@ class RestDiscovery:
     """Answers polls. Each resource is rendered as JSON once."""
 
     def __init__(
-        self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits
+        self,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        metrics: Metrics,
+        node_auth: NodeAuthorizer,
+        stream_limits: StreamLimits,
     ) -> None:
         self._cache = cache
+        self._fleet = fleet
         self._node_auth = node_auth
         self._metrics = metrics
         self._limits = stream_limits
@@ -108,7 +121,7 @@ class RestDiscovery:
         node, request = decode_request(body, limit) if is_small else await run_for_caller(decode_request, body, limit)
         self._metrics.type(type_url).kinds["poll"] += 1
         # The path decides, not the body (rule 74).
-        fetched = fetch_for(self._cache, self._limits, node, request, type_url, authorize, api)
+        fetched = fetch_for(self._cache, self._fleet, self._limits, node, request, type_url, authorize, api)
         if not fetched.modified:
             return Response(status_code=HTTPStatus.NOT_MODIFIED)
         size = sum(len(resource.body) for resource in fetched.resources)
@@ -232,6 +245,7 @@ def _problem(status: HTTPStatus, detail: str) -> Response:
 
 def fetch_for(
     cache: SnapshotCache,
+    fleet: Fleet,
     limits: StreamLimits,
     node: Node,
     request: SotwRequest,
@@ -241,6 +255,7 @@ def fetch_for(
 ) -> Fetched:
     """The current response of ``type_url`` for a node. ``authorize`` raises if the node may not follow its group.
 
+    The fleet is told of the poll, also while no group matches the node.
     Raises ``RemoteProtocolError``: NOT_FOUND while no group matches the node, INVALID_ARGUMENT for a request without
     node id or for another type, RESOURCE_EXHAUSTED for too many names.
     """
@@ -250,6 +265,8 @@ def fetch_for(
     resources = view.snapshot.get(type_url).resources if view is not None else {}
     SOTW.check_names(request, NO_NAMES, limits, lambda names: names.difference(resources))
     authorize(node, view.group if view is not None else "")
-    if view is None:
+    fetched = fetch(view, replace(request, type_url=type_url)) if view is not None else None
+    fleet.polled(node, view.group if view is not None else "", Poll(type_url, request.version_info, fetched), time())
+    if fetched is None:
         raise RemoteProtocolError(StatusCode.NOT_FOUND, "no snapshot for this node")
-    return fetch(view, replace(request, type_url=type_url))
+    return fetched

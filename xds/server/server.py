@@ -303,7 +303,7 @@ class XdsServer:
         self._metrics.type(service.type_url).kinds["poll"] += 1
         limits = self._options.limits
         node = decode_node(request.node, limits.node_bytes)
-        fetched = fetch_for(self._cache, limits, node, request, service.type_url, authorize, service.api)
+        fetched = fetch_for(self._cache, self._fleet, limits, node, request, service.type_url, authorize, service.api)
         return fetched.encode()  # in full: gRPC has no "not modified"
 
     # Measurements of the server itself

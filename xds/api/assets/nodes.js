@@ -164,6 +164,7 @@ function describe(node) {
       "user agent": node.user_agent,
       connected: node.connected ? "yes" : `no; last seen ${node.last_seen}`,
       "first seen": node.first_seen,
+      "last poll": node.polls?.last,
       streams: node.streams.map((stream) => `${stream.service} ${stream.variant} from ${stream.peer}`).join(", "),
     }),
     ...Object.entries(node.types).flatMap(([alias, type]) => describeType(alias, type)),

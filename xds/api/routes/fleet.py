@@ -60,7 +60,7 @@ async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -
     node = deps.fleet.node(id)
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
-        raise NotFoundError(f"no node {id!r} is connected")
+        raise NotFoundError(f"no node {id!r} has an open stream")
     return JSONResponse(await _release(deps, (id,), node.group, id, by))
 
 
@@ -174,7 +174,7 @@ async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
     """End the streams of a node. It keeps its configuration and may reconnect at once."""
     streams = deps.disconnect(id)
     if not streams:
-        raise NotFoundError(f"no node {id!r} is connected")
+        raise NotFoundError(f"no node {id!r} has an open stream")
     await deps.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
     _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
     return JSONResponse({"node": id, "streams": streams})
@@ -206,7 +206,7 @@ async def list_nacks(
     ] = None,
 ) -> Response:
     """NACK records, newest first: who rejected what, and why."""
-    found = deps.fleet.nacks(group, node, type, point_in_time(since), state)
+    found = deps.fleet.nack_log.select(group, node, type, point_in_time(since), state)
     if by is not None:
         return await _list_merged(request, paging, merge_by_message(found))
     if paging.after:

@@ -100,7 +100,7 @@ async def list_held(
     """The resources of a connected node by type and name: those that it ACKed, was sent last, or is served."""
     node = deps.fleet.node(id)
     if node is None or not node.connected:
-        raise NotFoundError(f"no node {id!r} is connected")
+        raise NotFoundError(f"no node {id!r} has an open stream")
     chosen = [
         (held, _side_of(deps, held, side, id))
         for held in deps.fleet.holdings(id)

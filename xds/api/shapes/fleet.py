@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from time import time
 from typing import NotRequired
 
 from typing_extensions import TypedDict
@@ -166,6 +167,17 @@ class HeldBackItem(TypedDict):
     waits_for_others: list[ResourceName]
 
 
+class PollsItem(TypedDict):
+    """The polls of a node: REST xDS, and ``Fetch`` over gRPC.
+
+    * ``last``: when the last poll was;
+    * ``interval_s``: the longest time of late between two polls of one type, in seconds; at least 5.
+    """
+
+    last: str
+    interval_s: float
+
+
 class NodeItem(TypedDict):
     """A node: what it runs on each stream, and what it keeps or waits for.
 
@@ -174,14 +186,16 @@ class NodeItem(TypedDict):
     * ``locality``: the locality of the node;
     * ``group``: the group of the node; empty if no group matches;
     * ``user_agent``: the name and version of the client;
-    * ``connected``: whether it has an open stream;
-    * ``first_seen``: when its first stream was opened, as long as it is remembered;
-    * ``last_seen``: when its latest stream was opened or closed;
+    * ``connected``: whether it has an open stream, or polls and has not missed three polls;
+    * ``first_seen``: when its first stream was opened, or its first poll was, as long as it is remembered;
+    * ``last_seen``: when its latest stream was opened or closed, or its latest poll was;
     * ``streams``: its open streams;
-    * ``types``: the state of each type over all streams, by type alias; after the last stream its last state;
+    * ``types``: the state of each type over all streams, by type alias, or at its latest poll; after the last stream
+      its last state;
     * ``lingering``: the oldest removed resources that the node keeps for a while;
     * ``lingering_total``: the number of all removed resources that the node keeps;
     * ``held``: resources that are not sent yet;
+    * ``polls``: present if it polls, or did since its last stream was opened;
     * ``admin``: present if the metadata of the node has ``admin_address``: the address of Envoy's admin page on its
       machine.
     """
@@ -199,6 +213,7 @@ class NodeItem(TypedDict):
     lingering: list[LingerItem]
     lingering_total: int
     held: list[HeldBackItem]
+    polls: NotRequired[PollsItem]
     admin: NotRequired[str]
 
 
@@ -284,16 +299,19 @@ def node_item(
     node: NodeState, unexpressed: Mapping[str, Sequence[UnexpressedResource]], reporting: Sequence[StreamItem] = ()
 ) -> NodeItem:
     """The item of a node. ``unexpressed`` are resources by type alias, ``reporting`` its load report streams."""
+    now, polls = time(), node.polls
     types = _types(node.types)
+    if polls is not None and polls.are_going_on(now):
+        types = {**_types(polls.types), **types}
     for alias, found in unexpressed.items():
         types[alias]["unexpressed"] = [{"name": each.name, "problem": each.problem} for each in found]
-    return {
+    item: NodeItem = {
         "id": node.id,
         "cluster": node.cluster,
         "locality": locality_item(node.locality),
         "group": node.group,
         "user_agent": node.user_agent,
-        "connected": node.connected,
+        "connected": node.is_present(now),
         "first_seen": timestamp(node.first_seen),
         "last_seen": timestamp(node.last_seen),
         "streams": [*map(_stream_item, node.streams), *reporting],
@@ -302,6 +320,9 @@ def node_item(
         "lingering_total": node.lingering_total,
         "held": [held_item(each) for each in node.held],
     }
+    if polls is not None:
+        item["polls"] = {"last": timestamp(polls.last), "interval_s": round(polls.interval_s, 3)}
+    return item
 
 
 def _linger_item(found: LingeringResources) -> LingerItem:

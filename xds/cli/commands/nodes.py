@@ -159,10 +159,16 @@ def _style(alias: str, node: Json) -> str:
 
 
 def _up(node: Json) -> str:
-    """How long the node has been connected, or since when it is disconnected."""
+    """How long the node has been connected, when it last polled, or since when it is gone."""
     streams = node["streams"]
     opened = [each["opened"] for each in streams if "load" not in each] or [each["opened"] for each in streams]
-    return age(min(opened)) if opened else f"gone {age(node['last_seen'])}"
+    if opened:
+        return age(min(opened))
+    return (
+        f"polled {age(node['polls']['last'])}"
+        if node["connected"] and "polls" in node
+        else f"gone {age(node['last_seen'])}"
+    )
 
 
 def _types(columns: Mapping[str, str], is_wide: bool) -> tuple[Column, ...]:
