@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 
+import grpc
 import pytest
 
 from tests.cli.conftest import Remote
 from tests.support.process import wait_until
+from xds.proto.linkerd import destination_pb2
 
 HOST = "shop.default.svc.cluster.local:80"
 
@@ -86,6 +88,22 @@ def test_explain_says_where_the_answer_comes_from(shop: Remote) -> None:
     assert shop.xds("destination", "explain", f"nobody.{HOST}").code == 4
 
 
+def test_an_inspection_leaves_no_node_and_no_event(shop: Remote, tmp_path_factory: pytest.TempPathFactory) -> None:
+    before = shop.xds("history", "-o", "json").out
+    watching = shop.start(tmp_path_factory.mktemp("inspects"), "destination", "get", HOST, "--watch")
+    try:
+        watching.wait_until(lambda: "10.0.0.1" in watching.log_tail(), "the first answer")
+        for command in ("get", "profile", "explain"):
+            assert shop.xds("destination", command, HOST).code == 0
+        assert shop.xds("destination", "get", "shop", "--conduit").code == 0
+        assert "linkerd@127.0.0.1" not in shop.server.nodes()
+    finally:
+        watching.stop()
+    assert "linkerd@127.0.0.1" not in shop.server.nodes()
+    assert "linkerd" not in shop.xds("watch", "--since", "1h", "--no-follow").out
+    assert shop.xds("history", "-o", "json").out == before
+
+
 def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPathFactory) -> None:
     watching = shop.start(tmp_path_factory.mktemp("watch"), "destination", "get", "late", "--watch")
     try:
@@ -93,15 +111,26 @@ def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPa
         body = {"Name": "late", "Address": "10.0.0.9", "Port": 80}
         assert shop.server.request("PUT", "/v1/agent/service/register", json=body).is_success
         watching.wait_until(lambda: "+ 10.0.0.9:80" in watching.log_tail(), "the endpoint")
-        node = shop.server.nodes()["linkerd@127.0.0.1"]
-        (told,) = [one["linkerd"] for one in node["streams"] if "linkerd" in one]
-        assert (told["authority"], told["source"], told["endpoints"]) == ("late:80", "service late", 1)
-        explained = shop.server.get("/nodes/linkerd@127.0.0.1/explain")
-        assert [one["authority"] for one in explained["linkerd"]] == ["late:80"]
-        assert "1 Linkerd stream" in shop.xds("nodes").out
-        told = shop.xds("explain", "linkerd@127.0.0.1").out
-        assert "Linkerd proxies are served services without a group" in told
-        (line,) = [line for line in told.splitlines() if "late:80" in line]
-        assert line.split()[:5] == ["Destination/Get", "late:80", "1", "endpoint", "service"]
     finally:
         watching.stop()
+
+
+def test_a_proxy_is_shown_with_what_it_is_served(shop: Remote) -> None:
+    body = {"Name": "shown", "Address": "10.0.0.8", "Port": 80}
+    assert shop.server.request("PUT", "/v1/agent/service/register", json=body).is_success
+    request = destination_pb2.GetDestination(path="shown:80", context_token="")
+    with grpc.insecure_channel(f"127.0.0.1:{shop.server.grpc_port}") as channel:
+        call = channel.unary_stream("/io.linkerd.proxy.destination.Destination/Get")(request.SerializeToString())
+        next(call)
+        wait_until(lambda: shop.server.nodes()["linkerd@127.0.0.1"]["streams"][0]["linkerd"]["endpoints"], "served")
+        node = shop.server.nodes()["linkerd@127.0.0.1"]
+        (told,) = [one["linkerd"] for one in node["streams"] if "linkerd" in one]
+        assert (told["authority"], told["source"], told["endpoints"]) == ("shown:80", "service shown", 1)
+        explained = shop.server.get("/nodes/linkerd@127.0.0.1/explain")
+        assert [one["authority"] for one in explained["linkerd"]] == ["shown:80"]
+        assert "1 Linkerd stream" in shop.xds("nodes").out
+        text = shop.xds("explain", "linkerd@127.0.0.1").out
+        assert "Linkerd proxies are served services without a group" in text
+        (line,) = [line for line in text.splitlines() if "shown:80" in line]
+        assert line.split()[:5] == ["Destination/Get", "shown:80", "1", "endpoint", "service"]
+        call.cancel()

@@ -26,6 +26,7 @@ _ENDPOINT_BYTES = 64 << 10  # the largest endpoint
 _GET = "/io.linkerd.proxy.destination.Destination/Get"
 _PROFILE = "/io.linkerd.proxy.destination.Destination/GetProfile"
 _GET_2018 = "/conduit.proxy.destination.Destination/Get"
+_INSPECTION = ("xds-inspection", "true")  # `xds.server.destination_streams.INSPECTION`, which is slow to import
 _EXITS = {
     grpc.StatusCode.INVALID_ARGUMENT: Exit.INVALID,
     grpc.StatusCode.NOT_FOUND: Exit.NOT_FOUND,
@@ -58,9 +59,9 @@ class GrpcTarget:
         return (self.cacert, CA_VARIABLE), (self.cert, CERTIFICATE_VARIABLE), (self.key, KEY_VARIABLE)
 
     def metadata(self) -> list[tuple[str, str]]:
-        """The token, as metadata of a call."""
+        """Metadata of a call: that it is no proxy's, and the token."""
         token = read_token(self.token_file)
-        return [("authorization", f"Bearer {token}")] if token else []
+        return [_INSPECTION, *([("authorization", f"Bearer {token}")] if token else ())]
 
 
 def _read(given: Path | None, variable: str) -> bytes | None:

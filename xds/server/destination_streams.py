@@ -35,6 +35,8 @@ from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, 
 UNSETTLED_EVERY_S = 0.2  # how often an answer that waits for data is computed again
 SKIPPED_LOGGED = 5
 VARIANT = "linkerd"
+# Metadata of a call that only inspects an answer, as `xds destination get` does: its client is not a proxy of the fleet.
+INSPECTION = "xds-inspection"
 # Linkerd's clients retry after it, as after the end of a stream. INVALID_ARGUMENT and FAILED_PRECONDITION are final.
 RETRY_STATUS: Status = (grpc.StatusCode.UNAVAILABLE, "the server ends the stream; ask again")
 
@@ -78,8 +80,8 @@ class LinkerdHandler(StreamHandler):
     """One stream of the Linkerd API."""
 
     __slots__ = (
-        "_awaits_since", "_conversation", "_epoch", "_group", "_home_group", "_messages_n", "_method", "_node",
-        "_notified", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_snapshot", "_timer", "_warned",
+        "_awaits_since", "_conversation", "_epoch", "_group", "_home_group", "_inspects", "_messages_n", "_method",
+        "_node", "_notified", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_snapshot", "_timer", "_warned",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,7 @@ class LinkerdHandler(StreamHandler):
         self._serving = serving
         self._method = method
         self._conversation: Conversation | None = None
+        self._inspects = any(key == INSPECTION for key, _ in context.invocation_metadata() or ())
         self._node: Node | None = None
         self._group = ""
         self._home_group = ""  # the result of ``home`` in ``_epoch`` of the cache
@@ -167,7 +170,9 @@ class LinkerdHandler(StreamHandler):
     def _on_open(self) -> None:
         serving = self._serving
         serving.registry.add(self)
-        serving.fleet.stream_opened(self.id, self._peer, LINKERD_LABEL, VARIANT, time(), "", self.identity.principal)
+        if not self._inspects:
+            principal = self.identity.principal
+            serving.fleet.stream_opened(self.id, self._peer, LINKERD_LABEL, VARIANT, time(), "", principal)
         self._deps.metrics.streams[VARIANT, LINKERD_LABEL] += 1
 
     def _on_close(self, lasted_s: float) -> None:
