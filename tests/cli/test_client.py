@@ -25,6 +25,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server: Any = self.server
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
         server.asked.append((self.path, dict(self.headers)))
         status, body, is_last = server.plan(self.path)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -33,6 +34,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
         self.close_connection = is_last  # without saying so, as a server that gives an idle connection up
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
 
     def log_message(self, format: str, *arguments: object) -> None:
         return
@@ -67,7 +74,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (400, Exit.INVALID),
+        (400, Exit.USAGE),
         (401, Exit.AUTH),
         (403, Exit.AUTH),
         (404, Exit.NOT_FOUND),
@@ -87,7 +94,23 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
 def test_what_a_status_means(peer: Peer, status: int, code: Exit) -> None:
     peer.answers(status, {"detail": "because"})
     with pytest.raises(CommandError, match="because") as caught:
-        Client(peer.url).call("GET", "/groups")
+        Client(peer.url).call("PUT", "/groups/edge", body={})
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    "method, source, code",
+    [
+        ("PUT", "f:1:2", Exit.INVALID),
+        ("PUT", "query", Exit.USAGE),
+        ("DELETE", "", Exit.INVALID),
+        ("GET", "", Exit.USAGE),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(peer: Peer, method: str, source: str, code: Exit) -> None:
+    peer.answers(422, {"detail": "1", "errors": [{"source": source, "detail": "because"}]})
+    with pytest.raises(CommandError, match="because") as caught:
+        Client(peer.url).call(method, "/groups")
     assert caught.value.code is code
 
 

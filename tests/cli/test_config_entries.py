@@ -147,5 +147,5 @@ def test_undo_takes_back_the_last_change(remote: Remote, name: str) -> None:
 
 def test_kinds_that_are_not_ours_are_refused_by_name(remote: Remote) -> None:
     ran = remote.xds("config-entry", "read", "service-intentions", "web")
-    assert (ran.code, "service-intentions" in ran.err) == (3, True)
-    assert remote.xds("config-entry", "list", "mesh").code == 3
+    assert (ran.code, "service-intentions" in ran.err) == (2, True)
+    assert remote.xds("config-entry", "list", "mesh").code == 2

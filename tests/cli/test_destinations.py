@@ -50,7 +50,7 @@ def test_get_as_json_and_as_a_proxy_of_2018(shop: Remote) -> None:
 def test_an_unknown_service_is_told_and_a_foreign_name_is_an_error(shop: Remote) -> None:
     assert shop.xds("destination", "get", "nosuch").out == "no endpoints: there is no such service\n"
     ran = shop.xds("destination", "get", "linkerd.io")
-    assert ran.code == 3 and "INVALID_ARGUMENT" in ran.err
+    assert ran.code == 2 and "INVALID_ARGUMENT" in ran.err
     assert shop.xds("destination", "get", "shop", "--xds-addr", "127.0.0.1:1").code == 7
 
 
@@ -84,7 +84,7 @@ def test_the_profile_of_a_name_and_of_an_address(shop: Remote) -> None:
 def test_explain_says_where_the_answer_comes_from(shop: Remote) -> None:
     found = json.loads(shop.xds("destination", "explain", HOST, "-o", "json").out)
     assert (found["source"], found["endpoints_total"], found["skipped"]) == ("service shop", 2, [])
-    assert shop.xds("destination", "explain", "linkerd.io").code == 3
+    assert shop.xds("destination", "explain", "linkerd.io").code == 2
     assert shop.xds("destination", "explain", f"nobody.{HOST}").code == 4
 
 

@@ -131,6 +131,31 @@ def test_names_are_in_natural_order(world: World, asked: list[str]) -> None:
         assert list(dict.fromkeys(row[0] for row in rows if row)) == ORDERED, f"-o {format}\n{ran.out}"
 
 
+# What is printed of a list or a description besides names that begin with `PREFIX`.
+NAMED: dict[str, list[str]] = {
+    "explain": NAMES,
+    "get resources": [f"{type}/{PREFIX}{number}" for type in ("clusters", "endpoints") for number in sorted(NUMBERS)],
+    "assignment show": [f"{PREFIX}{number}" for number in sorted(NUMBERS)],
+    "describe node": [ONE],
+    "describe group": ["edge"],
+    "describe cluster": [ONE],
+}
+
+
+@pytest.mark.xdist_group("lists")
+@pytest.mark.parametrize(
+    "asked", [*ASKED, ["describe", "group", "edge"], ["describe", "cluster", ONE, "-g", "edge"]], ids=" ".join
+)
+def test_names_are_one_word_a_line_each_once(world: World, asked: list[str]) -> None:
+    ran = world.run(*asked, "-o", "name")
+    assert ran.code in (0, 1), ran.err
+    lines = ran.out.splitlines()
+    assert lines and all(re.fullmatch(r"[^\s:]+(:[^\s:]+)*", line) for line in lines), ran.out
+    assert len(set(lines)) == len(lines), ran.out
+    expected = NAMED.get(" ".join(asked[:2])) or NAMED.get(asked[0])
+    assert expected is None or sorted(lines) == sorted(expected)
+
+
 @pytest.mark.xdist_group("lists")
 @pytest.mark.parametrize("format", ["table", "wide"])
 @pytest.mark.parametrize("asked", ASKED, ids=" ".join)

@@ -14,10 +14,10 @@ from tests.cli.proxy import Proxy
 from tests.support.commands import xds
 from tests.support.http import plain_client
 from tests.support.labels import stem_of
-from tests.support.process import LOOPBACK, ChildProcess, free_port
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.cli.ports import welcome
+from xds.cli.ports import EXAMPLE, welcome
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
 
 A = static_cluster("a", 80)
@@ -76,6 +76,14 @@ def test_the_next_commands_take_ipv6_and_tls() -> None:
     assert "--xds-addr" not in told
     assert "xds nodes --server http://[::1]:28080\n" in told
     assert "--server" not in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
+
+
+def test_the_next_commands_name_a_file_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "apply -g default -f FILE --wait" in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
+    (tmp_path / EXAMPLE).parent.mkdir(parents=True)
+    (tmp_path / EXAMPLE).write_bytes((REPOSITORY / EXAMPLE).read_bytes())
+    assert f"apply -g default -f {EXAMPLE} --wait" in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
 
 
 def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack) -> None:
@@ -184,7 +192,7 @@ def test_watching_nothing_is_refused(tmp_path: Path) -> None:
     refused = xds(
         "serve", "--store", "memory", "--watch", tmp_path / "absent", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"
     )
-    assert (refused.code, "absent" in refused.err) == (1, True)
+    assert (refused.code, "absent" in refused.err) == (2, True)
 
 
 def test_trying_things_keeps_nothing_and_watches_a_directory(tmp_path: Path, running: ExitStack) -> None:

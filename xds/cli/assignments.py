@@ -31,7 +31,7 @@ POLICY_LIMIT_BYTES = 256 * 1024
 _STYLES = {"settled": "good", "moving": "warn", "failing": "bad", "held": "bad", "pushed": "dim"}
 
 SOURCES = TableLayout(
-    name=lambda row: f"{row['cluster']} {row['source']}".strip(),
+    name=lambda row: str(row["cluster"]),
     columns=(
         Column("CLUSTER", lambda row: row["cluster"]),
         Column("SOURCE", lambda row: row["source"]),

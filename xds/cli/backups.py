@@ -98,6 +98,8 @@ def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
 
 
 def _examine(data_dir: Path) -> SalvageResult:
+    if not data_dir.is_dir():
+        raise CommandError(Exit.USAGE, f"--data {data_dir}: there is no such directory")
     try:
         return examine_directory(data_dir)
     except StoreError as error:

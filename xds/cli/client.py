@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +39,8 @@ PIECE_BYTES = 1 << 18
 TOKEN_LIMIT_BYTES = 64 * 1024
 TEXT_LIMIT_BYTES = 200  # of an answer that is no problem document, such as that of a TLS port to plain HTTP
 
+# Where an argument of a command stands in a request: what the server says of it is a usage error.
+_ARGUMENT_PLACES = frozenset({"query", "path", "header"})
 _EXITS = {
     400: Exit.INVALID,
     401: Exit.AUTH,
@@ -63,13 +66,26 @@ WRONG_VERSION = "WRONG_VERSION_NUMBER"  # the reason of `ssl.SSLError` if the se
 
 
 class RefusedError(CommandError):
-    """The server refused a request. ``status`` is the HTTP status; ``problem`` is the RFC 9457 body, or empty."""
+    """The server refused a request. ``status`` is the HTTP status; ``problem`` is the RFC 9457 body, or empty.
 
-    def __init__(self, status: int, message: str, problem: Json) -> None:
+    ``is_read``: the request has no content, so what is invalid is an argument.
+    """
+
+    def __init__(self, status: int, message: str, problem: Json, *, is_read: bool = False) -> None:
         # 5xx and 429 are not about the request: the server cannot answer at the moment.
-        super().__init__(_EXITS.get(status, Exit.UNREACHABLE), message)
+        code = _EXITS.get(status, Exit.UNREACHABLE)
+        is_usage = code is Exit.INVALID and (is_read or _is_about_arguments(status, problem))
+        super().__init__(Exit.USAGE if is_usage else code, message)
         self.status = status
         self.problem = problem
+
+
+def _is_about_arguments(status: int, problem: Json) -> bool:
+    """Whether a problem is about parameters or headers. Findings about content have a place in it, or none."""
+    found = problem.get("errors", [])
+    if not found:
+        return status == HTTPStatus.BAD_REQUEST  # findings about content are listed
+    return all(each.get("source") in _ARGUMENT_PLACES for each in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +187,7 @@ class Client:
             with self._connection_errors():
                 response = self._send(connection, "GET", f"{PREFIX}{path}", query, headers, None)
                 if response.status != 200:
-                    raise _refused(response.status, response.reason, response.read())
+                    raise _refused(response.status, response.reason, response.read(), is_read=True)
                 _set_timeout(connection, quiet_s)
                 on_headers(_headers(response))
                 while line := response.readline():
@@ -186,7 +202,7 @@ class Client:
             with self._connection_errors():
                 response = self._send(connection, "GET", f"{PREFIX}{path}", query, {"Accept": "*/*"}, None)
                 if response.status != 200:
-                    raise _refused(response.status, response.reason, response.read())
+                    raise _refused(response.status, response.reason, response.read(), is_read=True)
                 while piece := response.read(PIECE_BYTES):
                     on_piece(piece)
         finally:
@@ -229,7 +245,7 @@ class Client:
                 self.close()
                 response, content = self._exchange(method, path, query, headers, body)
         if not 200 <= response.status < 300:
-            raise _refused(response.status, response.reason, content)
+            raise _refused(response.status, response.reason, content, is_read=method == "GET")
         return Answer(response.status, _headers(response), content)
 
     def _exchange(
@@ -414,7 +430,7 @@ def _proxy(scheme: str, host: str) -> tuple[str, int] | None:
     return (parts.hostname, parts.port or 80) if parts.hostname else None
 
 
-def _refused(status: int, reason: str, content: bytes) -> RefusedError:
+def _refused(status: int, reason: str, content: bytes, *, is_read: bool = False) -> RefusedError:
     try:
         problem = json.loads(content)
     except ValueError:
@@ -422,8 +438,9 @@ def _refused(status: int, reason: str, content: bytes) -> RefusedError:
     if not isinstance(problem, dict):
         line = content[:TEXT_LIMIT_BYTES].decode("utf-8", "replace").partition("\n")[0].strip()
         is_text = bool(line) and not line.startswith("<")
-        return RefusedError(status, f"{status} {reason}: {line}" if is_text else f"{status} {reason}", {})
-    return RefusedError(status, problem_text(problem) or reason, problem)
+        message = f"{status} {reason}: {line}" if is_text else f"{status} {reason}"
+        return RefusedError(status, message, {}, is_read=is_read)
+    return RefusedError(status, problem_text(problem) or reason, problem, is_read=is_read)
 
 
 def problem_text(problem: Json) -> str:

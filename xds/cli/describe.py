@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from xds.cli.commands.rollout import HISTORY, STATUS
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
-from xds.cli.output import Format, age, printable, to_yaml
+from xds.cli.output import age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
 from xds.cli.table import Column, Style, TableLayout, actor_text, rendered
 
@@ -84,8 +83,7 @@ def describe(client: Client, kind: str, name: str, group: str, secrets: bool = F
 def described_text(document: Json, style: Style) -> str:
     """The document as text."""
     make_text = next(make for kind, make in _TEXTS.items() if kind in document)
-    table = replace(style, format=Format.TABLE if style.format is Format.NAME else style.format)
-    return "\n".join(part for part in make_text(document, table) if part)
+    return "\n".join(part for part in make_text(document, style) if part)
 
 
 def _group(client: Client, group: str) -> Json:

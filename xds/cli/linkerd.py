@@ -28,7 +28,7 @@ _PROFILE = "/io.linkerd.proxy.destination.Destination/GetProfile"
 _GET_2018 = "/conduit.proxy.destination.Destination/Get"
 _INSPECTION = ("xds-inspection", "true")  # `xds.server.destination_streams.INSPECTION`, which is slow to import
 _EXITS = {
-    grpc.StatusCode.INVALID_ARGUMENT: Exit.INVALID,
+    grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE,
     grpc.StatusCode.NOT_FOUND: Exit.NOT_FOUND,
     grpc.StatusCode.FAILED_PRECONDITION: Exit.CONFLICT,
     grpc.StatusCode.UNAUTHENTICATED: Exit.AUTH,

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from ipaddress import ip_address
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,6 +26,7 @@ from xds.server.process import OpenFiles
 
 HTTP_KEEP_ALIVE_S = 75
 HTTP_BACKLOG = 2048
+EXAMPLE = "examples/hello/snapshot.yaml"
 
 
 def browser_rules(settings: Settings) -> BrowserRules:
@@ -162,6 +164,11 @@ def place(host: str, port: int) -> str:
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
+def _snapshot_file() -> str:
+    """A file that can be pushed from here: that of the first five minutes in a clone, else any."""
+    return EXAMPLE if Path(EXAMPLE).is_file() else "FILE"
+
+
 def welcome(grpc: tuple[str, int], http: tuple[str, int], *, is_https: bool = False) -> str:
     """Both addresses, and the next commands to run."""
     scheme = "https" if is_https else "http"
@@ -172,6 +179,6 @@ def welcome(grpc: tuple[str, int], http: tuple[str, int], *, is_https: bool = Fa
         f"admin {place(*http)}\n"
         "next:\n"
         f"  xds bootstrap --node-id demo{proxy} > envoy.yaml && envoy -c envoy.yaml\n"
-        f"  xds apply -g default -f snapshot.yaml --wait{client}\n"
+        f"  xds apply -g default -f {_snapshot_file()} --wait{client}\n"
         f"  xds nodes{client}\n"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -94,13 +94,15 @@ def list_text(client: Client, request: ListRequest, style: Style) -> str:
     if request.kind in {"group", "groups"}:
         items = [client.call("GET", group_path(request.name))] if request.name else client.items("/groups")
         return rendered(items, GROUPS, style, NO_GROUPS)
-    types = () if request.kind in {"snapshot", "resources"} else (known_type(request.kind),)
+    is_of_any_type = request.kind in {"snapshot", "resources"}
+    types = () if is_of_any_type else (known_type(request.kind),)
     items = list_resources(client, request.group, types, request.show_secrets)
     what = types[0] if types else "resources"
     empty = f"group {request.group} has no {what}: `xds describe group {request.group}` shows what it has"
     if what == "endpoints":
         empty = f"no endpoints are pushed to group {request.group}: `xds endpoints list -g {request.group}` shows all"
-    return rendered(items, RESOURCES, style, empty)
+    layout = replace(RESOURCES, name=lambda item: f"{item['type']}/{item['name']}") if is_of_any_type else RESOURCES
+    return rendered(items, layout, style, empty)
 
 
 def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:

@@ -106,7 +106,8 @@ def rendered(items: Iterable[Json], layout: TableLayout, style: Style, empty: st
     chosen_items = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            return "".join(f"{printable(layout.name(item))}\n" for item in chosen_items)
+            names = dict.fromkeys(printable(layout.name(item)) for item in chosen_items)  # each once
+            return "".join(f"{name}\n" for name in names)
         case Format.JSON:
             return to_json({"items": list(chosen_items)})
         case Format.YAML:

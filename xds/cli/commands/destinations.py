@@ -10,6 +10,7 @@ from urllib.parse import quote
 import typer
 
 from xds.cli.app import Command, Shared, app, shared
+from xds.cli.arguments import parse_address
 from xds.cli.output import Format, write_document
 
 destination = typer.Typer(
@@ -94,7 +95,9 @@ def explain(context: typer.Context, authority: Authority, token: Token = "") -> 
 def _target(options: Shared, address: str) -> Any:
     from xds.cli.linkerd import GrpcTarget
 
-    if not address:
+    if address:
+        parse_address(address)
+    else:
         client = options.connect()
         port = client.call("GET", "/config")["server"]["grpc"]["port"]
         address = f"{client.host}:{port}"

@@ -293,6 +293,12 @@ def explanation_text(explanation: Json, style: Style) -> str:
     return "\n".join(parts)
 
 
+def _explained_names(explanation: Json) -> list[str]:
+    """The names that an explanation is about: the resources if a type was asked for, else the group of the node."""
+    resources = explanation["resources"]
+    return [item["name"] for item in resources] if resources else list(filter(None, [explanation["group"]]))
+
+
 def read_node(file: Path) -> Json:
     """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
     from xds.cli.files import read_object
@@ -375,7 +381,7 @@ def nacks(
 
     options = shared(context)
     client, style = options.connect(), options.style()
-    query = given(group=group, node=node, type=type, since=since, state=state)
+    query = given(group=group, node=node, type=known_type(type) if type else "", since=since, state=state)
     empty = "no NACK matches: `xds nacks` shows all" if query else NO_NACKS
 
     def render() -> str:
@@ -450,7 +456,7 @@ def explain(
       xds explain edge-1 endpoints web
       xds explain --node-file node.json listeners
     """
-    from xds.cli.output import Format, write, write_document
+    from xds.cli.output import Format, write, write_document, write_names
 
     options = shared(context)
     client = options.connect()
@@ -463,6 +469,8 @@ def explain(
         raise CommandError(Exit.USAGE, "give a node, or a file with a node (--node-file)")
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(explanation, options.document_format())
+    elif options.output is Format.NAME:
+        write_names(_explained_names(explanation))
     else:
         write(explanation_text(explanation, options.style()))
 

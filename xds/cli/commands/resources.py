@@ -86,12 +86,14 @@ def describe(
     """
     from xds.cli.describe import describe as describe_object
     from xds.cli.describe import described_text
-    from xds.cli.output import Format, write, write_document
+    from xds.cli.output import Format, write, write_document, write_names
 
     options = shared(context)
     document = describe_object(options.connect(), kind, name, group, options.show_secrets)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(document, options.document_format())
+    elif options.output is Format.NAME:
+        write_names([name])
     else:
         write(described_text(document, options.style()))
 

@@ -56,6 +56,8 @@ def serve(
     if dev:
         store = store or "memory"
         watch = watch or (Path(DEV_DIRECTORY) if Path(DEV_DIRECTORY).is_dir() else None)
+    if watch is not None and not watch.is_dir():
+        raise CommandError(Exit.USAGE, f"--watch {watch}: there is no such directory")
     flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune, lrs_interval)
     try:
         settings = load_settings(config, flags)
