@@ -35,7 +35,7 @@ from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, 
 UNSETTLED_EVERY_S = 0.2  # how often an answer that waits for data is computed again
 SKIPPED_LOGGED = 5
 VARIANT = "linkerd"
-# Metadata of a call that only inspects an answer, as `xds destination get` does: its client is not a proxy of the fleet.
+# Metadata of a call that only inspects an answer, as `xds destination get` does: its client is no proxy of the fleet.
 INSPECTION = "xds-inspection"
 # Linkerd's clients retry after it, as after the end of a stream. INVALID_ARGUMENT and FAILED_PRECONDITION are final.
 RETRY_STATUS: Status = (grpc.StatusCode.UNAVAILABLE, "the server ends the stream; ask again")
