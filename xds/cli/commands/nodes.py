@@ -18,13 +18,13 @@ from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
 from xds.cli.client import Client, group_path
 from xds.cli.completion import complete_group, complete_node, complete_resource, complete_type
 from xds.cli.errors import CommandError, Exit
+from xds.cli.explanation import explain_node, explained_names, explanation_text, read_node
 from xds.cli.lingering import note, until
-from xds.cli.linkerd_table import DESTINATIONS
 from xds.cli.nack_table import MERGED_NACKS, NACKS
-from xds.cli.output import Format, age, can_show, counted, one_line, printable
+from xds.cli.output import Format, age, can_show, counted, one_line
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
-from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.table import Column, TableLayout, rendered
 
 Json = dict[str, Any]
 
@@ -35,54 +35,11 @@ STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
-NODE_LIMIT_BYTES = 1 << 20
 # Arguments of `kubectl config`, which users may expect here.
 _CONTEXT_WORDS = frozenset({"contexts", "get-contexts", "current-context", "use-context", "view"})
 
 NO_NODES = "no proxy is connected: `xds bootstrap --node-id NAME` writes the configuration of one"
 NO_NACKS = "no NACKs: `xds nodes` shows what each proxy runs"
-
-CANDIDATES = TableLayout(
-    name=lambda item: str(item["group"]),
-    columns=(
-        Column("GROUP", lambda item: item["group"]),
-        Column("RULE", lambda item: item["rule"]),
-        Column("PRIORITY", lambda item: str(item.get("priority", ""))),
-        Column(
-            "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
-        ),
-        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or "", is_prose=True),
-    ),
-)
-
-ANSWERS = TableLayout(
-    name=lambda item: str(item["name"]),
-    columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
-        Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
-        Column("VERSION", lambda item: item.get("version") or ""),
-        Column("DETAIL", lambda item: item.get("detail") or "", is_prose=True),
-        Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
-        Column("SOURCES", lambda item: _counted(item.get("sources", {})), is_wide=True, is_prose=True),
-    ),
-)
-
-# The instances of an assignment that follows a service.
-ORIGINS = TableLayout(
-    name=lambda item: str(item["instance"]),
-    columns=(
-        Column("ENDPOINT", lambda item: f"{item['address']}:{item['port']}"),
-        Column("HEALTH", lambda item: item["health"]),
-        Column("SOURCE", lambda item: item["source"]),
-        Column("INSTANCE", lambda item: item["instance"]),
-        Column("AGE", lambda item: item["since"], is_time=True),
-    ),
-)
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} from {name}" for name, count in counts.items())
 
 
 def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] = ()) -> Iterator[Json]:
@@ -264,50 +221,6 @@ def release_text(released: Json) -> str:
     return f"{counted(released['nodes'], 'node')} released {what}"
 
 
-def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
-    """The server's explanation for a node id, or for a node as in a bootstrap."""
-    query = given(type=known_type(type) if type else "", name=name)
-    if isinstance(node, str):
-        return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
-    return client.call("POST", "/explain", query, body=node)
-
-
-def explanation_text(explanation: Json, style: Style) -> str:
-    """An explanation as text."""
-    head = [f"node:     {explanation['node'].get('id', '')}"]
-    if explanation["node"].get("principals"):
-        head.append(f"principal: {', '.join(explanation['node']['principals'])}")
-    if explanation["group"]:
-        head += [f"group:    {explanation['group']} (by {explanation['rule']})", f"revision: {explanation['revision']}"]
-        if explanation["overlay"] is not None:
-            place = "/".join(filter(None, explanation["overlay"].values()))
-            head += [f"overlay:  traffic assignment for {place}"]
-    else:
-        head += ["group:    none; the node is answered when a group matches"]
-        head += ["          Linkerd proxies are served services without a group"] if explanation.get("linkerd") else []
-    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(explanation["candidates"], CANDIDATES, style)]
-    if explanation["resources"]:
-        parts.append(rendered(explanation["resources"], ANSWERS, style))
-    parts += [rendered(item["instances"], ORIGINS, style) for item in explanation["resources"] if item.get("instances")]
-    parts += [rendered(explanation["linkerd"], DESTINATIONS, style)] if explanation.get("linkerd") else []
-    return "\n".join(parts)
-
-
-def _explained_names(explanation: Json) -> list[str]:
-    """The names that an explanation is about: the resources if a type was asked for, else the group of the node."""
-    resources = explanation["resources"]
-    return [item["name"] for item in resources] if resources else list(filter(None, [explanation["group"]]))
-
-
-def read_node(file: Path) -> Json:
-    """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
-    from xds.cli.files import read_object
-
-    document = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
-    node = document.get("node")
-    return node if isinstance(node, dict) else document
-
-
 @app.command(cls=Command)
 def nodes(
     context: typer.Context,
@@ -470,7 +383,7 @@ def explain(
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(explanation, options.document_format())
     elif options.output is Format.NAME:
-        write_names(_explained_names(explanation))
+        write_names(explained_names(explanation))
     else:
         write(explanation_text(explanation, options.style()))
 

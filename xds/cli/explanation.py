@@ -1,0 +1,105 @@
+"""The explanation of a node: its group, the rule that chose it, and each resource that it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.arguments import given
+from xds.cli.client import Client
+from xds.cli.linkerd_table import DESTINATIONS
+from xds.cli.output import printable
+from xds.cli.resources import known_type
+from xds.cli.table import Column, Style, TableLayout, rendered
+
+Json = dict[str, Any]
+
+NODE_LIMIT_BYTES = 1 << 20
+
+CANDIDATES = TableLayout(
+    name=lambda item: str(item["group"]),
+    columns=(
+        Column("GROUP", lambda item: item["group"]),
+        Column("RULE", lambda item: item["rule"]),
+        Column("PRIORITY", lambda item: str(item.get("priority", ""))),
+        Column(
+            "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
+        ),
+        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or "", is_prose=True),
+    ),
+)
+
+ANSWERS = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
+        Column("VERSION", lambda item: item.get("version") or ""),
+        Column("DETAIL", lambda item: item.get("detail") or "", is_prose=True),
+        Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
+        Column("SOURCES", lambda item: _by_source(item.get("sources", {})), is_wide=True, is_prose=True),
+    ),
+)
+
+# The instances of an assignment that follows a service.
+ORIGINS = TableLayout(
+    name=lambda item: str(item["instance"]),
+    columns=(
+        Column("ENDPOINT", lambda item: f"{item['address']}:{item['port']}"),
+        Column("HEALTH", lambda item: item["health"]),
+        Column("SOURCE", lambda item: item["source"]),
+        Column("INSTANCE", lambda item: item["instance"]),
+        Column("AGE", lambda item: item["since"], is_time=True),
+    ),
+)
+
+
+def _by_source(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} from {name}" for name, count in counts.items())
+
+
+def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
+    """The server's explanation for a node id, or for a node as in a bootstrap."""
+    query = given(type=known_type(type) if type else "", name=name)
+    if isinstance(node, str):
+        return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
+    return client.call("POST", "/explain", query, body=node)
+
+
+def explanation_text(explanation: Json, style: Style) -> str:
+    """An explanation as text."""
+    head = [f"node:     {explanation['node'].get('id', '')}"]
+    if explanation["node"].get("principals"):
+        head.append(f"principal: {', '.join(explanation['node']['principals'])}")
+    if explanation["group"]:
+        head += [f"group:    {explanation['group']} (by {explanation['rule']})", f"revision: {explanation['revision']}"]
+        if explanation["overlay"] is not None:
+            place = "/".join(filter(None, explanation["overlay"].values()))
+            head += [f"overlay:  traffic assignment for {place}"]
+    else:
+        head += ["group:    none; the node is answered when a group matches"]
+        head += ["          Linkerd proxies are served services without a group"] if explanation.get("linkerd") else []
+    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(explanation["candidates"], CANDIDATES, style)]
+    if explanation["resources"]:
+        parts.append(rendered(explanation["resources"], ANSWERS, style))
+    parts += [rendered(item["instances"], ORIGINS, style) for item in explanation["resources"] if item.get("instances")]
+    parts += [rendered(explanation["linkerd"], DESTINATIONS, style)] if explanation.get("linkerd") else []
+    return "\n".join(parts)
+
+
+def explained_names(explanation: Json) -> list[str]:
+    """The names that an explanation is about: the resources if a type was asked for, else the group of the node."""
+    resources = explanation["resources"]
+    return [item["name"] for item in resources] if resources else list(filter(None, [explanation["group"]]))
+
+
+def read_node(file: Path) -> Json:
+    """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
+    from xds.cli.files import read_object
+
+    document = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
+    node = document.get("node")
+    return node if isinstance(node, dict) else document
