@@ -206,9 +206,9 @@ def test_a_budget_is_within_what_clients_accept() -> None:
     def budget(percent: float) -> RetryBudget:
         thresholds = [{"retry_budget": {"budget_percent": {"value": percent}}}]
         document = {"name": "web", "circuit_breakers": {"thresholds": thresholds}}
-        return cluster_budget(ParseDict(document, schema.require(CLUSTER)()))
+        return cluster_budget(ParseDict(document, schema.require(CLUSTER)()), RetryBudget(0.1, 7, 30))
 
-    assert budget(50).ratio == 0.5 and budget(50).min_per_s == 10
+    assert budget(50) == RetryBudget(0.5, 7, 30)
     assert RetryBudget(5_000, -1, 3_600).clamped() == RetryBudget(1_000, 0, 60)
 
 

@@ -30,7 +30,12 @@ ROLES = st.builds(
     st.sampled_from(list(Hint)),
     st.integers(0, 65_534),
     st.sampled_from(["", "h:80"]),
-    st.none() | st.builds(Http2Params, st.integers(0, 9), st.integers(0, 9), st.booleans(), st.just(1.5), st.just(2)),
+    st.none()
+    | st.builds(
+        Http2Params,
+        *(st.integers(0, 9), st.integers(0, 9), st.booleans(), st.sampled_from([0, 1.5]), st.just(2), st.booleans()),
+        *(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+    ),
 )
 ENDPOINTS = st.builds(
     DestinationEndpoint,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
+from pydantic import ValidationError
 
 from tests.support.linkerd_client import (
     LinkerdClient,
@@ -405,6 +406,32 @@ def test_case_31_http2_is_as_configured() -> None:
         assert not found[B_AT].HasField("http2")
     finally:
         site.close()
+
+
+def test_the_http2_settings_of_meshed_endpoints_are_as_configured() -> None:
+    windows = {"connection_window_bytes": 1 << 20, "stream_window_bytes": 1 << 16, "adaptive_windows": True}
+    internals = {"reset_streams": 20, "frame_bytes": 16_384, "send_buffer_bytes": 1 << 18}
+    alive = {"keep_alive_s": 10, "keep_alive_timeout_s": 3, "keep_alive_while_idle": True}
+    site = LinkerdSite(DestinationSettings.model_validate({**windows, **internals, **alive}))
+    try:
+        meta = {"linkerd-meshed": "true", "linkerd-serviceaccount": "s", "linkerd-namespace": "n"}
+        site.put("web", instance("10.0.0.1", meta=meta), B)
+        found = added(site.client().get(HOST).next())
+        flow, inner = found[A_AT].http2.flow_control, found[A_AT].http2.internals
+        assert (flow.initial_connection_window_size, flow.initial_stream_window_size) == (1 << 20, 1 << 16)
+        assert flow.adaptive_flow_control and found[A_AT].http2.keep_alive.while_idle
+        assert (inner.max_concurrent_reset_streams, inner.max_frame_size, inner.max_send_buf_size) == (
+            20, 16_384, 1 << 18,
+        )  # fmt: skip
+        assert not found[B_AT].HasField("http2")
+    finally:
+        site.close()
+
+
+@pytest.mark.parametrize("wrong", [{"frame_bytes": 100}, {"frame_bytes": 1 << 24}, {"stream_window_bytes": 1 << 31}])
+def test_sizes_that_a_client_would_fail_on_are_no_settings(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        DestinationSettings.model_validate(wrong)
 
 
 def test_case_32_a_port_that_the_proxy_skips_is_not_meshed(site: LinkerdSite, client: LinkerdClient) -> None:

@@ -66,6 +66,16 @@ def test_case_45_a_service_without_configuration_has_a_default_profile(
     assert stream.is_quiet()
 
 
+def test_the_retry_budget_is_as_configured() -> None:
+    site = LinkerdSite(DestinationSettings(retry_ratio=0.5, retry_min_per_s=3, retry_ttl_s=20))
+    try:
+        site.put("web", instance("10.0.0.1"))
+        budget = site.client().profile(f"{HOST}:80").next().retry_budget
+        assert (budget.retry_ratio, budget.min_retries_per_second, budget.ttl.seconds) == (0.5, 3, 20)
+    finally:
+        site.close()
+
+
 @pytest.mark.parametrize("virtual", ["10.96.0.10", "fd00::10"])
 def test_case_46_the_virtual_address_has_the_same_profile(
     site: LinkerdSite, client: LinkerdClient, virtual: str

@@ -18,7 +18,7 @@ from xds.destination.authority import Authority, Grammar, NamingRules, is_label,
 from xds.destination.endpoint import DestinationEndpoint
 from xds.destination.mesh_state import DestinationRules
 from xds.destination.omission import cluster_omissions
-from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
+from xds.destination.profile import RetryBudget
 from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
@@ -166,14 +166,14 @@ def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> Cluste
 
 
 def cluster_rules(
-    snapshot: Snapshot, found: FoundCluster, own: str, port: int, naming: NamingRules
+    snapshot: Snapshot, found: FoundCluster, own: str, port: int, rules: DestinationRules
 ) -> tuple[ProfileRules, RetryBudget]:
     """The rules and the retry budget of the profile of a cluster."""
     resource = snapshot.get(CLUSTER).resources.get(found.name)
-    budget = cluster_budget(_cluster(resource)) if resource is not None else DEFAULT_BUDGET
+    budget = cluster_budget(_cluster(resource), rules.budget) if resource is not None else rules.budget
     if found.host is None:
         return _NO_RULES, budget
-    return host_rules(found.host.host, own, partial(name_cluster, naming, port)), budget
+    return host_rules(found.host.host, own, partial(name_cluster, rules.naming, port)), budget
 
 
 def name_cluster(naming: NamingRules, port: int, cluster: str) -> str:

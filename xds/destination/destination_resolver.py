@@ -25,7 +25,7 @@ from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labe
 from xds.destination.mesh_state import DestinationClient, DestinationRules, IdentityCache, MeshState
 from xds.destination.outbound_policy import OutboundRule, plain_route
 from xds.destination.policy_routes import PolicyRules
-from xds.destination.profile import DEFAULT_BUDGET, Profile, Subject
+from xds.destination.profile import Profile, Subject
 from xds.destination.service_lookup import FoundService, ServiceLookup
 from xds.destination.topology import EndpointFilter, select_endpoints
 from xds.destination.update_messages import context_labels, context_labels_2018
@@ -195,7 +195,7 @@ class DestinationResolver:
             assert client.snapshot is not None
             return self._cluster_profile(found, client.snapshot, authority, name, services)
         is_opaque = authority.port in self.rules.mesh.opaque_ports
-        return ProfileAnswer(Profile(name, is_opaque), services, source="nothing")
+        return ProfileAnswer(Profile(name, is_opaque, budget=self.rules.budget), services, source="nothing")
 
     def _instance_profile(self, found: FoundService, authority: Authority, services: frozenset[str]) -> ProfileAnswer:
         single = self._services.instance_endpoint(found, authority.port)
@@ -203,8 +203,12 @@ class DestinationResolver:
             detail = f"service {found.service!r} has neither a subset nor an instance {found.instance!r:.80}"
             raise RemoteProtocolError(StatusCode.NOT_FOUND, detail)
         is_opaque = self._services.is_opaque(found.service, authority.port)
-        profile = Profile(is_opaque=is_opaque, endpoint=single.endpoint, namespace=single.namespace)
+        profile = self._endpoint_profile(single.endpoint, single.namespace, is_opaque)
         return ProfileAnswer(profile, services, source=f"instance {found.instance}")
+
+    def _endpoint_profile(self, endpoint: DestinationEndpoint, namespace: str, is_opaque: bool) -> Profile:
+        budget = self.rules.budget
+        return Profile(is_opaque=is_opaque, budget=budget, endpoint=endpoint, namespace=namespace)
 
     def _service_profile(
         self, found: FoundService, authority: Authority, name: str, own: str, services: frozenset[str]
@@ -212,7 +216,7 @@ class DestinationResolver:
         rules = self._services.rules(found, authority, own)
         is_opaque = self._services.is_opaque(found.service, authority.port)
         subject = self._subject(found, authority)
-        profile = Profile(name, is_opaque, rules.routes, DEFAULT_BUDGET, rules.overrides, subject=subject)
+        profile = Profile(name, is_opaque, rules.routes, self.rules.budget, rules.overrides, subject=subject)
         policy = self._services.policy(found, authority, own)
         depends = services | {found.service}
         return ProfileAnswer(profile, depends, rules.skipped, f"service {found.service}", policy=policy)
@@ -220,7 +224,7 @@ class DestinationResolver:
     def _cluster_profile(
         self, found: FoundCluster, snapshot: Snapshot, authority: Authority, name: str, services: frozenset[str]
     ) -> ProfileAnswer:
-        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port, self.rules.naming)
+        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port, self.rules)
         is_opaque = is_tcp_only(snapshot, found.name) or authority.port in self.rules.mesh.opaque_ports
         subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, self.rules.naming.namespace, authority.port)
         profile = Profile(name, is_opaque, rules.routes, budget, rules.overrides, subject=subject)
@@ -240,7 +244,7 @@ class DestinationResolver:
             return behind
         single = self._addresses.endpoint(authority, client.snapshot)
         is_opaque = self._addresses.is_opaque(authority)
-        profile = Profile(is_opaque=is_opaque, endpoint=single.endpoint, namespace=single.namespace)
+        profile = self._endpoint_profile(single.endpoint, single.namespace, is_opaque)
         return ProfileAnswer(profile, source=single.source, address=authority.host)
 
     def _profile_behind(self, authority: Authority, client: DestinationClient) -> ProfileAnswer | None:

@@ -39,7 +39,10 @@ class ZoneLocality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Http2Params:
-    """HTTP/2 settings for meshed endpoints; 0 means the proxy's own values. A keep-alive needs both times."""
+    """HTTP/2 settings for meshed endpoints; 0 means the proxy's own values.
+
+    A keep-alive needs both times, and fixed windows both sizes; adaptive windows replace fixed ones.
+    """
 
     connection_window_bytes: int = 0
     stream_window_bytes: int = 0
@@ -47,6 +50,29 @@ class Http2Params:
     keep_alive_s: float = 0.0
     keep_alive_timeout_s: float = 0.0
     keep_alive_while_idle: bool = False
+    reset_streams: int = 0
+    frame_bytes: int = 0
+    send_buffer_bytes: int = 0
+
+    @property
+    def has_keep_alive(self) -> bool:
+        """Whether there is a keep-alive."""
+        return self.keep_alive_s > 0 and self.keep_alive_timeout_s > 0
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether there is flow control of its own."""
+        return self.adaptive_windows or (self.connection_window_bytes > 0 and self.stream_window_bytes > 0)
+
+    @property
+    def has_internals(self) -> bool:
+        """Whether a limit of the client's HTTP/2 library is set."""
+        return any((self.reset_streams, self.frame_bytes, self.send_buffer_bytes))
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is sent."""
+        return self.has_keep_alive or self.has_windows or self.has_internals
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from xds.chain.chain import DiscoveryChain
 from xds.destination.authority import DEFAULT_NAMING, NamingRules
 from xds.destination.inbound_policy import InboundDefault
 from xds.destination.mesh_role import MeshRules
+from xds.destination.profile import RetryBudget
 from xds.model.snapshot import Snapshot
 
 MEMO_ENTRIES = 8_192
@@ -67,7 +68,7 @@ class DestinationRules:
     """Settings that are the same for all clients. ``has_ipv6``: clients reach IPv6 addresses.
 
     ``datacenter`` is that of this server. ``profiles_route``: profiles have routes and overrides, which proxies prefer
-    to policies; otherwise only policies have them.
+    to policies; otherwise only policies have them. ``budget`` limits the retries of a client.
     """
 
     naming: NamingRules = DEFAULT_NAMING
@@ -76,6 +77,7 @@ class DestinationRules:
     datacenter: str = "dc1"
     inbound: InboundDefault = InboundDefault.ALL_UNAUTHENTICATED
     profiles_route: bool = True
+    budget: RetryBudget = field(default_factory=RetryBudget)
 
 
 @dataclass(frozen=True, slots=True)

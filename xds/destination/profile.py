@@ -38,9 +38,6 @@ class RetryBudget:
         return RetryBudget(ratio, min(max(self.min_per_s, 0), RETRIES_MAX), ttl_s)
 
 
-DEFAULT_BUDGET = RetryBudget()
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The resource that a profile or a backend is about, as clients show it. Nothing is looked up by it.
@@ -101,7 +98,7 @@ class Profile:
     name: str = ""
     is_opaque: bool = False
     routes: tuple[ProfileRoute, ...] = ()
-    budget: RetryBudget | None = DEFAULT_BUDGET
+    budget: RetryBudget | None = None
     overrides: tuple[WeightedAuthority, ...] = ()
     endpoint: DestinationEndpoint | None = None
     namespace: str = ""  # of the endpoint, as a label

@@ -6,11 +6,11 @@ As for chains, routes to other clusters than the default one cannot be expressed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from xds.destination.omission import host_omissions, route_omissions
 from xds.destination.profile import (
-    DEFAULT_BUDGET,
     ProfileRoute,
     RequestCondition,
     RetryBudget,
@@ -51,14 +51,14 @@ def default_cluster(host: Any) -> str:
     return str(action.cluster)
 
 
-def cluster_budget(cluster: Any) -> RetryBudget:
-    """The retry budget of a cluster's circuit breakers, as far as Linkerd supports it."""
+def cluster_budget(cluster: Any, default: RetryBudget) -> RetryBudget:
+    """The retry budget of a cluster's circuit breakers, as far as Linkerd supports it, over the default one."""
     for threshold in cluster.circuit_breakers.thresholds:
         if threshold.HasField("retry_budget"):
             budget = threshold.retry_budget
             percent = budget.budget_percent.value if budget.HasField("budget_percent") else 20.0
-            return RetryBudget(percent / 100).clamped()
-    return DEFAULT_BUDGET
+            return replace(default, ratio=percent / 100).clamped()
+    return default
 
 
 def _routes(host: Any, default: Any, skipped: list[str]) -> Iterator[ProfileRoute]:

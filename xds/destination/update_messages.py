@@ -183,24 +183,19 @@ def _hint(mesh: MeshRole) -> pb.ProtocolHint | None:
 
 
 def _http2(params: Http2Params) -> pb.Http2ClientParams:
-    windows = (params.connection_window_bytes, params.stream_window_bytes, params.adaptive_windows)
-    found = pb.Http2ClientParams(
-        flow_control=pb.Http2ClientParams.FlowControl(
-            initial_connection_window_size=windows[0],
-            initial_stream_window_size=windows[1],
-            adaptive_flow_control=windows[2],
-        )
-        if any(windows)
-        else None
-    )
-    if params.keep_alive_s and params.keep_alive_timeout_s:
-        found.keep_alive.CopyFrom(
-            pb.Http2ClientParams.KeepAlive(
-                interval=to_duration(params.keep_alive_s),
-                timeout=to_duration(params.keep_alive_timeout_s),
-                while_idle=params.keep_alive_while_idle,
-            )
-        )
+    found = pb.Http2ClientParams()
+    if params.has_windows:
+        found.flow_control.initial_connection_window_size = params.connection_window_bytes
+        found.flow_control.initial_stream_window_size = params.stream_window_bytes
+        found.flow_control.adaptive_flow_control = params.adaptive_windows
+    if params.has_keep_alive:
+        found.keep_alive.interval.CopyFrom(to_duration(params.keep_alive_s))
+        found.keep_alive.timeout.CopyFrom(to_duration(params.keep_alive_timeout_s))
+        found.keep_alive.while_idle = params.keep_alive_while_idle
+    if params.has_internals:
+        found.internals.max_concurrent_reset_streams = params.reset_streams
+        found.internals.max_frame_size = params.frame_bytes
+        found.internals.max_send_buf_size = params.send_buffer_bytes
     return found
 
 
