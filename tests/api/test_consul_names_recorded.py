@@ -11,7 +11,8 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.api.test_consul_recorded import CONFIG_ENTRIES
-from tests.support.consul_names import ENTRY_NAMES_EXCHANGE
+from tests.api.test_consul_services_recorded import SERVICES
+from tests.support.consul_names import ENTRY_NAMES_EXCHANGE, SERVICE_NAMES_EXCHANGE
 from tests.support.consul_recording import GO_TIMEOUT_S, RecordedExchange
 
 ENTRY_NAMES = RecordedExchange(
@@ -21,7 +22,14 @@ ENTRY_NAMES = RecordedExchange(
     unequal=CONFIG_ENTRIES.unequal,
     moves=CONFIG_ENTRIES.moves,
 )
-EXCHANGES = pytest.mark.parametrize("exchange", [ENTRY_NAMES], ids=["config entries"])
+SERVICE_NAMES = RecordedExchange(
+    "consul-service-names-1.12.9.json",
+    SERVICE_NAMES_EXCHANGE,
+    meant={},
+    unequal=SERVICES.unequal,
+    moves=SERVICES.moves,
+)
+EXCHANGES = pytest.mark.parametrize("exchange", [ENTRY_NAMES, SERVICE_NAMES], ids=["config entries", "services"])
 
 
 @EXCHANGES
@@ -39,3 +47,4 @@ async def test_consul_itself_gives_our_answers_for_them(api: Api, exchange: Reco
 
 if __name__ == "__main__":
     ENTRY_NAMES.record()
+    SERVICE_NAMES.record()

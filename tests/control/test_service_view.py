@@ -64,7 +64,7 @@ def test_another_tag_moves_the_names_too(world: World) -> None:
     world.replace(one(1, tags=("green",)))
     assert world.numbers == (service + 1, service + 1)
     state = world.view.state("web")
-    assert state is not None and state.tags == ("blue", "green")
+    assert state is not None and state.tags == {"web": ("blue", "green")}
 
 
 def test_another_datacenter_is_known_of(world: World) -> None:

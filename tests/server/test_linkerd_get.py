@@ -86,6 +86,14 @@ def test_case_04_it_is_added_when_it_appears(site: LinkerdSite, get: Get) -> Non
     assert stream.is_quiet()
 
 
+def test_a_service_has_the_instances_of_all_its_names_whatever_their_case(site: LinkerdSite, get: Get) -> None:
+    site.edit(lambda: site.sink.put("Web", [A]), lambda: site.sink.put("web", [B]))
+    stream = get(f"{HOST.replace('web', 'wEB')}:80")
+    assert set(added(stream.next())) == {A_AT, B_AT}
+    site.put("WEB", C)
+    assert set(added(stream.next())) == {C_AT}
+
+
 def test_case_05_it_exists_when_it_appears_empty(site: LinkerdSite, get: Get) -> None:
     stream = get(HOST)
     assert not no_endpoints(stream.next())

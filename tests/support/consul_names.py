@@ -85,3 +85,58 @@ ENTRY_NAMES_EXCHANGE: tuple[ConsulRequest, ...] = (
     get("config/service-splitter"),
     get("config/service-router"),
 )
+
+
+def register(id: str, name: str, number: int, **fields: object) -> ConsulRequest:
+    """An instance registers itself."""
+    body = {"ID": id, "Name": name, "Address": f"10.0.0.{number}", "Port": 8080, **fields}
+    return ConsulRequest("PUT", "/v1/agent/service/register", body)
+
+
+def agent(path: str) -> ConsulRequest:
+    """A write at the agent."""
+    return ConsulRequest("PUT", f"/v1/agent/{path}")
+
+
+SERVICE_NAMES_EXCHANGE: tuple[ConsulRequest, ...] = (
+    get("health/service/web"),
+    register("w1", "web", 1, Tags=["a"], Check={"TTL": "300s", "Status": "passing"}),
+    register("w2", "Web", 2, Tags=["b", "c"], Check={"TTL": "300s", "Status": "passing"}),
+    register("w3", "WEB", 3, Tags=["A"], Meta={"v": "1"}),
+    register("other", "other", 9),
+    get("catalog/services"),
+    *(get(f"catalog/service/{name}") for name in ("web", "Web", "wEB")),
+    get("catalog/service/wEB?tag=a"),
+    get("catalog/service/web?filter=ServiceName==Web"),
+    get("catalog/service/web?filter=ServiceMeta.v==1"),
+    *(get(f"health/service/{name}") for name in ("web", "WEB", "wEB")),
+    get("health/service/WEB?passing"),
+    get("health/service/web?filter=Service.Service==WEB"),
+    get("health/checks/WEB"),
+    get("agent/services"),
+    get("agent/service/w3"),
+    get("agent/service/W3"),
+    get("agent/services?filter=Service==Web"),
+    # A blocking query under another name
+    get("health/service/WEB?index={index}&wait=30ms"),
+    get("health/checks/WEB?index={index}&wait=30ms"),
+    agent("check/warn/service:w1"),
+    get("health/service/WEB?index={index}&wait=5s"),
+    get("health/checks/WEB?index={index}&wait=5s"),
+    agent("check/pass/service:w1"),
+    # An instance takes another name of its service, and goes
+    register("w3", "weB", 3),
+    get("catalog/services"),
+    get("health/service/web"),
+    agent("service/deregister/w3"),
+    get("health/service/WEB?index={index}&wait=5s"),
+    get("catalog/services"),
+    agent("service/deregister/W2"),
+    agent("service/deregister/w2"),
+    get("catalog/services"),
+    get("catalog/service/Web"),
+    agent("service/deregister/w1"),
+    agent("service/deregister/other"),
+    get("catalog/services"),
+    get("health/service/WEB"),
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.draining import ObservedInstance, SocketAddress, socket_address
 from xds.catalog.holding import HoldRule, ServiceHolding
 from xds.catalog.instance import Health, Instance, check_instance, check_service_name
@@ -31,14 +32,15 @@ class CatalogLimits:
 class ServiceInstance:
     """An instance as it is served.
 
-    ``is_held``: its source no longer shows it, but the loss is held. ``drains_until`` is when a draining instance is
-    removed (epoch seconds); None if it does not drain.
+    ``service`` is the name of the service as its source writes it. ``is_held``: its source no longer shows it, but the
+    loss is held. ``drains_until`` is when a draining instance is removed (epoch seconds); None if it does not drain.
     """
 
     source: str
     observed: ObservedInstance
     is_held: bool = False
     drains_until: float | None = None
+    service: str = ""
 
     @property
     def instance(self) -> Instance:
@@ -64,34 +66,40 @@ class SourceHoldings:
     held_services: set[str] = field(default_factory=set)  # services with a held loss
 
 
-class ServiceIndex:
-    """Services by name. Times are epoch seconds.
+# A source, and the name of a service as it writes it.
+HoldingKey = tuple[str, str]
 
-    ``changed`` has the services whose instances may have changed, ``unsaved`` the sources and services whose holding is
-    not stored yet. The caller empties both.
+
+class ServiceIndex:
+    """Services by compared name: names that differ in case only are one service. Times are epoch seconds.
+
+    What a source observes is kept under the name that it writes. ``changed`` has the services whose instances may have
+    changed, ``unsaved`` the sources and services whose holding is not stored yet. The caller empties both.
     """
 
     def __init__(self, limits: CatalogLimits, first_revision: int = 1, reuse_from: int = REUSE_FROM) -> None:
         self.limits = limits
         self._reuse_from = reuse_from
         self.revision = first_revision  # grows with each change
-        self._revisions: dict[str, int] = {}  # of the last change, by service
+        self._revisions: dict[ComparedName, int] = {}  # of the last change, by service
         self._forgotten_at = first_revision  # the revision at which a service was last removed
-        self.changed: set[str] = set()
-        self.unsaved: set[tuple[str, str]] = set()
-        self.wanted: frozenset[str] = frozenset()
+        self.changed: set[ComparedName] = set()
+        self.unsaved: set[HoldingKey] = set()
+        self.wanted: frozenset[ComparedName] = frozenset()
         self._sources: dict[str, SourceHoldings] = {}
-        self._services: dict[str, dict[str, ServiceHolding]] = {}  # by service and source
-        self._served: dict[str, tuple[ServiceInstance, ...]] = {}
-        self._previously_served: dict[str, tuple[ServiceInstance, ...]] = {}  # of large services that changed since
+        self._services: dict[ComparedName, dict[HoldingKey, ServiceHolding]] = {}
+        self._served: dict[ComparedName, tuple[ServiceInstance, ...]] = {}
+        self._previously_served: dict[
+            ComparedName, tuple[ServiceInstance, ...]
+        ] = {}  # of large services that changed since
         self._ends: list[tuple[float, str, str]] = []  # when an instance has drained, its source and service
 
     # Reading
 
     def __contains__(self, service: str) -> bool:
-        return service in self._services
+        return compared(service) in self._services
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[ComparedName]:
         return iter(self._services)
 
     def __len__(self) -> int:
@@ -106,15 +114,25 @@ class ServiceIndex:
         return self._sources.get(source)
 
     def holding(self, source: str, service: str) -> ServiceHolding | None:
-        """What a source has observed of a service."""
-        return self._services.get(service, {}).get(source)
+        """What a source has observed of a service under exactly this name."""
+        return self._services.get(compared(service), {}).get((source, service))
+
+    def holdings(self, service: str) -> list[tuple[str, ServiceHolding]]:
+        """What the sources have observed of a service: source, and holding. A source has one for each name."""
+        return [(source, holding) for (source, _), holding in self._services.get(compared(service), {}).items()]
+
+    def written_name(self, service: str) -> str:
+        """The name of a service as a source writes it: the first by alphabet, of those with instances if any."""
+        names = ((holding.is_empty, name) for (_, name), holding in self._services.get(compared(service), {}).items())
+        return min(names, default=(True, service))[1]
 
     def served(self, service: str) -> tuple[ServiceInstance, ...]:
         """The instances of a service, ordered by address and port. Each address is of the first source by name."""
-        found = self._served.get(service)
+        name = compared(service)
+        found = self._served.get(name)
         if found is None:
-            before = self._previously_served.pop(service, ())
-            found = self._served[service] = _merge_sources(self._services.get(service, {}), before)
+            before = self._previously_served.pop(name, ())
+            found = self._served[name] = _merge_sources(self._services.get(name, {}), before)
         return found
 
     def is_known(self, service: str) -> bool:
@@ -122,11 +140,11 @@ class ServiceIndex:
 
         This is remembered while a source has the service, or something uses it.
         """
-        return any(holding.was_shown for holding in self._services.get(service, {}).values())
+        return any(holding.was_shown for _, holding in self.holdings(service))
 
     def revision_of(self, service: str) -> int:
         """The revision of the last change of a service. For an unknown service: of the last removal of any service."""
-        return self._revisions.get(service, self._forgotten_at)
+        return self._revisions.get(compared(service), self._forgotten_at)
 
     # Changing
 
@@ -139,7 +157,7 @@ class ServiceIndex:
     def show(self, source: SourceHoldings, service: str, instances: Instances, now: float) -> None:
         """Set the instances of a service that a source shows now. Unusable ones are left out, with findings."""
         holding, found = source.by_service.get(service), check_service_name(service)
-        if holding is None and not found and service not in self._services and len(self) >= self.limits.services:
+        if holding is None and not found and self._is_full(source, service):
             detail = f"more than {self.limits.services} services: {service!r} is left out"
             found = [Violation("too_many_services", detail)]
         if found:
@@ -166,7 +184,7 @@ class ServiceIndex:
         """Add a holding from before a restart."""
         source.by_service[service] = holding
         source.instances_n += len(holding)
-        self._services.setdefault(service, {})[source.name] = holding
+        self._services.setdefault(compared(service), {})[source.name, service] = holding
         self._on_changed(source, service, holding)
 
     def accept(self, source: SourceHoldings, services: Collection[str], now: float) -> dict[str, int]:
@@ -191,12 +209,12 @@ class ServiceIndex:
         if not source.by_service:
             del self._sources[name]
 
-    def set_wanted(self, wanted: frozenset[str]) -> None:
+    def set_wanted(self, wanted: Iterable[str]) -> None:
         """Set the services that something uses. Unused ones without instances are forgotten."""
-        dropped, self.wanted = self.wanted - wanted, wanted
-        for source in list(self._sources.values()):
-            for service in dropped & source.by_service.keys():
-                self._forget_empty(source, service)
+        before, self.wanted = self.wanted, frozenset(map(compared, wanted))
+        for name in before - self.wanted:
+            for source, service in list(self._services.get(name, ())):
+                self._forget_empty(self._sources[source], service)
 
     def end_drains(self, now: float) -> None:
         """Remove the instances that have drained."""
@@ -211,6 +229,11 @@ class ServiceIndex:
     def next_end(self) -> float | None:
         """When the next instance is to be removed; None if none drains."""
         return self._ends[0][0] if self._ends else None
+
+    def _is_full(self, source: SourceHoldings, service: str) -> bool:
+        """Whether there are too many services for a new one, or too many names of one source for another name."""
+        limit = self.limits.services
+        return len(source.by_service) >= limit or (service not in self and len(self) >= limit)
 
     def _usable(
         self, source: SourceHoldings, holding: ServiceHolding | None, instances: Instances
@@ -246,14 +269,14 @@ class ServiceIndex:
 
     def _add(self, source: SourceHoldings, service: str) -> ServiceHolding:
         holding = source.by_service[service] = ServiceHolding()
-        self._services.setdefault(service, {})[source.name] = holding
+        self._services.setdefault(compared(service), {})[source.name, service] = holding
         self._on_changed(source, service, holding)
         return holding
 
     def _set_gone(self, source: SourceHoldings, service: str, holding: ServiceHolding, is_gone: bool) -> None:
         if holding.is_gone is not is_gone:
             holding.is_gone = is_gone
-            self.changed.add(service)  # readers also see whether the service exists
+            self.changed.add(compared(service))  # readers also see whether the service exists
             self.unsaved.add((source.name, service))
 
     def _on_changed(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
@@ -266,29 +289,30 @@ class ServiceIndex:
 
     def _mark_changed(self, source: SourceHoldings, service: str) -> None:
         self.revision += 1
-        self._revisions[service] = self.revision
-        self.changed.add(service)
+        name = compared(service)
+        self._revisions[name] = self.revision
+        self.changed.add(name)
         self.unsaved.add((source.name, service))
-        served = self._served.pop(service, ())
+        served = self._served.pop(name, ())
         if len(served) >= self._reuse_from:
-            self._previously_served[service] = served
+            self._previously_served[name] = served
 
     def _forget_empty(self, source: SourceHoldings, service: str) -> None:
         """Forget an empty holding of a service that the source no longer has.
 
         The holding of a used service stays, so that it is known to have lost all instances.
         """
-        holding = source.by_service[service]
-        if not (holding.is_gone and holding.is_empty) or (service in self.wanted and not source.is_retired):
+        holding, name = source.by_service[service], compared(service)
+        if not (holding.is_gone and holding.is_empty) or (name in self.wanted and not source.is_retired):
             return
         del source.by_service[service]
-        others = self._services[service]
-        del others[source.name]
+        others = self._services[name]
+        del others[source.name, service]
         self._mark_changed(source, service)
         if not others:
-            del self._services[service]
-            del self._revisions[service]
-            self._previously_served.pop(service, None)
+            del self._services[name]
+            del self._revisions[name]
+            self._previously_served.pop(name, None)
             self._forgotten_at = self.revision
         if source.is_retired and not source.by_service:
             del self._sources[source.name]
@@ -302,39 +326,43 @@ def _present_first(instances: Instances, present: Collection[str]) -> Iterator[t
 
 
 def _merge_sources(
-    holdings: Mapping[str, ServiceHolding], previous: tuple[ServiceInstance, ...]
+    holdings: Mapping[HoldingKey, ServiceHolding], previous: tuple[ServiceInstance, ...]
 ) -> tuple[ServiceInstance, ...]:
     """Each address once: present instances count before lost ones, these before draining ones, then by source name.
+
+    After that, the name that the source writes counts.
 
     An unchanged instance is the same object as in ``previous``.
     """
     if len(holdings) == 1:
-        (name, holding), *_ = holdings.items()
+        (key, holding), *_ = holdings.items()
         if not holding.lost and not len(holding.draining):
-            replaced = _update_each(name, holding.present, previous)
+            replaced = _update_each(key, holding.present, previous)
             if replaced is not None:
                 return replaced
     known = {(id(one.observed), one.is_held, one.drains_until): one for one in previous}
     by_address: dict[SocketAddress, ServiceInstance] = {}
-    names = sorted(holdings)
-    for name in names:
-        _add_first(by_address, known, (ServiceInstance(name, observed) for observed in holdings[name].present.values()))
-    for name in names:
+    keys = sorted(holdings)
+    for key in keys:
+        source, name = key
+        present = holdings[key].present.values()
+        _add_first(by_address, known, (ServiceInstance(source, observed, service=name) for observed in present))
+    for key in keys:
+        source, name = key
+        lost = holdings[key].lost.values()
+        _add_first(by_address, known, (ServiceInstance(source, each, is_held=True, service=name) for each in lost))
+    for key in keys:
+        source, name = key
         _add_first(
             by_address,
             known,
-            (ServiceInstance(name, observed, is_held=True) for observed in holdings[name].lost.values()),
-        )
-    for name in names:
-        draining = holdings[name].draining
-        _add_first(
-            by_address, known, (ServiceInstance(name, each.observed, drains_until=each.until) for each in draining)
+            (ServiceInstance(source, each.observed, False, each.until, name) for each in holdings[key].draining),
         )
     return tuple(by_address[place] for place in sorted(by_address))
 
 
 def _update_each(
-    source: str, present: Mapping[str, ObservedInstance], previous: tuple[ServiceInstance, ...]
+    key: HoldingKey, present: Mapping[str, ObservedInstance], previous: tuple[ServiceInstance, ...]
 ) -> tuple[ServiceInstance, ...] | None:
     """``previous`` with each instance as it is now; None if an instance was added, removed or moved."""
     if len(present) != len(previous):
@@ -347,7 +375,7 @@ def _update_each(
         elif observed is None or socket_address(observed.instance) != socket_address(one.observed.instance):
             return None
         else:
-            updated.append(ServiceInstance(source, observed))
+            updated.append(ServiceInstance(key[0], observed, service=key[1]))
     return tuple(updated)
 
 

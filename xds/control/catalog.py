@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.holding import HoldRule
 from xds.catalog.service_index import CatalogLimits, ServiceIndex, ServiceInstance, SourceHoldings
-from xds.catalog.source import Instances, Sink
+from xds.catalog.source import Sink
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog_persistence import CatalogWriter, read_catalog
 from xds.control.lifecycle import BackgroundTask
 from xds.control.source_events import SourceEvents
-from xds.control.source_feed import CONSUL, SourceFeed, SourceStatus, WantedServices, encodable
+from xds.control.source_feed import CONSUL, Changes, SourceFeed, SourceStatus, WantedServices, encodable
 from xds.fleet.event_log import EventLog
 from xds.model.errors import NotFoundError, Violation
 from xds.store.base import Store
@@ -30,8 +31,8 @@ LONGEST_PAUSE_S = 1.0
 SLICE_INSTANCES = 2_000  # taken over before other tasks run
 SERVICES_PER_READ = 100  # pending services of each source that a reader takes over itself
 
-# Called with the names of services whose instances may have changed.
-Listener = Callable[[Collection[str]], Awaitable[None]]
+# Called with the compared names of services whose instances may have changed.
+Listener = Callable[[Collection[ComparedName]], Awaitable[None]]
 
 _log = structlog.get_logger(logger_name="xds.control.catalog")
 
@@ -165,8 +166,8 @@ class ServiceCatalog:
         Raises ``NotFoundError`` for an unknown source.
         """
         feed = self._feed(source)
-        services = feed.source.held_services.intersection((service,)) if service else feed.source.held_services
-        return {each: len(feed.source.by_service[each].lost) for each in sorted(services)}
+        held, name = feed.source.held_services, compared(service)
+        return {each: len(feed.source.by_service[each].lost) for each in sorted(held) if name in ("", compared(each))}
 
     def accept(self, source: str, service: str = "", by: Caller = UNKNOWN_CALLER) -> dict[str, int]:
         """Accept the held losses of a source, for one service or all. Returns the removed instances by service.
@@ -214,9 +215,17 @@ class ServiceCatalog:
         return len(self._index)
 
     def names(self) -> list[str]:
-        """The names of all services, ordered."""
+        """The names of all services, ordered; of names that differ in case only, one (`ServiceIndex.written_name`)."""
+        return sorted(map(self._index.written_name, self.compared_names()))
+
+    def compared_names(self) -> list[ComparedName]:
+        """The names of all services as they are compared, in no order."""
         self._take_over_some()
-        return sorted(self._index)
+        return list(self._index)
+
+    def written_name(self, service: str) -> str:
+        """As `ServiceIndex.written_name`."""
+        return self._index.written_name(service)
 
     def instances(self, service: str) -> tuple[ServiceInstance, ...]:
         """The served instances of a service, by address and port; empty for an unknown service.
@@ -224,9 +233,9 @@ class ServiceCatalog:
         All changes that sources made before the call are included.
         """
         for feed in self._feeds.values():
-            is_pending, instances = feed.take(service)
-            if is_pending:
-                self._take_over(feed, service, instances)
+            changes = feed.take(service)
+            if changes:
+                self._take_over(feed, changes)
                 self._pending.set()
         return self._index.served(service)
 
@@ -240,9 +249,9 @@ class ServiceCatalog:
         Consul has no service without instances: its answer for an unknown service does not show a service.
         """
         self.instances(service)  # takes over pending changes of the service
-        for feed in self._feeds.values():
-            holding = feed.source.by_service.get(service)
-            if holding is None:
+        for source, holding in self._index.holdings(service):
+            feed = self._feeds.get(source)
+            if feed is None:
                 continue
             if len(holding) or not (holding.is_gone or (feed.status.kind == CONSUL and not holding.was_shown)):
                 return True
@@ -257,9 +266,10 @@ class ServiceCatalog:
 
     def is_unread(self, service: str) -> bool:
         """Whether a source that may have the service was not read yet, or not for this service."""
+        having = {source for source, _ in self._index.holdings(service)}
         return any(
-            not feed.status.read_at or (feed.status.kind == CONSUL and service not in feed.source.by_service)
-            for feed in self._feeds.values()
+            not feed.status.read_at or (feed.status.kind == CONSUL and name not in having)
+            for name, feed in self._feeds.items()
         )
 
     @property
@@ -332,7 +342,7 @@ class ServiceCatalog:
         if again_s > 0:
             asyncio.get_running_loop().call_later(again_s, self._pending.set)
 
-    async def _call(self, listener: Listener, changed: Collection[str]) -> None:
+    async def _call(self, listener: Listener, changed: Collection[ComparedName]) -> None:
         try:
             await listener(changed)
         except Exception:
@@ -343,11 +353,11 @@ class ServiceCatalog:
     async def _take_over_all(self, feed: SourceFeed) -> None:
         slice_n = 0
         for _ in range(feed.pending_n):  # changes that are put meanwhile wait for the next tick
-            change = feed.take_next()
-            if change is None:
+            changes = feed.take_next()
+            if not changes:
                 break
-            self._take_over(feed, *change)
-            slice_n += 1 + len(change[1] or ())
+            self._take_over(feed, changes)
+            slice_n += sum(1 + len(instances or ()) for instances in changes.values())
             if slice_n >= SLICE_INSTANCES:
                 slice_n = 0
                 await asyncio.sleep(0)
@@ -358,17 +368,18 @@ class ServiceCatalog:
         """Take over pending changes for a reader, at most ``SERVICES_PER_READ`` of each source."""
         for feed in self._feeds.values():
             for _ in range(SERVICES_PER_READ):
-                change = feed.take_next()
-                if change is None:
+                changes = feed.take_next()
+                if not changes:
                     break
-                self._take_over(feed, *change)
+                self._take_over(feed, changes)
                 self._pending.set()
 
-    def _take_over(self, feed: SourceFeed, service: str, instances: Instances | None) -> None:
-        if instances is None:
-            self._index.drop(feed.source, service, self._clock())
-        else:
-            self._index.show(feed.source, service, instances, self._clock())
+    def _take_over(self, feed: SourceFeed, changes: Changes) -> None:
+        for service, instances in changes.items():
+            if instances is None:
+                self._index.drop(feed.source, service, self._clock())
+            else:
+                self._index.show(feed.source, service, instances, self._clock())
 
     def _use(self, wanted: frozenset[str]) -> None:
         self._index.set_wanted(wanted)

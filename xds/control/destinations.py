@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.entry import entry_key, key_of
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
@@ -133,10 +134,10 @@ class ServiceMeshState(MeshState):
         return defaults.meta if defaults is not None else NO_META
 
     def services_with_virtual(self, address: str) -> tuple[str, ...]:
-        return self._addresses.services_with_virtual(address)
+        return tuple(map(self._catalog.written_name, self._addresses.services_with_virtual(address)))
 
     def services_at(self, address: str) -> tuple[str, ...]:
-        return self._addresses.services_at(address)
+        return tuple(map(self._catalog.written_name, self._addresses.services_at(address)))
 
 
 class Destinations:
@@ -150,7 +151,8 @@ class Destinations:
         self.resolver = DestinationResolver(ServiceMeshState(catalog, entries, self.addresses), rules)
         self.conversations = Conversations(self.resolver)
         self._catalog = catalog
-        self._by_service: dict[str, dict[DestinationFollower, None]] = {}
+        self._by_service: dict[str, dict[DestinationFollower, None]] = {}  # by name as the followers write it
+        self._names: dict[ComparedName, dict[str, None]] = {}  # the names in ``_by_service``
         self._by_address: dict[str, dict[DestinationFollower, None]] = {}
         self._by_node: dict[str, dict[DestinationFollower, None]] = {}
         self._by_machine: dict[str, dict[DestinationFollower, None]] = {}
@@ -163,7 +165,7 @@ class Destinations:
 
     def load(self) -> None:
         """Index the addresses of all services. Call it before any stream is answered."""
-        self._index(self._catalog.names())
+        self._index(self._catalog.compared_names())
 
     def zone_of(self, node: str) -> str:
         """The zone of a machine, as its instances say it; empty if it is not known."""
@@ -189,37 +191,53 @@ class Destinations:
             if follower.machine:
                 _enter(self._by_machine, follower.machine, follower)
         self._depends[follower] = services, address
-        new = [one for one in services - before[0] if _enter(self._by_service, one, follower)]
-        old = [one for one in before[0] - services if _leave(self._by_service, one, follower)]
+        is_changed = self._enter_services(services - before[0], follower)
+        is_changed |= self._leave_services(before[0] - services, follower)
         if address != before[1]:
             _leave(self._by_address, before[1], follower)
             if address:
                 _enter(self._by_address, address, follower)
-        if new or old:
+        if is_changed:
             self._use()
 
     def forget(self, follower: DestinationFollower) -> None:
         """End to notify ``follower``: its stream has ended."""
         services, address = self._depends.pop(follower, (frozenset[str](), ""))
-        old = [one for one in services if _leave(self._by_service, one, follower)]
+        is_changed = self._leave_services(services, follower)
         _leave(self._by_address, address, follower)
         _leave(self._by_node, follower.node_id, follower)
         _leave(self._by_machine, follower.machine, follower)
-        if old:
+        if is_changed:
             self._use()
+
+    def _enter_services(self, services: Iterable[str], follower: DestinationFollower) -> bool:
+        new = [one for one in services if _enter(self._by_service, one, follower)]
+        for one in new:
+            self._names.setdefault(compared(one), {})[one] = None
+        return bool(new)
+
+    def _leave_services(self, services: Iterable[str], follower: DestinationFollower) -> bool:
+        old = [one for one in services if _leave(self._by_service, one, follower)]
+        for one in old:
+            names = self._names[compared(one)]
+            del names[one]
+            if not names:
+                del self._names[compared(one)]
+        return bool(old)
 
     def _use(self) -> None:
         self._catalog.use(USER, self._by_service)
 
     # Changes
 
-    async def _services_changed(self, services: Collection[str]) -> None:
+    async def _services_changed(self, services: Collection[ComparedName]) -> None:
         changes = self._index(services)
-        self._notify([each for service in services for each in self._by_service.get(service, ())])
+        names = [name for service in services for name in self._names.get(service, ())]
+        self._notify([each for name in names for each in self._by_service[name]])
         self._notify([each for address in changes.addresses for each in self._by_address.get(address, ())])
         self._notify([each for machine in changes.machines for each in self._by_machine.get(machine, ())])
 
-    def _index(self, services: Iterable[str]) -> AddressChanges:
+    def _index(self, services: Iterable[ComparedName]) -> AddressChanges:
         """Index the addresses of these services again."""
         changes = AddressChanges(set(), set())
         for service in services:

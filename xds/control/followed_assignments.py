@@ -8,11 +8,13 @@ Without, the pushed assignment is served, and the endpoints of a former live ass
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.draining import SocketAddress
 from xds.control.catalog import ServiceCatalog
 from xds.control.followed_target import DrainingEndpoints, FollowedTarget
@@ -104,7 +106,8 @@ class FollowedAssignments:
         self._clock = clock
         self._grace_s = grace_s
         self._assignments: dict[Key, FollowedAssignment] = {}
-        self._by_service: dict[str, set[Key]] = {}
+        self._by_service: dict[ComparedName, set[Key]] = {}
+        self._names: Counter[str] = Counter()  # of services as the assignments write them
         self._serves = False  # whether proxies are served
         self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be computed again
         self._waiting_for_start: set[Key] = set()  # assignments that wait for instances; no source runs yet
@@ -124,7 +127,7 @@ class FollowedAssignments:
         return sum(one.is_live for one in list(self._assignments.values()))
 
     @property
-    def services(self) -> Collection[str]:
+    def services(self) -> Collection[ComparedName]:
         """The services that are followed."""
         return self._by_service.keys()
 
@@ -134,7 +137,7 @@ class FollowedAssignments:
 
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""
-        return sorted(self._by_service.get(service, ()))
+        return sorted(self._by_service.get(compared(service), ()))
 
     def start(self) -> None:
         """From now on proxies are served: when an assignment is served first, the pushed endpoints drain."""
@@ -168,7 +171,8 @@ class FollowedAssignments:
             if former.is_live:
                 _succeed(former, assignment)
         self._assignments[assignment.key] = assignment
-        for service in assignment.services:
+        self._names.update(assignment.services)
+        for service in set(map(compared, assignment.services)):
             self._by_service.setdefault(service, set()).add(assignment.key)
 
     def end(self, group: str, names: Collection[str]) -> None:
@@ -185,7 +189,10 @@ class FollowedAssignments:
         """End an assignment, but change neither the owner of its name nor what is served. Then call ``use``."""
         self._stop_timer(key)
         assignment = self._assignments.pop(key)
-        for service in assignment.services:
+        self._names.subtract(assignment.services)
+        for name in [name for name in assignment.services if not self._names[name]]:
+            del self._names[name]
+        for service in set(map(compared, assignment.services)):
             keys = self._by_service[service]
             keys.discard(key)
             if not keys:
@@ -193,9 +200,9 @@ class FollowedAssignments:
 
     def use(self) -> None:
         """Let sources observe the services that are followed."""
-        self._catalog.use(self._user, self._by_service)
+        self._catalog.use(self._user, self._names)
 
-    async def follow(self, services: Collection[str]) -> None:
+    async def follow(self, services: Collection[ComparedName]) -> None:
         """Compute the assignments that follow these services again. Each group's streams are woken once."""
         by_group: dict[str, dict[Key, None]] = {}
         for service in services:

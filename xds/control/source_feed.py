@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.service_index import SourceHoldings
 from xds.catalog.source import Instances
 from xds.model.errors import Violation
@@ -16,6 +17,10 @@ from xds.model.errors import Violation
 CONSUL = "consul"  # the kind of sources that read only the services that users of the catalog use
 FINDINGS_LIMIT = 100  # of `Sink.rejected`
 FAILURES_EVERY_S = 10.0  # the shortest time between reports of a source that fails and recovers again and again
+
+
+# A service as its source shows it: instances by name as the source writes it; None: it has been removed.
+Changes = dict[str, Instances | None]
 
 
 @dataclass(slots=True)
@@ -65,7 +70,8 @@ class SourceFeed:
         self._notify = notify
         self._report_state = report_state
         self._limit = services_limit
-        self._pending: dict[str, Instances | None] = {}
+        self._pending: dict[ComparedName, Changes] = {}
+        self._pending_names_n = 0  # names as the source writes them
         self._reported_at = 0.0
         self._is_failure_reported = False
 
@@ -83,7 +89,11 @@ class SourceFeed:
         """As in `Sink`."""
         known = dict.fromkeys((*self.source.by_service, *self.source.findings))
         # Known services come first, so that a flood of new names does not crowd them out.
-        self._pending = {service: tuple(services[service]) if service in services else None for service in known}
+        self._pending = {}
+        for service in known:
+            changes = self._pending.setdefault(compared(service), {})
+            changes[service] = tuple(services[service]) if service in services else None
+        self._pending_names_n = len(known)
         self.status.changes_n += len(services.keys() & known)
         for service, instances in services.items():
             if service not in known:
@@ -130,23 +140,26 @@ class SourceFeed:
         """The number of services with a state that the catalog has not taken over yet."""
         return len(self._pending)
 
-    def take(self, service: str) -> tuple[bool, Instances | None]:
-        """Remove the pending state of a service. Returns whether there is one, and its instances (None: removed)."""
-        if service in self._pending:
-            return True, self._pending.pop(service)
-        return False, None
+    def take(self, service: str) -> Changes:
+        """Remove the pending state of a service, under all its names; empty: there is none."""
+        changes = self._pending.pop(compared(service), {})
+        self._pending_names_n -= len(changes)
+        return changes
 
-    def take_next(self) -> tuple[str, Instances | None] | None:
-        """Remove the pending state of the service that has waited longest: name and instances, as in ``take``."""
-        for service in self._pending:
-            return service, self._pending.pop(service)
-        return None
+    def take_next(self) -> Changes:
+        """Remove the pending state of the service that has waited longest, as ``take``."""
+        return self.take(next(iter(self._pending), ""))
 
     def _add(self, service: str, instances: Instances | None) -> None:
-        if len(self._pending) >= self._limit and service not in self._pending:
-            self.status.left_out_n += 1  # the catalog would leave it out, too
-            return
-        self._pending[service] = instances
+        changes = self._pending.setdefault(compared(service), {})
+        if service not in changes:
+            if self._pending_names_n >= self._limit:
+                self.status.left_out_n += 1  # the catalog would leave it out, too
+                if not changes:
+                    del self._pending[compared(service)]
+                return
+            self._pending_names_n += 1
+        changes[service] = instances
         self.status.changes_n += 1
         self._notify()
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.catalog.binding import Binding, InstanceSelection
+from xds.catalog.compared_name import compared
 from xds.catalog.draining import ObservedInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
@@ -114,7 +115,7 @@ class ServiceLookup:
         if not name or not self._exists(candidate.service):
             return False
         found = self.find(read_authority(name, self._rules.naming))
-        return found is not None and found.service != candidate.service
+        return found is not None and compared(found.service) != compared(candidate.service)
 
     def alike(self, service: str) -> tuple[str, ...]:
         """The services that have a name in common with this one, itself included."""
@@ -260,7 +261,7 @@ class ServiceLookup:
         if key.peer:
             return ""
         is_here = key.datacenter == self._rules.datacenter
-        if is_here and key.service == service and not key.subset:
+        if is_here and compared(key.service) == compared(service) and not key.subset:
             return own
         candidate = ServiceCandidate(key.service, key.subset, "" if is_here else key.datacenter)
         name = self.name(candidate, Grammar.KUBERNETES if grammar is Grammar.IP else grammar)

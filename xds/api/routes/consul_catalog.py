@@ -42,7 +42,8 @@ from xds.api.shapes.consul_services import (
     trimmed,
 )
 from xds.catalog.registration_rules import read_catalog_registration, read_deregistration
-from xds.control.service_view import ALL_SERVICES
+from xds.catalog.service_index import ServiceInstance
+from xds.control.service_view import ALL_SERVICES, tags_by_name
 from xds.filter.filter import Filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError
@@ -123,20 +124,24 @@ async def list_services(deps: Deps, request: Request) -> Response:
         return view.names_revision if selection.is_everything else view.revision
 
     index = await wait_for_change(request, deps, revision, watched=WatchedServices(view, ALL_SERVICES))
-    found = {name: tags for name in view.names() if (tags := _tags(deps, name, selection)) is not None}
+    found = dict(sorted(each for name in view.names() for each in _tags(deps, name, selection).items()))
     return await answer_read(request, lambda: found, index, len(found) // 10)
 
 
-def _tags(deps: Services, service: str, selection: Selection) -> list[str] | None:
-    """The tags of the selected instances of a service; None without such an instance."""
+def _tags(deps: Services, service: str, selection: Selection) -> dict[str, list[str]]:
+    """The tags of the selected instances of a service, by its name as their sources write it."""
     state = deps.service_view.state(service)
     if state is None:
-        return None
+        return {}
     if selection.is_everything and state.datacenters <= {"", selection.own_datacenter}:
-        return list(state.tags)
-    instances = (one.instance for one in state.instances)
-    found = [one for one in instances if selection.has(one.tags, one.node_meta, one.datacenter)]
-    return list(dict.fromkeys(tag for one in found for tag in one.tags)) if found else None
+        return {name: list(tags) for name, tags in state.tags.items()}
+    found = [one for one in state.instances if _is_selected(one, selection)]
+    return {name: list(tags) for name, tags in tags_by_name(found).items()}
+
+
+def _is_selected(one: ServiceInstance, selection: Selection) -> bool:
+    instance = one.instance
+    return selection.has(instance.tags, instance.node_meta, instance.datacenter)
 
 
 @router.get("/catalog/connect/{name:path}")
@@ -192,13 +197,9 @@ async def _found(
     state = view.state(name)
     if state is None:
         return [], index
-    instances = [
-        one
-        for one in state.instances
-        if selection.has(one.instance.tags, one.instance.node_meta, one.instance.datacenter)
-    ]
+    instances = [one for one in state.instances if _is_selected(one, selection)]
     own = selection.own_datacenter
-    return shown_instances(name, instances, deps.registrations.table, own, state.revision + 1), index
+    return shown_instances(instances, deps.registrations.table, own, state.revision + 1), index
 
 
 def _items(

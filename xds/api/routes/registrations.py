@@ -23,6 +23,7 @@ from xds.api.shapes.registrations import (
     RegistrationPage,
     registration_item,
 )
+from xds.catalog.compared_name import compared
 from xds.catalog.registered_instance import AGENT_NODE, Key, Registration
 from xds.catalog.registration_rules import read_service
 from xds.model.errors import NotFoundError
@@ -35,7 +36,8 @@ ServiceFilter = Annotated[str, Query(description="Only instances of this service
 @router.get("/registrations", response_model=RegistrationPage)
 async def list_registrations(deps: Deps, request: Request, paging: Paging, service: ServiceFilter = "") -> Response:
     """All registered instances, by id; those on other nodes by `NODE/ID`."""
-    chosen = (one for one in deps.registrations.table if service in ("", one.service))
+    name = compared(service)
+    chosen = (one for one in deps.registrations.table if name in ("", compared(one.service)))
     found = await paging.find_items_after(chosen, lambda one: one.instance_id)
     return await paging.answer(request, found, lambda one: one.instance_id, lambda one: _item(deps, one))
 

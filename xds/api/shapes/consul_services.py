@@ -61,14 +61,14 @@ class ShownInstance:
 
 
 def shown_instances(
-    service: str, found: Iterable[ServiceInstance], table: RegistrationTable, datacenter: str, index: int
+    found: Iterable[ServiceInstance], table: RegistrationTable, datacenter: str, index: int
 ) -> list[ShownInstance]:
-    """The instances of a service with their registrations."""
-    return [_shown(service, one, table, datacenter, index) for one in found]
+    """The instances of a service with their registrations, each with the name of the service that its source writes."""
+    return [_shown(one, table, datacenter, index) for one in found]
 
 
-def _shown(service: str, one: ServiceInstance, table: RegistrationTable, datacenter: str, index: int) -> ShownInstance:
-    instance = one.instance
+def _shown(one: ServiceInstance, table: RegistrationTable, datacenter: str, index: int) -> ShownInstance:
+    instance, service = one.instance, one.service
     if one.source != SOURCE_NAME:
         return ShownInstance(service, instance, datacenter, index)
     id = instance.id if instance.node == AGENT_NODE else instance.id.removeprefix(f"{instance.node}/")

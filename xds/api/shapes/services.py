@@ -245,7 +245,7 @@ def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], low
         catalog.instances(service), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
     )
     return {
-        "service": service,
+        "service": catalog.written_name(service),
         "is_known": catalog.is_known(service),
         "instances": [_instance_item(one, *states.get(one.source, ("", 0.0))) for one in served],
         "bindings": [
