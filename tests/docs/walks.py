@@ -255,6 +255,8 @@ COMMAND_LINE: Walk = [
         "xds validate -f examples/broken/refused-by-server.yaml",
         fails(3, "conect_timeout", "refused-by-server.yaml:6:5"),
     ),
+    ("xds bootstrap --mode split -o split.yaml", says()),
+    (f"{VALIDATE} --bootstrap split.yaml", fails(3, "the bootstrap has no ads_config")),
     ("xds convert examples/hello/envoy-static.yaml --snapshot converted.yaml --bootstrap bootstrap.yaml", says()),
     ("xds validate -f converted.yaml", says()),
     ("xds diff -g default -f examples/hello/snapshot.yaml", says()),

@@ -187,6 +187,25 @@ def test_a_node_that_polls_and_reports_load_is_connected_until_both_end(fleet: F
     assert not known(fleet).connected and known(fleet).is_present(3) and not known(fleet).is_present(50)
 
 
+# Without ADS
+
+
+def test_nodes_that_take_clusters_or_listeners_without_ads(fleet: Fleet) -> None:
+    """Those that show it, and do so now: not a node on ADS, one that has gone, or one that takes endpoints alone."""
+    Client(fleet, "ads", "edge").subscribe("clusters", "*")
+    for node, service in (("split", "CDS"), ("endpoints", "EDS"), ("silent", "CDS")):
+        client = Client(fleet, node, "edge")
+        [stream] = [each for each in fleet._streams.values() if each.id == client.id]
+        stream.service = service
+        if node != "silent":
+            client.subscribe("clusters" if service == "CDS" else "endpoints", "*")
+    poll(fleet, 0, node=Node("went"))
+    poll(fleet, 1000, node=Node("polls"))
+    poll(fleet, 1000, node=Node("ads"), content=resource_set("listeners", "1", l="a"))
+    poll(fleet, 1000, node=Node("elsewhere"), group="other")
+    assert fleet.without_ads("edge", 1001) == ["split", "polls"]
+
+
 # Bounds
 
 

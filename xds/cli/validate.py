@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 SEVERITIES = ("warning", "error")
+BOOTSTRAP_LIMIT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Checks:
     """The checks beyond the files themselves.
 
     ``envoy`` is a binary that also validates; ``live`` is a server whose content and policies are compared;
-    ``descriptor_sets`` are files with message types, ``policies`` files with traffic assignment policies.
+    ``descriptor_sets`` are files with message types, ``policies`` files with traffic assignment policies,
+    ``bootstraps`` files with bootstraps of Envoys that are to take the resources.
     """
 
     envoy: Path | None = None
@@ -41,6 +43,7 @@ class Checks:
     descriptor_sets: tuple[Path, ...] = ()
     timeout_s: float = 60.0
     policies: tuple[Path, ...] = ()
+    bootstraps: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,21 @@ def _set_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
     yield from findings.violations
     removed = _removed(checked, checks.live) if checks.live is not None else set()
     yield from check_references(checked.resources, removed=removed)
+    yield from _bootstrap_findings(checked.resources, checks.bootstraps)
     if checks.envoy is not None and not findings:
         yield from _envoy_findings(checked.resources, checks.envoy, checks.timeout_s)
     yield from _policy_findings(checked, checks)
+
+
+def _bootstrap_findings(resources: Sequence[Resource], files: Iterable[Path]) -> Iterator[Violation]:
+    """Config sources that do not fit the bootstraps in these files. Raises ``CommandError``."""
+    from xds.cli.files import read_object
+    from xds.codec.source_fit import check_bootstrap
+
+    for file in files:
+        document = read_object(file, "a bootstrap", BOOTSTRAP_LIMIT_BYTES)
+        for finding in check_bootstrap(resources, document):
+            yield replace(finding, detail=f"{shown_name(file)}: {finding.detail}")
 
 
 def _policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:

@@ -36,7 +36,7 @@ from xds.control.push import (
     replace_all,
 )
 from xds.control.pushed_certificates import PushedCertificates
-from xds.control.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_policies, review_size
+from xds.control.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_group, review_size
 from xds.control.serving import ServedState, Wake
 from xds.control.threads import run_sized
 from xds.control.transaction import Transaction, UpstreamsWrite, derived_request, refused_group
@@ -371,7 +371,7 @@ class Publisher(ServedState):
         size = review_size(request, current) if target is None else len(target)
         live = tuple(self.live.owners(request.group))
         planned = await run_sized(plan_reviewed, request, current, target, live, self._request_bytes, resources=size)
-        warnings = review_policies(planned, self.policies.of(request.group))
+        warnings = review_group(planned, self.policies.of(request.group), self._fleet, time.time())
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
         if not request.is_derived:
             options.check_warnings(planned.warnings, change)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from xds.assignment.policy import Policy
 from xds.codec.conflicts import LISTENERS
 from xds.codec.crosscheck import check_references
+from xds.codec.source_fit import check_nodes, names_ads
 from xds.control.group_content import BlobIds, GroupContent, Key
 from xds.control.groups import GroupSettings, GroupTable
 from xds.control.policy_review import Find, assignment_name, review_policy
@@ -29,7 +30,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.units import MIB
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Membership
-from xds.store.base import Delta, Drop, FullSet
+from xds.store.base import Delta, Drop, FullSet, Rollback
 
 REQUEST_BYTES = 8 * MIB
 # Of the two occurrences of a name in a request: tags, lengths, and a version of 20 characters.
@@ -120,6 +121,18 @@ def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> l
         for policy in affected.values()
         for finding in review_policy(policy, find, _names(planned, CLUSTER), policies)
     ]
+
+
+def review_group(planned: PlannedChange, policies: Mapping[str, Policy], fleet: Fleet, now: float) -> list[Violation]:
+    """Warnings about what the group has beside the resources: policies and nodes."""
+    return [*review_policies(planned, policies), *_review_sources(planned, fleet, now)]
+
+
+def _review_sources(planned: PlannedChange, fleet: Fleet, now: float) -> list[Violation]:
+    """A warning if the change names resources by ADS, and nodes of the group take clusters or listeners without."""
+    if isinstance(planned.request.change, Drop | Rollback) or not any(map(names_ads, planned.resources.values())):
+        return []
+    return check_nodes(planned.resources.values(), fleet.without_ads(planned.group, now))
 
 
 def _names(planned: PlannedChange, wanted: str) -> Iterator[str]:

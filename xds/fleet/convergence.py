@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from xds.fleet.nacks import NackLog
 from xds.fleet.node_records import (
+    AGGREGATED_SERVICE,
     NodeRecord,
     StreamRecord,
     TypeRecord,
@@ -26,7 +27,6 @@ from xds.model.snapshot import ResourceSet
 
 STALE_AFTER_S = 60.0
 SHOWN_LIMIT = 100
-AGGREGATED_SERVICE = "ADS"
 
 
 class NodeProgress:

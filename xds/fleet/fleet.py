@@ -163,7 +163,9 @@ class Fleet:
         record.note_poll(poll, self._revisions.get(content.origin_id) if content is not None else None, now)
         if not record.streams:
             record.node, record.group, record.last_states = node, group, NO_STATES
-            self._resolve_polled(record, poll, now)
+            for refusal in self.nack_log.open_of(node.id, poll.type_url):
+                if poll.resolves(refusal):
+                    self._resolve(refusal, now)
         if not record.is_connected:
             record.forget_details()
             self._polling.note(node.id, now)
@@ -249,8 +251,12 @@ class Fleet:
 
     def polling(self, group: str, now: float) -> int:
         """The number of nodes of a group that poll and have no open stream."""
-        records = (record for record in self._nodes.values() if record.group == group and not record.streams)
-        return sum(record.polls is not None and record.polls.are_going_on(now) for record in records)
+        return sum(record.is_polling(now) for record in self._nodes.values() if record.group == group)
+
+    def without_ads(self, group: str, now: float) -> list[str]:
+        """The nodes of a group that take clusters or listeners by streams of their own or by polls."""
+        records = (record for record in self._nodes.values() if record.group == group)
+        return [record.node.id for record in records if record.takes_without_ads(now)]
 
     def connected_groups(self) -> frozenset[str]:
         """The groups of the nodes with an open stream."""
@@ -444,15 +450,6 @@ class Fleet:
                 record.refusals = (*record.refusals, refusal)
             elif refusal.is_wanted(wants) and refusal.is_resolved_by(accepted, acked_names, wants):
                 self._withdraw(stream, record, refusal, now)
-
-    def _resolve_polled(self, node: NodeRecord, poll: Poll, now: float) -> None:
-        """Resolve the NACKs of earlier streams of a node that a poll resolves: the client has the current content."""
-        if poll.fetched is None or not poll.is_synced:
-            return
-        wants = poll.fetched.interest.wants_name
-        for refusal in self.nack_log.open_of(node.node.id, poll.type_url):
-            if refusal.is_wanted(wants) and refusal.is_resolved_by(poll.fetched.content, None, wants):
-                self._resolve(refusal, now)
 
     def _withdraw(self, stream: StreamRecord, record: TypeRecord, refusal: RefusedContent, now: float) -> None:
         """Remove a NACK record from a stream, and resolve it if it applies to no other stream of the node."""

@@ -32,6 +32,8 @@ from xds.protocol.events import Subscribed
 from xds.protocol.subscription import Interest
 
 NAMES_SHOWN = 100
+AGGREGATED_SERVICE = "ADS"
+LED_BY = frozenset(("clusters", "listeners"))  # the types that name resources by config sources
 _TEXT_LIMIT = 256  # characters of a text of a node that is not connected; clients choose them
 NO_STATES: Mapping[str, TypeState] = {}  # shared by all nodes: a dict for each would take memory
 _WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
@@ -195,6 +197,17 @@ class NodeRecord:
     def note_poll(self, poll: Poll, revision: int | None, now: float) -> None:
         """Note a poll; ``revision`` is that of its content. Nothing is kept whose size the client chooses."""
         self.polls = after_poll(self.polls, poll, revision, now)
+
+    def is_polling(self, now: float) -> bool:
+        """Whether the node has no stream of resources, polls, and has not missed three polls."""
+        return not self.streams and self.polls is not None and self.polls.are_going_on(now)
+
+    def takes_without_ads(self, now: float) -> bool:
+        """Whether the node takes clusters or listeners by a stream of their own or by polls, and has no ADS stream."""
+        if self.is_polling(now):
+            return self.polls is not None and not LED_BY.isdisjoint(self.polls.by_type)
+        services = {stream.service for stream in self.streams}
+        return AGGREGATED_SERVICE not in services and not LED_BY.isdisjoint(self.by_alias())
 
     def is_refused(self, type_url: str, refusal: RefusedContent) -> bool:
         """Whether a NACK record applies to a stream of the node id, which several clients may share."""

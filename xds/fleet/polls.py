@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import Sync, TypeState
 from xds.model.resource_type import alias_of
 from xds.protocol.sotw import Fetched
@@ -34,6 +35,13 @@ class Poll:
     def is_synced(self) -> bool:
         """Whether the client has the current content."""
         return self.fetched is not None and not self.fetched.modified
+
+    def resolves(self, refusal: RefusedContent) -> bool:
+        """Whether the client, which NACKed on a stream before, has content that it no longer rejects."""
+        if self.fetched is None or self.fetched.modified:
+            return False
+        wants = self.fetched.interest.wants_name
+        return refusal.is_wanted(wants) and refusal.is_resolved_by(self.fetched.content, None, wants)
 
     def state(self, before: TypeState | None, revision: int | None, now: float) -> TypeState:
         """The state of the type; ``before`` is the one at the poll before. It has no text that the client chooses."""

@@ -34,6 +34,10 @@ def validate(
     policy: Annotated[
         list[Path] | None, typer.Option(help="Also check this traffic assignment policy for a cluster in the files.")
     ] = None,
+    bootstrap: Annotated[
+        list[Path] | None,
+        typer.Option(help="Also check that the config sources fit this bootstrap of an Envoy.", metavar="FILE"),
+    ] = None,
     descriptor_set: DescriptorsOption = None,
     timeout: TimeoutOption = "60s",
 ) -> None:
@@ -45,6 +49,7 @@ def validate(
       xds validate -g edge -f edge/
       xds validate -f edge.yaml --envoy auto --failure-threshold warning
       xds validate -f edge.yaml --policy web-policy.yaml
+      xds validate -f edge.yaml --bootstrap envoy.yaml
     """
     from xds.cli.arguments import named_files, parse_duration
     from xds.cli.validate import (
@@ -62,5 +67,6 @@ def validate(
         raise CommandError(Exit.USAGE, f"--failure-threshold {failure_threshold}: expected warning or error")
     client = options.connect() if against else None
     binary = envoy_binary(envoy) if envoy is not None else None
-    checks = Checks(binary, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
+    descriptors, policies, bootstraps = tuple(descriptor_set or ()), tuple(policy or ()), tuple(bootstrap or ())
+    checks = Checks(binary, client, descriptors, parse_duration(timeout), policies, bootstraps)
     show_findings(check_files(named_files(files, file), group, checks), options.output, failure_threshold)
