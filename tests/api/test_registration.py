@@ -101,6 +101,34 @@ async def test_a_scope_names_services_by_a_glob(door: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    ("glob", "name", "is_allowed"),
+    [
+        ("web", "Web", True),
+        ("Web", "web", True),
+        ("SHOP-*", "shop-1", True),
+        ("shop-[A-C]", "shop-b", True),
+        ("[!w]*", "WEB", False),  # another case is no way around a glob that leaves a service out
+        ("shop-*", "WEB", False),
+    ],
+)
+async def test_the_glob_of_a_scope_matches_a_service_whatever_the_case(
+    api: Api, glob: str, name: str, is_allowed: bool
+) -> None:
+    grant = Grant("one", frozenset({f"register:{glob}"}))
+    door = Api(api.plane, ApiOptions(tokens=Tokens([(sha256(b"one").hexdigest(), grant)])))
+    await door.start()
+    answer = await put(door, "agent/service/register", {**WEB, "Name": name}, headers={"X-Consul-Token": "one"})
+    assert answer.status_code == (200 if is_allowed else 403), answer.text
+    await door.close()
+
+
+def test_the_glob_of_a_group_has_a_case() -> None:
+    grant = Grant("one", frozenset({"write:group/Shop*"}))
+    assert grant.allows("write:group/Shop-1")
+    assert not grant.allows("write:group/shop-1")
+
+
+@pytest.mark.parametrize(
     "path", ["agent/self", "status/leader", "status/peers", "health/connect/web", "catalog/connect/web"]
 )
 async def test_probes_need_the_scope_read(door: Api, path: str) -> None:

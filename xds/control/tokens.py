@@ -3,18 +3,20 @@
 Scopes: ``read`` (everything but secret values), ``write:group/GLOB`` (push to matching groups), ``secrets:read``
 (secret values, together with ``read``), ``backup`` (take backups, which contain secret values), ``xds`` (be an xDS
 client, for any node), ``xds:node/GLOB`` and ``xds:group/GLOB`` (be one of these nodes, in one of these groups; if both
-are given, both must match), ``register:SERVICE-GLOB`` (register instances of matching services), ``admin``
-(everything).
+are given, both must match), ``register:SERVICE-GLOB`` (register instances of matching services, whatever the case of
+their names), ``admin`` (everything).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from hmac import compare_digest
+
+from xds.catalog.compared_name import compared
 
 HEADER = "authorization"
 READ = "read"
@@ -52,9 +54,11 @@ class Grant:
         return any(self._covers(scope, prefix) for prefix in (WRITE_GROUP, REGISTER) if scope.startswith(prefix))
 
     def _covers(self, scope: str, prefix: str) -> bool:
-        name = scope.removeprefix(prefix)
+        # A service is the same whatever the case of its name; groups differ by case.
+        compare: Callable[[str], str] = compared if prefix == REGISTER else str
+        name = compare(scope.removeprefix(prefix))
         globs = (granted.removeprefix(prefix) for granted in self.scopes if granted.startswith(prefix))
-        return any(fnmatchcase(name, glob) for glob in globs)
+        return any(fnmatchcase(name, compare(glob)) for glob in globs)
 
 
 EVERYTHING = Grant()
