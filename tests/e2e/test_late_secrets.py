@@ -10,10 +10,11 @@ import pytest
 
 from tests.support import resources as r
 from tests.support.bootstrap import Variant
-from tests.support.envoy import EnvoyProcess
+from tests.support.envoy import EnvoyProcess, get, wait_body
 from tests.support.pki import Certificate, CertificateAuthority, served_serial
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
+from tests.support.upstream import Upstream
 
 LATE_S = 1.5  # until the secret is pushed
 
@@ -49,6 +50,37 @@ def test_the_certificate_that_serves_goes_on_until_the_next_one_is_pushed(
         assert served_serial(port, ca) == one.serial
     server.push(server.group, [_web("s2"), _secret("s1", one), _secret("s2", two)])
     wait_until(lambda: served_serial(envoy.wait_listener("web"), ca) == two.serial, "the next certificate serves")
+    assert envoy.fetch_timeouts() == {}
+
+
+@pytest.mark.parametrize("variant", [Variant.ADS_DELTA, Variant.ADS_SOTW])
+def test_a_cluster_in_use_goes_on_until_the_secret_that_it_newly_names_is_pushed(
+    server: ServerProcess,
+    connect: Callable[..., EnvoyProcess],
+    tmp_path: Path,
+    secure_upstream: Callable[[str, Certificate], Upstream],
+    variant: Variant,
+) -> None:
+    """Under requests: none is lost."""
+    ca = CertificateAuthority(tmp_path)
+    secure_port = secure_upstream("secure", ca.issue("web")).port
+
+    def site(trust: str, *secrets: str) -> list[r.Json]:
+        upstream = r.static_cluster("c1", secure_port, transport_socket=r.upstream_tls(trust, "localhost"))
+        web = r.listener("web", r.inline_routes("web", r.route("c1")))
+        return [upstream, web, *(r.trust_secret(each, ca.pem) for each in secrets)]
+
+    server.push(server.group, site("t1", "t1"))
+    envoy = connect(variant).wait_live()
+    port = envoy.wait_listener("web")
+    wait_body(port, "secure")
+    server.push(server.group, site("t2", "t1"))
+    end_s = time.monotonic() + LATE_S
+    while time.monotonic() < end_s:
+        assert get(port).status_code == 200
+    server.push(server.group, site("t2", "t1", "t2"))
+    server.wait_synced(server.group, server.node)
+    assert get(port).status_code == 200
     assert envoy.fetch_timeouts() == {}
 
 

@@ -24,7 +24,7 @@ listeners   ``r``                the routes are the route configuration ``r`` (R
 routes      ``a``                a route to cluster ``a``
             ``/admin``           a path that only listeners with ``authz`` should have
             ``lua``              as above
-ECDS        ``to:a`` ``lua``     as above, and ``authz``
+ECDS        ``to:a`` ``lua``     as above, and ``authz``, ``sds:s``
 these       ``other``            its references are by another config source than those without this word
 all         ``bad``              refused when it is applied
             ``malformed``        refused when the response is read, with everything else in it
@@ -116,7 +116,7 @@ def _references(url: str, name: str, text: str, source: str) -> Iterator[Referen
         yield from (Reference(LISTENER, listener) for listener in parsed.inner)
     elif url == ROUTE:
         yield from (Reference(CLUSTER, cluster) for cluster in parsed.names)
-    if url in (CLUSTER, LISTENER):
+    if url in (CLUSTER, LISTENER, EXTENSION_CONFIG):
         yield from (Reference(SECRET, secret, source) for secret in parsed.sds)
     if url in (LISTENER, EXTENSION_CONFIG):
         yield from (Reference(CLUSTER, cluster) for cluster in parsed.to)

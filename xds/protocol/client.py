@@ -176,11 +176,11 @@ class ClientState:
         return self.goal.get(type_url)
 
     def awaited_names(self, type_url: str) -> frozenset[str]:
-        """The secrets that the listeners of a live client newly name: not reported as missing for `order_timeout_s`."""
+        """The secrets that content in use newly names: not reported as missing for `order_timeout_s`."""
         transition = self.transition
-        if transition is None or transition.is_pending_release_reported or resource_type(type_url).alias != "secrets":
+        if transition is None or not transition.awaited_until_s or resource_type(type_url).alias != "secrets":
             return NO_NAMES
-        return transition.awaited_secrets(self)
+        return frozenset(transition.awaited_until_s)
 
     def is_held_back(self, type_url: str) -> bool:
         """Whether the transition holds newer content of this type."""
@@ -236,6 +236,7 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
+        transition.note_missing_secrets(self, step.missing_secrets if self.is_live else NO_NAMES, now_s)
         removed = without_unsent_names(self, step.removed) if is_move else step.removed
         self.lingering = with_removed(self, merge_names(removed, removed_listeners_in_use(self)), goal.revision)
 

@@ -78,6 +78,8 @@ class Offers:
                 return
         if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now_s):
             return
+        if watch.pending_release and not self._dialect.sends_whole_set(watch.type):  # what still waits is found again
+            watch.known.mark_unanswered(watch.pending_release)
         if watch.rejections is not None:
             goal = client.goal.get(watch.type.type_url)
             push_id = (client.goal.revision, goal.id)

@@ -340,6 +340,7 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     transition.ready_release = client.releases.resumed(
         transition.ready_release, url, present, clusters, is_first=is_first
     )
+    transition.note_missing_secrets(client, step.missing_secrets, now_s)
     transition.is_ready_release_unproved |= watch.type.alias == "listeners"
     # Without a memory of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS, alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
+from xds.protocol.awaited_secrets import missing_secrets
 from xds.protocol.diffs import ChangeOf, assignments_of, leads_within
 from xds.protocol.linger import (
     NO_NAMES_BY_TYPE,
@@ -48,13 +49,15 @@ class Step(NamedTuple):
     * ``removed``: the removed names that linger;
     * ``is_simple``: no part of the step waits for another, so the whole step is released at once;
     * ``drains``: a listener changed or was removed, so old connections drain on its old filter chains;
-    * ``has_trees``: the step changes types of listener trees, which may refer to clusters.
+    * ``has_trees``: the step changes types of listener trees, which may refer to clusters;
+    * ``missing_secrets``: the secrets that content in use newly names and that do not exist (`awaited_secrets`).
     """
 
     removed: NamesByType
     is_simple: bool
     drains: bool
     has_trees: bool
+    missing_secrets: frozenset[str]
 
 
 class Releases:
@@ -179,7 +182,8 @@ class Releases:
         has_listeners = any(alias_of(url) == "listeners" for url in changes)
         is_simple = is_simple and not removed and not has_listeners and not (has_listener_parts and has_route_parts)
         is_simple = is_simple and not newly_named_internal(released, goal, changes, self.redirected)
-        return Step(removed, is_simple, drains, has_listener_parts or has_route_parts)
+        missing = missing_secrets(released, goal, changes, self.newly_named, self.redirected)
+        return Step(removed, is_simple and not missing, drains, has_listener_parts or has_route_parts, missing)
 
     def trees(self, released: Snapshot, goal: Snapshot) -> tuple[Tree, ...]:
         """The listener trees in which two snapshots differ."""

@@ -26,12 +26,14 @@ Lingering outlasts the transition (`ClientState.lingering`). A rejected resource
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.awaited_secrets import still_named
 from xds.protocol.expected_requests import (
     listeners_with_unshown_filters,
     may_have_warming_listeners,
@@ -49,7 +51,7 @@ from xds.protocol.held_resources import (
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import merge_names
-from xds.protocol.trees import ResourceId, Tree, listeners_naming, without_resources
+from xds.protocol.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -74,13 +76,14 @@ class Transition:
     * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;
     * ``is_pending_release_reported``: names that exist only in held content are reported as missing;
     * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
-    * ``is_of_live_client``: the client was live when the transition began;
+    * ``awaited_until_s``: the missing secrets that content in use newly names, and until when they may come;
     * ``broken_until_s``: a stream ended during the transition; the other streams may end until this time.
     """
 
     __slots__ = (
         "absent_listeners",
         "acked_releases",
+        "awaited_until_s",
         "began_s",
         "broken_until_s",
         "drains",
@@ -88,7 +91,6 @@ class Transition:
         "held_names",
         "held_trees",
         "is_fetch_over",
-        "is_of_live_client",
         "is_pending_release_reported",
         "is_ready_release_unproved",
         "readiness",
@@ -101,7 +103,7 @@ class Transition:
         self.began_s = now_s
         self.ready_release: Snapshot = client.released
         self.acked_releases: tuple[Snapshot, ...] = ()
-        self.is_of_live_client = client.is_live
+        self.awaited_until_s: Mapping[str, float] = {}
         self.is_ready_release_unproved = may_have_warming_listeners(client, now_s)
         self.readiness = Readiness(client.proof.overdue)
         self.held_trees: tuple[Tree, ...] = ()
@@ -195,7 +197,7 @@ class Transition:
                 used |= client.releases.used_by(unready, each) | used_by_rejected(client, rejected, each)
             used |= unshown
         waiting = merge_names(
-            *(tree.used_route_parts for tree in trees if tree not in held and _waits(tree, unready, used))
+            *(tree.used_route_parts for tree in trees if tree not in held and routes_wait(tree, unready, used))
         )
         if waiting:
             # A listener needs the resources that it newly names to become ready, so these do not wait for it.
@@ -355,11 +357,11 @@ class Transition:
         named = without_names(named, excluded)
         return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
 
-    def awaited_secrets(self, client: ClientState) -> frozenset[str]:
-        """The secrets that listeners of a live client newly name; a client that starts is told of missing ones."""
-        url = client.url_of("listeners")
-        named = client.releases.newly_named(self.ready_release.get(url), client.goal.get(url))
-        return dict(named).get(client.url_of("secrets"), NO_NAMES) if self.is_of_live_client else NO_NAMES
+    def note_missing_secrets(self, client: ClientState, missing: frozenset[str], now_s: float) -> None:
+        """Wait for these secrets, and for those that are waited for already as long as they are missing."""
+        until_s, before = now_s + client.rules.order_timeout_s, self.awaited_until_s
+        if before or missing:
+            self.awaited_until_s = {n: before.get(n, until_s) for n in still_named({*before, *missing}, client.goal)}
 
     def _are_clusters_known(self, client: ClientState) -> bool:
         """Whether the client's clusters are known, so that the withheld types may be sent.
@@ -423,7 +425,7 @@ class Transition:
 
         docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed".
         """
-        if self.held_names or self.withheld_types or self.fetch_since_s is not None:
+        if self.held_names or self.withheld_types or self.fetch_since_s is not None or self.awaited_until_s:
             return False
         if self.returning_until_s is not None or self.broken_until_s is not None:
             return False
@@ -457,6 +459,9 @@ class Transition:
             self.withheld_types = NO_NAMES
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
+        if any(until_s <= now_s for until_s in self.awaited_until_s.values()):
+            self.awaited_until_s = {n: until_s for n, until_s in self.awaited_until_s.items() if until_s > now_s}
+            client.offer_pending_release(now_s)
         if not self.is_pending_release_reported and now_s >= self.began_s + rules.order_timeout_s:
             self.is_pending_release_reported = True
             client.offer_pending_release(now_s)
@@ -474,6 +479,7 @@ class Transition:
             due.append(self.broken_until_s)
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
+        due += self.awaited_until_s.values()
         if self.withheld_types or (self.held_names and not self.is_pending_release_reported):
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
@@ -488,10 +494,3 @@ class Transition:
         if not client.watches.of(client.url_of("clusters")) and subscribes_to_clusters(client):
             return self.began_s + client.rules.order_timeout_s
         return self.returning_until_s
-
-
-def _waits(tree: Tree, unready: frozenset[str] | None, used: frozenset[ResourceId]) -> bool:
-    """Whether the routes of a tree wait: a listener of it is in ``unready`` (None: all), or they are in ``used``."""
-    if unready is None or not tree.listeners.isdisjoint(unready):
-        return True
-    return any((url, name) in used for url, names in tree.used_route_parts for name in names)

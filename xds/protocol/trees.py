@@ -383,3 +383,10 @@ def listeners_naming(names: NamesByType, snapshot: Snapshot) -> frozenset[str]:
         for listener in snapshot.get(url).resources.values()
         if any((each.type_url, each.name) in targets for each in listener.references)
     )
+
+
+def routes_wait(tree: Tree, unready: frozenset[str] | None, used: frozenset[ResourceId]) -> bool:
+    """Whether the routes of a tree wait: a listener of it is in ``unready`` (None: all), or they are in ``used``."""
+    if unready is None or not tree.listeners.isdisjoint(unready):
+        return True
+    return any((url, name) in used for url, names in tree.used_route_parts for name in names)
