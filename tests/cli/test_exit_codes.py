@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Remote
-from tests.support.resources import static_cluster
+from tests.support.resources import cluster_load_assignment, eds_cluster, route, route_config, static_cluster
 from xds.cli.errors import Exit
 
 NOWHERE = "/nonexistent"
@@ -96,3 +96,32 @@ def test_what_is_wrong_is_in_the_exit_code(remote: Remote, files: dict[str, str]
 
 def test_nothing_was_changed(remote: Remote, files: dict[str, str], tmp_path: Path) -> None:
     assert remote.server.get("/groups/edge")["revision"] == 1
+
+
+# What the guards of the server refuse, and the option that does it all the same.
+GUARDED: list[tuple[list[str], str]] = [
+    (["endpoints", "drain", "web", "127.0.0.1:80", "--for", "1s"], "--allow-empty"),
+    (["endpoints", "remove", "web", "127.0.0.1:80"], "--allow-empty"),
+    (["delete", "cluster", "web"], "--force"),
+]
+
+
+@pytest.mark.parametrize("asked, option", GUARDED, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_a_guarded_change_is_a_conflict_and_names_its_option(remote: Remote, asked: list[str], option: str) -> None:
+    resources = [eds_cluster("web"), cluster_load_assignment("web", 80), route_config("r", route("web"))]
+    remote.server.push("guarded", resources)
+    remote.server.request("DELETE", "/api/v1/groups/guarded/endpoints/web")
+    before = remote.server.get("/groups/guarded")["etag"], remote.server.get("/groups/guarded/endpoints/web")
+    ran = remote.xds(*asked, "-g", "guarded")
+    assert (Exit(ran.code), f"pass {option} to do it anyway" in ran.err) == (Exit.CONFLICT, True), ran.err
+    assert before == (
+        remote.server.get("/groups/guarded")["etag"], remote.server.get("/groups/guarded/endpoints/web"),
+    ), "nothing was changed"  # fmt: skip
+    insisted = remote.xds(*asked, "-g", "guarded", option)
+    assert insisted.code == 0, insisted.err
+
+
+def test_a_precondition_that_fails_is_a_conflict(remote: Remote, files: dict[str, str]) -> None:
+    ran = remote.xds("apply", "-g", "edge", "-f", files["FILE"], "--if-match", "99")
+    assert Exit(ran.code) is Exit.CONFLICT, ran.err
+    assert Exit(remote.xds("group", "set", "edge", "--priority", "1", "--if-match", "s-0").code) is Exit.CONFLICT

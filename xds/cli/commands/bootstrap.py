@@ -14,50 +14,73 @@ from xds.control.bootstrap import BootstrapMode
 # Envoy takes these from its own command line, where the bootstrap leaves them out.
 ENVOY_FLAGS = "--service-node ID --service-cluster CLUSTER --service-zone ZONE"
 
+# Who the proxy is.
+NodeIdOption = Annotated[
+    str | None, typer.Option(help="The proxy's node id (envoy-1). It also chooses the group of that name.")
+]
+ClusterOption = Annotated[
+    str | None, typer.Option(help="The proxy's cluster (default). It also chooses the group of that name.")
+]
+ServiceNodeFlag = Annotated[
+    bool, typer.Option("--service-node", help=f"Leave id, cluster and zone to Envoy's own flags: {ENVOY_FLAGS}.")
+]
+RegionOption = Annotated[str, typer.Option(help="The region of the proxy's locality.")]
+ZoneOption = Annotated[str, typer.Option(help="The zone of the locality.")]
+SubZoneOption = Annotated[str, typer.Option(help="The sub-zone of the locality.")]
+MetadataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A field of the node's metadata, for selectors; VALUE may be JSON. Dots in KEY nest, `\\.` does not.",
+        metavar="KEY=VALUE",
+    ),
+]
+
+# How it reaches the server, and what it shows there.
+AddressOption = Annotated[str, typer.Option(help="HOST:PORT of the server (gRPC; HTTP with --mode rest).")]
+ModeOption = Annotated[
+    BootstrapMode, typer.Option(help="The protocol between proxy and server; grpc: bootstrap of a gRPC library.")
+]
+AdminPortOption = Annotated[
+    int, typer.Option(help="Envoy's admin port on its loopback; 0: Envoy takes a free one.", min=0, max=65535)
+]
+CaOption = Annotated[str, typer.Option(help="PEM file of trusted certificate authorities; turns TLS on.")]
+CertificateOption = Annotated[str, typer.Option("--cert", help="PEM file of the proxy's certificate.")]
+KeyOption = Annotated[str, typer.Option("--key", help="PEM file of its key.")]
+TokenOption = Annotated[str, typer.Option(help="The proxy's bearer token; others may see it in the process list.")]
+TokenFileOption = Annotated[
+    Path | None, typer.Option(help="File with the proxy's bearer token; it is written into the bootstrap.")
+]
+InsecureFlag = Annotated[
+    bool, typer.Option("--insecure", help="Let the proxy send its token without TLS beyond the loopback.")
+]
+LoadReportsFlag = Annotated[bool, typer.Option("--lrs/--no-lrs", help="Report load; not with --mode rest.")]
+
+OutputOption = Annotated[
+    str, typer.Option("-o", "--output", help="json or yaml, or a file, which only you may read.", metavar="FILE")
+]
+
 
 @app.command(cls=Command)
 def bootstrap(
     context: typer.Context,
-    node_id: Annotated[
-        str | None, typer.Option(help="The proxy's node id (envoy-1). It also chooses the group of that name.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="The proxy's cluster (default). It also chooses the group of that name.")
-    ] = None,
-    service_node: Annotated[
-        bool, typer.Option("--service-node", help=f"Leave id, cluster and zone to Envoy's own flags: {ENVOY_FLAGS}.")
-    ] = False,
-    xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server (gRPC; HTTP with --mode rest).")] = "",
-    mode: Annotated[
-        BootstrapMode, typer.Option(help="The protocol between proxy and server; grpc: bootstrap of a gRPC library.")
-    ] = BootstrapMode.ADS_DELTA,
-    admin_port: Annotated[
-        int, typer.Option(help="Envoy's admin port on its loopback; 0: Envoy takes a free one.", min=0, max=65535)
-    ] = 0,
-    region: Annotated[str, typer.Option(help="The region of the proxy's locality.")] = "",
-    zone: Annotated[str, typer.Option(help="The zone of the locality.")] = "",
-    sub_zone: Annotated[str, typer.Option(help="The sub-zone of the locality.")] = "",
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A field of the node's metadata, for selectors; VALUE may be JSON. Dots in KEY nest, `\\.` does not.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None,
-    ca: Annotated[str, typer.Option(help="PEM file of trusted certificate authorities; turns TLS on.")] = "",
-    cert: Annotated[str, typer.Option("--cert", help="PEM file of the proxy's certificate.")] = "",
-    key: Annotated[str, typer.Option("--key", help="PEM file of its key.")] = "",
-    token: Annotated[str, typer.Option(help="The proxy's bearer token; others may see it in the process list.")] = "",
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the proxy's bearer token; it is written into the bootstrap.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let the proxy send its token without TLS beyond the loopback.")
-    ] = False,
-    lrs: Annotated[bool, typer.Option("--lrs/--no-lrs", help="Report load; not with --mode rest.")] = True,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="json or yaml, or a file, which only you may read.", metavar="FILE")
-    ] = "",
+    node_id: NodeIdOption = None,
+    cluster: ClusterOption = None,
+    service_node: ServiceNodeFlag = False,
+    xds_addr: AddressOption = "",
+    mode: ModeOption = BootstrapMode.ADS_DELTA,
+    admin_port: AdminPortOption = 0,
+    region: RegionOption = "",
+    zone: ZoneOption = "",
+    sub_zone: SubZoneOption = "",
+    metadata: MetadataOption = None,
+    ca: CaOption = "",
+    cert: CertificateOption = "",
+    key: KeyOption = "",
+    token: TokenOption = "",
+    token_file: TokenFileOption = None,
+    insecure: InsecureFlag = False,
+    lrs: LoadReportsFlag = True,
+    output: OutputOption = "",
 ) -> None:
     """Write a bootstrap for Envoy or a gRPC library. Needs no running server.
 
@@ -71,8 +94,7 @@ def bootstrap(
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
     from xds.cli.bootstrap import parse_metadata, proxy_connection, proxy_identity, proxy_token, write_bootstrap
-    from xds.cli.output import say
-    from xds.control.bootstrap import ADMIN_HOST, BootstrapOptions
+    from xds.control.bootstrap import BootstrapOptions
     from xds.control.bootstrap import bootstrap as build
     from xds.control.settings import is_loopback
     from xds.model.node import Locality
@@ -89,9 +111,16 @@ def bootstrap(
         metadata=parse_metadata(metadata or ()),
     )
     write_bootstrap(build(options), output, shared(context).document_format())
-    if mode is BootstrapMode.GRPC:
-        return
-    if service_node:
+    if mode is not BootstrapMode.GRPC:
+        _say_next(name, admin_port, is_left_to_envoy=service_node)
+
+
+def _say_next(name: str, admin_port: int, *, is_left_to_envoy: bool) -> None:
+    """How to start the Envoy, and where its admin page will be."""
+    from xds.cli.output import say
+    from xds.control.bootstrap import ADMIN_HOST
+
+    if is_left_to_envoy:
         say(f"start the proxy with `envoy -c FILE {ENVOY_FLAGS}`: without an id it is refused")
     if admin_port:
         say(f"Envoy's admin page: http://{ADMIN_HOST}:{admin_port}, also in `xds describe node {name or 'ID'}`")
