@@ -20,7 +20,7 @@ from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.server.load_client import V3, report, reporter, told
 from tests.support import resources as r
-from tests.support.commands import address, xds
+from tests.support.commands import COMMANDS, address, xds
 from tests.support.grpc_stream import SOTW
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
@@ -182,6 +182,19 @@ def test_refused_streams_are_a_row_and_a_line_under_no_nodes(tmp_path: Path, run
     assert (row["state"], row["detail"]) == ("warning", line)
     assert line in xds("nodes", environment=token).err
     assert xds("check", environment=token).code == 0, "a warning"
+    plain = {**token, "LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0"}
+    screen = COMMANDS.run_in_terminal(["nodes"], 80, plain).out
+    assert screen.splitlines()[1].startswith(line) and "\\n" not in screen, "each sentence has a line of its own"
+    told = COMMANDS.run_in_terminal(["check"], 80, plain)
+    assert line not in told.out, "the table has no room"
+    assert f"streams ({line}; next: xds watch --kinds auth --since 1h --no-follow)" in told.err
+
+
+def test_a_node_without_a_group_is_told_with_the_command_that_says_why(remote: Remote) -> None:
+    with Proxy(remote.server.grpc_port, "apart-1", "apart") as proxy:
+        assert proxy
+        wait_until(lambda: remote.server.nodes().get("apart-1", {}).get("connected"), "the node")
+        assert "1 without a group     why: xds explain apart-1" in remote.xds("nodes", "-l", 'node.id == "apart-1"').err
 
 
 def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:

@@ -146,7 +146,7 @@ def _column(layout: TableLayout, header: str) -> Column:
 
 def _empty_table(columns: Sequence[Column], style: Style, empty: str) -> str:
     if sys.stdout.isatty() and not is_quiet():
-        return f"{printable(empty)}\n"
+        return "".join(f"{printable(line)}\n" for line in empty.splitlines())
     say(empty)
     return _table([], columns, style)
 

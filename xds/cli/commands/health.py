@@ -184,6 +184,7 @@ def check(
       xds check --ready
     """
     from xds.cli.arguments import parse_duration
+    from xds.cli.fitting import terminal_width
     from xds.cli.table import write_items
 
     options = shared(context)
@@ -192,6 +193,11 @@ def check(
         wait_until_ready(client, timeout_s)
     results = check_ready(client) if ready else check_all(client)
     write_items(results, CHECKS, options.style())
+    if options.style().is_table and terminal_width():
+        for item in results:
+            if item["state"] == WARNING:  # whole, since the table shortens it; what has failed is told as the error
+                hint = f"; next: {item['next']}" if item["next"] else ""
+                say(f"warning: {item['check']} ({item['detail']}{hint})")
     failed = [f"{item['check']} ({item['detail']})" for item in results if item["state"] == FAILED]
     if failed:
         raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -31,6 +31,7 @@ Json = dict[str, Any]
 # The columns of types: those that almost every proxy uses. ``-o wide`` also shows the others.
 GRID = {"CDS": "clusters", "EDS": "endpoints", "LDS": "listeners", "RDS": "routes", "SDS": "secrets"}
 WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes", "ECDS": "extension_configs"}
+_XDS = frozenset({"sotw", "delta"})  # variants of streams that are answered by a group
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
@@ -57,17 +58,21 @@ def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] =
 def counts(nodes: Iterable[Json], group: str = "") -> str:
     """The number of nodes, and how many of them are not in sync."""
     total = nacked = pending = disconnected = 0
+    apart: list[str] = []
     for node in nodes:
         states = {type["state"] for type in node["types"].values()}
         total += 1
         disconnected += not node["connected"]
         nacked += "nacked" in states
         pending += "pending" in states and "nacked" not in states
+        if not node["group"] and any(stream["variant"] in _XDS for stream in node["streams"]):
+            apart.append(str(node["id"]))
     parts = [f"{counted(total, 'node')}"]
-    by_state = ((nacked, "NACKed"), (pending, "pending"), (disconnected, "gone"))
+    by_state = ((nacked, "NACKed"), (pending, "pending"), (disconnected, "gone"), (len(apart), "without a group"))
     parts += [f"{count} {state}" for count, state in by_state if count]
-    why = f"     why: xds nacks{f' -g {group}' if group else ''}" if nacked else ""
-    return " · ".join(parts) + why
+    why = [f"xds nacks{f' -g {group}' if group else ''}"] if nacked else []
+    why += [f"xds explain {apart[0]}"] if apart else []
+    return " · ".join(parts) + (f"     why: {', '.join(why)}" if why else "")
 
 
 def node_resources(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
