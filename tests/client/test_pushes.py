@@ -101,6 +101,9 @@ def test_findings_of_an_invalid_push(client: Any, group: str) -> None:
     assert (caught.value.status, first.index, second.index) == (422, 1, 2)
     assert first.hint and "lb_policy" in first.detail + first.hint
     assert str(first).startswith("clusters/a ") or "lb_polcy" in str(first)
+    assert first.resource in str(first) and str(first).endswith(f"{first.detail}; {first.hint}")
+    head, *lines = str(caught.value).splitlines()
+    assert head and lines == [f"  {first}", f"  {second}"], "a traceback tells what is wrong, and where"
     assert caught.value.request_id
     with pytest.raises(AbsentError):
         client.group(group)

@@ -8,6 +8,8 @@ from typing import Any
 from xds.client.reading import read_value
 from xds.client.results import Finding, PushOutcome, UndoProposal
 
+FINDINGS_SHOWN = 10  # in the text of an error
+
 
 class AdminApiError(Exception):
     """The admin API could not be reached, or it refused the request. The message says why, and what to do.
@@ -22,6 +24,12 @@ class AdminApiError(Exception):
         self.problem = problem or {}
         self.findings: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
         self.request_id = str(self.problem.get("request_id", ""))
+
+    def __str__(self) -> str:
+        """The message, and a line for each of the first findings, with place and hint."""
+        shown, left_out = self.findings[:FINDINGS_SHOWN], len(self.findings[FINDINGS_SHOWN:])
+        more = (f"and {left_out} more in findings",) if left_out else ()
+        return "\n  ".join((super().__str__(), *map(str, shown), *more))
 
 
 class UnreachableServerError(AdminApiError):

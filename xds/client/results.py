@@ -31,8 +31,9 @@ class Finding:
     index: int = -1
 
     def __str__(self) -> str:
-        place = " ".join(part for part in (self.resource, self.pointer) if part)
-        return f"{place}: {self.detail}" if place else self.detail
+        place = " ".join(part for part in (self.source, self.resource, self.pointer) if part)
+        text = f"{self.detail}; {self.hint}" if self.hint else self.detail
+        return f"{place}: {text}" if place else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,5 +294,6 @@ def _check_exposure(settings: Settings) -> None:
         if listener.tls is None or not credentials:
             raise SettingsError(
                 f"server.{name}.host: {listener.host} is reachable from other machines; set server.{name}.tls and"
-                " credentials (auth.tokens, auth.token_sha256 or tls.client_ca), or pass --insecure"
+                " credentials (auth.tokens, auth.token_sha256 or tls.client_ca), or"
+                " server.insecure (xds serve: --insecure)"
             )
