@@ -45,7 +45,7 @@ _NO_SUBSET = Subset()
 class ConsultedEntries:
     """The lookups of one compilation. ``keys`` grows with each of them."""
 
-    __slots__ = ("_defaults", "_proxy_defaults", "_resolvers", "_routers", "_splitters", "keys")
+    __slots__ = ("_defaults", "_names", "_proxy_defaults", "_resolvers", "_routers", "_splitters", "keys")
 
     def __init__(self, entries: ConfigEntries) -> None:
         # These lookups occur many times in one compilation, so the methods are resolved once.
@@ -54,31 +54,36 @@ class ConsultedEntries:
         self._resolvers: Mapping[ComparedName, ServiceResolver] = entries.by_kind.get(ServiceResolver.kind, {})
         self._defaults: Mapping[ComparedName, ServiceDefaults] = entries.by_kind.get(ServiceDefaults.kind, {})
         self._proxy_defaults = entries.proxy_defaults()
+        self._names: dict[str, ComparedName] = {}
         self.keys: set[Key] = {PROXY_DEFAULTS}
 
     def router(self, service: str) -> ServiceRouter | None:
         """The router of a service."""
-        name = compared(service)
+        name = self._names.get(service) or self._compared(service)
         self.keys.add((ServiceRouter.kind, name))
         return self._routers.get(name)
 
     def splitter(self, service: str) -> ServiceSplitter | None:
         """The splitter of a service."""
-        name = compared(service)
+        name = self._names.get(service) or self._compared(service)
         self.keys.add((ServiceSplitter.kind, name))
         return self._splitters.get(name)
 
     def resolver(self, service: str) -> ServiceResolver | None:
         """The resolver of a service."""
-        name = compared(service)
+        name = self._names.get(service) or self._compared(service)
         self.keys.add((ServiceResolver.kind, name))
         return self._resolvers.get(name)
 
     def defaults(self, service: str) -> ServiceDefaults | None:
         """The defaults of a service."""
-        name = compared(service)
+        name = self._names.get(service) or self._compared(service)
         self.keys.add((ServiceDefaults.kind, name))
         return self._defaults.get(name)
+
+    def _compared(self, service: str) -> ComparedName:
+        name = self._names[service] = compared(service)
+        return name
 
     def proxy_defaults(self) -> ProxyDefaults | None:
         """The proxy-defaults, which every chain looks up."""
