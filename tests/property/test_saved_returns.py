@@ -418,6 +418,30 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a client that has not requested its assignments yet does not get them elsewhere": (
+        DELTA,
+        False,
+        "cuts delays late",
+        Plan(svc="inline"),
+        [
+            Push(Plan(svc="inline"), told=False),
+            Cut(missed=(Plan(inline="b", svc="inline"),)),
+            Push(Plan(svc="inline", texts=("eds:x", "@1", "@1")), told=False),
+        ],
+        Plan(svc="inline"),
+    ),
+    "the same of a server that has started anew": (
+        DELTA,
+        False,
+        "delays late restarts",
+        Plan(svc="inline"),
+        [
+            Push(Plan(svc="inline"), told=False),
+            Cut(True, (Plan(inline="b", svc="inline"),)),
+            Push(Plan(svc="inline", texts=("eds:x", "@1", "@1")), told=False),
+        ],
+        Plan(svc="inline"),
+    ),
 }
 
 

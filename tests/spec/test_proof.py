@@ -241,6 +241,27 @@ def test_it_is_waited_for_though_the_client_has_just_come_back(server: Server, v
     assert client.serving()[ROUTE] == {"r1": "b"}
 
 
+@SPLIT
+@pytest.mark.parametrize("is_new_server", [False, True], ids=["cut", "restart"])
+def test_a_cluster_that_a_returning_client_shows_stays_as_it_was_while_its_next_assignment_does_not_exist(
+    server: Server, variant: Variant, split: bool, is_new_server: bool
+) -> None:
+    """It requests assignments after its clusters. That it has not yet does not mean that another server has them."""
+    client = live(server, variant, A, split=split)
+    client.disconnect()
+    push(server, joined(A, {CLUSTER: {"a": "eds:y"}}), source="api" if split else "ads")
+    if is_new_server:
+        server.restart()
+    client.reconnect()
+    spend(ORDER_TIMEOUT_S - 1, client)
+    assert not client.lost
+    assert client.serving()[CLUSTER] == {"a": "@1"}
+    server.observe({"y": "1"})
+    spend(SOON_S, client)
+    assert not client.lost
+    assert client.serving()[CLUSTER] == {"a": "eds:y"}
+
+
 def test_what_was_missing_at_the_start_is_waited_for_by_a_later_push(server: Server, variant: Variant) -> None:
     """Nothing led to the cluster when the client went live."""
     client = live(server, variant, joined(LATE, {ROUTE: {"r1": "a"}}))

@@ -156,6 +156,11 @@ class ClientState:
         """Whether a request showed that the client held content before this connection."""
         return self.returned_s is not None
 
+    @property
+    def is_in_return(self) -> bool:
+        """Whether the client has reconnected and may request further types soon (phase RETURNING)."""
+        return self.has_returned and self.transition is not None and self.transition.returning_until_s is not None
+
     def release_of(self, type_url: str) -> ResourceSet:
         """The content of a type that may be sent to the client now, and with which its requests are answered."""
         return self.released.get(type_url)

@@ -33,9 +33,10 @@ def unassigned(client: ClientState, clusters: ResourceSet | None = None) -> froz
     """The clusters of a set, or of the newest snapshot, with an assignment that the client requests here, and that does
     not exist.
 
-    Another server has the assignments if the client ACKed clusters on an aggregated stream and requests none there.
+    Another server has the assignments if the client ACKed clusters on an aggregated stream and requests none there. A
+    reconnected client requests its assignments last.
     """
-    if client.is_aggregated and not requests_assignments(client):
+    if client.is_aggregated and not (requests_assignments(client) or client.is_in_return):
         return frozenset()
     clusters = clusters or client.goal.get(client.url_of("clusters"))
     return client.releases.unassigned(clusters, client.goal.get(client.url_of("endpoints")), _source(client))
