@@ -120,7 +120,7 @@ def test_client_variables_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("door", ["grpc", "http"])
 def test_open_bind_needs_tls_and_credentials(door: str) -> None:
-    with pytest.raises(SettingsError, match="--insecure"):
+    with pytest.raises(SettingsError, match=r"server\.insecure: true"):
         load_settings(None, {"server": {door: {"host": "0.0.0.0"}}})
     load_settings(None, {"server": {door: {"host": "0.0.0.0"}, "insecure": True}})
 

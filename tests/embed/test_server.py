@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 import xds
 from tests.client.test_pushes import CLUSTER_TYPE, a_cluster, protobuf_cluster
 from tests.support.grpc_stream import GrpcStream, sotw, sotw_ack
+from tests.support.pki import CertificateAuthority
 from xds.client import AsyncClient
 from xds.embed import (
     ConflictError,
@@ -254,7 +256,7 @@ async def test_the_admin_api_of_an_embedded_server_and_its_data(tmp_path: Path) 
     for revision in (1, 2):
         async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0", data=tmp_path / "data") as server:
             await server.set_snapshot("g", [a_cluster(f"c{revision}")], message="by the program")
-            async with AsyncClient(f"http://127.0.0.1:{server.http_address[1]}") as client:
+            async with AsyncClient(server.http_url) as client:
                 line = await anext(client.history("g"))
                 assert (line.revision, line.actor, line.message) == (revision, "program", "by the program")
 
@@ -271,8 +273,10 @@ async def test_two_servers_in_one_program() -> None:
 async def test_what_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="expected HOST:PORT"):
         Server(grpc="18000")
-    with pytest.raises(SettingsError, match="reachable from other machines"):
+    with pytest.raises(SettingsError, match="reachable from other machines") as exposed:
         Server(grpc="0.0.0.0:0")
+    assert "server.insecure: true" in str(exposed.value)
+    assert "xds serve" not in str(exposed.value) and "--" not in str(exposed.value), "a program has no command line"
     with pytest.raises(SettingsError, match="drain"):
         Server(settings={"server": {"drain": 1}})
     monkeypatch.setenv("XDS_SERVER__DRAIN_S", "nonsense")  # of some other server
@@ -280,12 +284,40 @@ async def test_what_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(RuntimeError, match="async with"):
         server.groups()
     async with server:
-        taken = f"127.0.0.1:{server.grpc_address[1]}"
+        taken = str(server.grpc_address)
         with pytest.raises(OSError):
             async with Server(grpc=taken):
                 pass
         with pytest.raises(RuntimeError, match="no admin port"):
             _ = server.http_address
+        with pytest.raises(RuntimeError, match="no admin port"):
+            _ = server.http_url
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "0.0.0.0"])
+async def test_addresses_as_text_are_targets_of_channels_and_urls(host: str) -> None:
+    reached = {"0.0.0.0": "127.0.0.1"}.get(host, host)
+    settings = {"server": {"insecure": True, "drain_s": 0}}
+    async with Server(grpc=f"{host}:0", http=f"{host}:0", settings=settings) as server:
+        assert f"{server.grpc_address}" == str(server.grpc_address) == f"{reached}:{server.grpc_address.port}"
+        assert tuple(server.grpc_address) == (reached.strip("[]"), server.grpc_address[1])
+        async with grpc.aio.insecure_channel(str(server.grpc_address)) as channel:
+            async with asyncio.timeout(DEADLINE_S):
+                await channel.channel_ready()
+        assert server.http_url == f"http://{reached}:{server.http_address.port}"
+        for place in (server.http_url, str(server.http_address)):
+            async with AsyncClient(place) as client:
+                assert [group async for group in client.groups()] == []
+
+
+async def test_the_url_of_the_admin_api_with_tls(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    shown = authority.issue("server")
+    tls = {"certificate": str(shown.path), "private_key": str(shown.key_path)}
+    async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0", settings={"server": {"http": {"tls": tls}}}) as server:
+        assert server.http_url == f"https://127.0.0.1:{server.http_address.port}"
+        async with AsyncClient(server.http_url, cacert=authority.path) as client:
+            assert [group async for group in client.groups()] == []
 
 
 def test_the_package_is_light_and_has_the_names() -> None:

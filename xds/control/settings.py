@@ -59,6 +59,10 @@ class SettingsError(XdsError):
     """The settings are invalid. The message names each key and the expected value."""
 
 
+class ExposedListenerError(SettingsError):
+    """Other machines would reach a listener without TLS and credentials, and ``server.insecure`` is not set."""
+
+
 class Settings(BaseSettings):
     """All settings with their defaults; build with ``load_settings``."""
 
@@ -280,7 +284,7 @@ def _check_optional(settings: Settings, name: str, tls: TlsSettings) -> None:
 
 
 def _check_exposure(settings: Settings) -> None:
-    """A listener beyond the loopback needs TLS and credentials, or ``--insecure``. One credential must allow pushes."""
+    """A listener beyond the loopback needs TLS and credentials. One credential must allow pushes."""
     _check_administrator(settings)
     for name, listener in (("grpc", settings.server.grpc), ("http", settings.server.http)):
         if listener.tls is not None and listener.tls.client_cert == "optional":
@@ -292,8 +296,8 @@ def _check_exposure(settings: Settings) -> None:
             continue
         credentials = settings.auth.accepted() or (listener.tls is not None and listener.tls.client_ca is not None)
         if listener.tls is None or not credentials:
-            raise SettingsError(
+            raise ExposedListenerError(
                 f"server.{name}.host: {listener.host} is reachable from other machines; set server.{name}.tls and"
                 " credentials (auth.tokens, auth.token_sha256 or tls.client_ca), or"
-                " server.insecure (xds serve: --insecure)"
+                " server.insecure: true"
             )

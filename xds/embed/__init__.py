@@ -5,6 +5,7 @@ from xds.catalog.source import Sink, Source, SourceError
 from xds.control.progress import PushVerdict, verdict_of
 from xds.control.push import EmptyingError, PushResult, StillReferencedError
 from xds.control.settings import SettingsError
+from xds.embed.address import ServerAddress
 from xds.embed.hooks import Hooks
 from xds.embed.server import Server
 from xds.fleet.event_log import FleetEvent
@@ -27,6 +28,7 @@ __all__ = [
     "PushResult",
     "PushVerdict",
     "Server",
+    "ServerAddress",
     "SettingsError",
     "Sink",
     "Source",

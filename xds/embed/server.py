@@ -26,6 +26,7 @@ from xds.control.push import PushOptions, PushResult
 from xds.control.settings import Settings, SettingsError, make_settings, merge
 from xds.control.source_settings import SourceSettings
 from xds.control.threads import run_sized
+from xds.embed.address import ServerAddress
 from xds.embed.grouping import GuardedChoice
 from xds.embed.hooks import Hooks, end_hooks, recording, run_hooks
 from xds.fleet.state import Convergence, NackRecord, NodeState
@@ -115,16 +116,22 @@ class Server:
         return self._server
 
     @property
-    def grpc_address(self) -> tuple[str, int]:
-        """Host and port for xDS clients."""
-        return self._running.addresses()[0]
+    def grpc_address(self) -> ServerAddress:
+        """Host and port for xDS clients; as text ``HOST:PORT``."""
+        return ServerAddress(*self._running.addresses()[0])
 
     @property
-    def http_address(self) -> tuple[str, int]:
-        """Host and port of the admin API. Raises ``RuntimeError`` if there is none."""
+    def http_address(self) -> ServerAddress:
+        """Host and port of the admin API; as text ``HOST:PORT``. Raises ``RuntimeError`` if there is none."""
         if not self._hosting.opens_http:
             raise RuntimeError("there is no admin port: give http")
-        return self._running.addresses()[1]
+        return ServerAddress(*self._running.addresses()[1])
+
+    @property
+    def http_url(self) -> str:
+        """The URL of the admin API, for ``Client`` and ``xds --server``. Raises ``RuntimeError`` if there is none."""
+        scheme = "https" if self._settings.server.http.tls is not None else "http"
+        return f"{scheme}://{self.http_address}"
 
     # Snapshots
 

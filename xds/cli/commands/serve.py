@@ -50,7 +50,7 @@ def serve(
       xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
     from xds.cli.arguments import serve_flags
-    from xds.control.settings import SettingsError, auth_files, load_settings
+    from xds.control.settings import ExposedListenerError, SettingsError, auth_files, load_settings
     from xds.model.errors import XdsError
 
     if dev:
@@ -61,6 +61,8 @@ def serve(
     flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune, lrs_interval)
     try:
         settings = load_settings(config, flags)
+    except ExposedListenerError as error:
+        raise CommandError(Exit.USAGE, f"{error} (--insecure)") from None
     except SettingsError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
     from xds.cli.serve import serve as run
