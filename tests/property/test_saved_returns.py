@@ -442,6 +442,18 @@ STORIES: dict[str, Story] = {
         ],
         Plan(svc="inline"),
     ),
+    "a client that shows no assignment of a cluster that it has dropped unanswered is remembered all the same": (
+        DELTA,
+        False,
+        "cuts",
+        Plan(r1="b", web="inline"),
+        [
+            Cut(missed=(Plan(inline="ad", svc="inline", texts=("eds:y", "static", "@1"), whole="b"),)),
+            Go((4,)),
+            Cut(missed=(Plan(tidy=True),)),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -6,9 +6,10 @@ types in any order, and Envoy requests no clusters while one warms: docs/protoco
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from xds.model.resource import Resource
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.trees import listeners_naming
@@ -102,15 +103,16 @@ def unremembered_clusters(client: ClientState, type_url: str) -> frozenset[str]:
 def _has_dependencies_of(client: ClientState, clusters: ResourceSet) -> bool:
     """Whether the client requests the assignments of these clusters and has their secrets."""
     secrets = (watch.accepted_names() for watch in client.watches.of(client.url_of("secrets")))
-    if lacks_dependency(clusters, frozenset().union(*secrets), "secrets"):
+    found = clusters.resources.values()
+    if lacks_dependency(found, frozenset().union(*secrets), "secrets"):
         return False
-    return not lacks_dependency(clusters, client.names_wanted(client.url_of("endpoints")), "endpoints")
+    return not lacks_dependency(found, client.names_wanted(client.url_of("endpoints")), "endpoints")
 
 
-def lacks_dependency(clusters: ResourceSet, names: Collection[str], alias: str) -> bool:
-    """Whether some cluster refers to a resource of the type ``alias`` on ADS that is not among ``names``."""
+def lacks_dependency(clusters: Iterable[Resource], names: Collection[str], alias: str) -> bool:
+    """Whether some of these clusters refers to a resource of the type ``alias`` on ADS that is not among ``names``."""
     return any(
         each.source == "ads" and alias_of(each.type_url) == alias and each.name not in names
-        for cluster in clusters.resources.values()
+        for cluster in clusters
         for each in cluster.references
     )

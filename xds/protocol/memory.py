@@ -8,11 +8,12 @@ content that a client shows: a remembered set counts only if the reconnected cli
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.names import NO_NAMES
+from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.expected_requests import lacks_dependency
@@ -158,13 +159,17 @@ class Past:
         )
 
     def note_shown_assignments(self, assignments: Collection[str]) -> None:
-        """Note the assignments that the client shows on its aggregated stream: those of all clusters that it used."""
+        """Note the assignments that the client shows on its aggregated stream: those of all clusters that it used.
+
+        A cluster that was sent in another version and not ACKed does not count: the client may use either version.
+        """
         self._narrow_own(
             memory
             for memory in self._own_memories
             if not any(
-                held.type.is_route_target and lacks_dependency(held, assignments, "endpoints")
-                for held in memory.sets.values()
+                held.type.is_route_target
+                and lacks_dependency(_in_all(held, memory.sent.get(url, ())), assignments, "endpoints")
+                for url, held in memory.sets.items()
             )
         )
 
@@ -361,6 +366,13 @@ def _agreed(memories: Iterable[ClientMemory], type_url: str, releases: Releases)
             return None
         found = releases.without_removed(found, each) if found is not None else each
     return found
+
+
+def _in_all(held: ResourceSet, others: Sets) -> Iterator[Resource]:
+    """The resources of a set that all the other sets have in the same version."""
+    for name, each in held.resources.items():
+        if all((other := found.resources.get(name)) is not None and other.version == each.version for found in others):
+            yield each
 
 
 def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:
