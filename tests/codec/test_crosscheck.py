@@ -318,6 +318,50 @@ def test_a_domain_in_two_virtual_hosts() -> None:
     assert "virtual host 'a'" in found[0].detail
 
 
+def vhds_at(form: str, *domains: str, source: r.Json = r.ADS) -> list[r.Json]:
+    """Route configuration ``table`` with VHDS and inline domains: a resource, or inline in a listener or scope."""
+    table = {**r.vhds_route_config("table", source), "virtual_hosts": [r.host("own", [], domains)]}
+    inline = {key: value for key, value in table.items() if key != "@type"}
+    if form == "route":
+        return [r.listener("web", r.rds("table")), table]
+    if form == "scope":
+        scope = r.scoped_route("s", "", "A")
+        del scope["route_configuration_name"]
+        return [r.listener("web", r.scopes("x")), {**scope, "route_configuration": inline}]
+    return [r.listener("web", {"route_config": inline})]
+
+
+@pytest.mark.parametrize("form", ["route", "listener", "scope"])
+def test_a_domain_inline_and_by_vhds(form: str) -> None:
+    table = vhds_at(form, "x", "Shop.example")
+    hosts = [r.virtual_host("table/a", [], ["other"]), r.virtual_host("table/b", [], ["y", "shop.Example"])]
+    found = single([one for one in check_references(decoded(*table, *hosts)) if one.severity == "error"])
+    assert (found.code, found.resource, found.pointer) == ("duplicate_domain", "virtual_hosts/table/b", "/domains/1")
+    assert "virtual host 'own'" in found.detail and found.index == len(table) + 1
+    for pushed, known in ((hosts, table), (table, hosts)):
+        found = single(
+            [one for one in check_references(decoded(*pushed), known=held(*known)) if one.severity == "error"]
+        )
+        assert (found.code, found.resource) == ("duplicate_domain", "virtual_hosts/table/b")
+    assert check_references(decoded(hosts[0]), known=held(*table, hosts[1])) == []
+
+
+def test_domains_that_are_not_both_inline_and_by_vhds() -> None:
+    host = r.virtual_host("table/x", [], ["y"])
+    assert errors_of(*vhds_at("route", "x"), host) == [], "a name is not a domain"
+    assert errors_of(*vhds_at("route", "y"), {**host, "name": "another/x"}) == []
+    google = {"target_uri": "hosts.example:443", "stat_prefix": "x"}
+    api = {"api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": [{"google_grpc": google}]}
+    elsewhere = {"api_config_source": api, "resource_api_version": "V3"}
+    assert errors_of(*vhds_at("route", "y", source=elsewhere), host) == [], "these hosts are of another server"
+    there = check_references(decoded(r.listener("web", r.rds("nowhere", elsewhere))))
+    assert there == check_references(decoded(*vhds_at("listener", "y", source=elsewhere))) == [], "nothing is missing"
+
+
+def errors_of(*documents: r.Json) -> list[str]:
+    return [one.code for one in check_references(decoded(*documents)) if one.severity == "error"]
+
+
 def test_errors_are_not_crowded_out() -> None:
     lost = [r.eds_cluster(f"c{number}") for number in range(FINDINGS_LIMIT + 50)]
     clash = [r.listener(name, r.inline_routes("r"), 8080) for name in "ab"]

@@ -454,6 +454,31 @@ async def test_warnings_about_references_come_with_the_result(plane: Plane) -> N
     assert [one.code for one in gone.warnings] == ["still_referenced"]
 
 
+def listeners(**ports: int) -> list[Resource]:
+    return resources(*(listener(name, inline_routes("r", route("c")), port) for name, port in ports.items()))
+
+
+async def test_an_address_that_another_listener_leaves_in_the_same_push_is_warned_of(plane: Plane) -> None:
+    async def warned(*pushed: Resource) -> list[tuple[str, str, str]]:
+        result = await plane.publisher.push(GROUP, [*clusters("c"), *pushed], options=PushOptions(dry_run=True))
+        return [(one.code, one.resource, one.pointer) for one in result.warnings]
+
+    held = await plane.publisher.push(GROUP, [*clusters("c"), *listeners(a=1001, b=1002)])
+    assert held.warnings == ()
+    at_a, at_b = (("address_in_use", f"listeners/{name}", "/address") for name in "ab")
+    assert await warned(*listeners(a=1002, b=1001)) == [at_a, at_b]
+    assert await warned(*listeners(a=1002, b=1003)) == [at_a]
+    assert await warned(*listeners(a=1003, b=1001)) == [at_b]
+    assert await warned(*listeners(a=1003, b=1002, n=1001)) == [("address_in_use", "listeners/n", "/address")]
+    assert await warned(*listeners(a=1003, b=1002)) == []
+    assert await warned(*listeners(b=1001)) == [], "Envoy removes a listener before it adds others"
+    assert await warned(*listeners(a=1001, b=1002)) == []
+    put = await plane.publisher.put(GROUP, listeners(a=1003)[0])
+    assert put.warnings == ()
+    put = await plane.publisher.put(GROUP, listeners(b=1001)[0])
+    assert put.warnings == (), "the address is free since the push before"
+
+
 async def test_names_that_do_not_fit_in_one_request_are_warned_of(plane: Plane) -> None:
     """A client with all of them would lose its stream at each return."""
     plane.publisher._request_bytes = 1000

@@ -11,7 +11,7 @@ from tests.support import resources as r
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess, get, wait_body
 from tests.support.pki import CertificateAuthority, served_serial
-from tests.support.process import wait_until
+from tests.support.process import free_port, wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
@@ -171,6 +171,47 @@ def test_virtual_hosts_of_a_route_that_has_none_yet(
     server.push(server.group, [*base, _served_host("foo.com", "c1")])
     wait_body(port, "a", "foo.com")
     assert envoy.fetch_timeouts() == {}
+
+
+def test_a_domain_inline_and_by_vhds_is_refused(server: ServerProcess) -> None:
+    """Envoy rejects it (docs/clients.md#vhds): the server refuses the push of the host alone, too."""
+    table = {**r.vhds_route_config("table"), "virtual_hosts": [r.host("own", [r.route("c1")], ["foo.com"])]}
+    base = [r.static_cluster("c1", 80), r.listener("web", r.rds("table"), filters=[r.on_demand_filter()]), table]
+    server.push(server.group, [*base, _served_host("bar.com", "c1")])
+    path = f"/api/v1/groups/{server.group}/resources"
+    answer = server.request("PUT", f"{path}/virtual_hosts/table%2Ffoo.com", json=_served_host("foo.com", "c1"))
+    assert answer.status_code == 422, answer.text
+    (error,) = answer.json()["errors"]
+    assert (error["code"], error["resource"]) == ("duplicate_domain", "virtual_hosts/table/foo.com")
+
+
+@both_variants
+def test_listeners_that_swap_ports_are_warned_of_and_swap_by_way_of_a_third(
+    server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
+) -> None:
+    clusters = [r.static_cluster(name, upstream(name).port) for name in "ab"]
+    first, second, third = free_port(), free_port(), free_port()
+
+    def at(**ports: int) -> list[r.Json]:
+        pairs = ports.items()
+        return [*clusters, *(r.listener(name, r.inline_routes(name, r.route(name)), port) for name, port in pairs)]
+
+    server.push(server.group, at(a=first, b=second))
+    envoy = connect(variant).wait_live()
+    wait_body(first, "a")
+    wait_body(second, "b")
+    pushed = server.request("PUT", f"/api/v1/groups/{server.group}/snapshot", json={"resources": at(a=second, b=first)})
+    assert {one["code"] for one in pushed.json()["warnings"]} == {"address_in_use"}
+    envoy.wait_stat("listener_manager.lds.update_rejected", 1)
+    server.push(server.group, at(a=first, b=second))
+    wait_body(first, "a")
+    wait_body(second, "b")
+    for ports in ({"a": third, "b": second}, {"a": third, "b": first}, {"a": second, "b": first}):
+        pushed = server.request("PUT", f"/api/v1/groups/{server.group}/snapshot", json={"resources": at(**ports)})
+        assert pushed.json()["warnings"] == []
+        for name, port in ports.items():
+            wait_body(port, name)
+    assert envoy.stat("listener_manager.lds.update_rejected") == 1
 
 
 def _served_host(domain: str, cluster: str) -> r.Json:

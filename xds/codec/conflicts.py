@@ -6,7 +6,7 @@ do not bind conflict as others do. UDP and TCP do not conflict, nor do ``0.0.0.0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -15,8 +15,10 @@ from google.protobuf.message import DecodeError
 
 from xds.codec import schema
 from xds.codec.findings import FieldPath
+from xds.codec.references import served_elsewhere
+from xds.model.names import WILDCARD
 from xds.model.resource import Resource
-from xds.model.resource_type import LISTENER, ROUTE, SCOPED_ROUTE, TYPE_PREFIX, V2_URLS
+from xds.model.resource_type import LISTENER, ROUTE, SCOPED_ROUTE, TYPE_PREFIX, V2_URLS, VIRTUAL_HOST
 
 LISTENERS = frozenset((LISTENER, V2_URLS[LISTENER]))
 _ROUTES = frozenset((ROUTE, V2_URLS[ROUTE]))
@@ -115,6 +117,36 @@ def repeated_domains(resource: Resource) -> Iterator[RepeatedDomain]:
         message = _parse(resource)
         for path, configuration in () if message is None else _route_configurations(message, resource.type_url):
             yield from _repeated(configuration, path)
+
+
+def repeated_by_host(configuring: Resource, hosts: Iterable[Resource]) -> Iterator[tuple[Resource, RepeatedDomain]]:
+    """Domains of virtual hosts by VHDS that their route configuration has inline already, each with its virtual host.
+
+    ``configuring`` is a route configuration, or a listener or scope with one inline. Envoy 1.40 rejects the virtual
+    host, or the route configuration where that comes later; a listener with it inline then warms without end.
+    """
+    message = _parse(configuring)
+    inline = {} if message is None else _inline_domains(message, configuring.type_url)
+    if not any(inline.values()) or (VIRTUAL_HOST, WILDCARD) in served_elsewhere(configuring.type_url, message):
+        return
+    for host in hosts:
+        route = host.name.rpartition("/")[0]
+        owners = inline.get(route, {})
+        if any(key[len(route) + 1 :].lower() in owners for key in (host.name, *host.aliases)):
+            for index, domain in enumerate(_parse(host).domains):
+                if domain.lower() in owners:
+                    yield host, RepeatedDomain(("domains", index), domain, host.name, owners[domain.lower()])
+
+
+def _inline_domains(message: Any, type_url: str) -> dict[str, dict[str, str]]:
+    """For each route configuration with VHDS: its inline domains in lower case, with their virtual hosts."""
+    return {
+        configuration.name: {
+            domain.lower(): host.name for host in configuration.virtual_hosts for domain in host.domains
+        }
+        for _, configuration in _route_configurations(message, type_url)
+        if "vhds" in configuration.DESCRIPTOR.fields_by_name and configuration.HasField("vhds")
+    }
 
 
 def _route_configurations(message: Any, type_url: str) -> Iterator[tuple[FieldPath, Any]]:

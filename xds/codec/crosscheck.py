@@ -19,7 +19,9 @@ from xds.codec import schema
 from xds.codec.conflicts import (
     LISTENERS,
     ListenerAddress,
+    RepeatedDomain,
     addresses_of,
+    repeated_by_host,
     repeated_domains,
 )
 from xds.codec.findings import FINDINGS_LIMIT, FieldPath, Findings
@@ -91,6 +93,7 @@ def check_references(
     check.check_sources()
     check.check_addresses()
     check.check_domains()
+    check.check_hosts()
     check.check_grpc()
     if known is None:
         check.check_use()
@@ -322,6 +325,29 @@ class _Check:
                 where = f"in virtual host {owner!r} too" if host != owner else "there already"
                 detail = f"domain {domain!r} of virtual host {host!r} is {where}; Envoy refuses the route configuration"
                 self.findings.add("duplicate_domain", detail, path)
+
+    def check_hosts(self) -> None:
+        """Report virtual hosts by VHDS with a domain that their route configuration has inline.
+
+        Of a pushed route configuration all virtual hosts are compared, of others the pushed ones.
+        """
+        pushed = self._pushed.get(VIRTUAL_HOST, {})
+        indexes = {(one.type_url, one.name): index for index, one in enumerate(self._checked)}
+        types = (ROUTE, LISTENER, SCOPED_ROUTE)
+        for type_url in types if pushed else [each for each in types if each in self._pushed]:
+            for one in self._all(type_url):
+                if not any(each.type_url == VIRTUAL_HOST and each.name == WILDCARD for each in one.references):
+                    continue
+                is_pushed = (type_url, one.name) in indexes
+                hosts = self._all(VIRTUAL_HOST) if is_pushed else pushed.values()
+                for host, repeated in repeated_by_host(one, hosts):
+                    self._report_host(one, host, repeated, indexes.get((VIRTUAL_HOST, host.name), -1))
+
+    def _report_host(self, configuring: Resource, host: Resource, repeated: RepeatedDomain, index: int) -> None:
+        self._select(host, index)
+        where = f"virtual host {repeated.owner!r} of {alias_of(configuring.type_url)}/{configuring.name}"
+        detail = f"domain {repeated.domain!r} is in {where} too; Envoy refuses what comes second"
+        self.findings.add("duplicate_domain", detail, repeated.path, hint="keep the domain in one of them")
 
     # gRPC clients
 

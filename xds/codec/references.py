@@ -107,14 +107,17 @@ def _gather_elsewhere(message: Any, found: set[tuple[str, str]]) -> None:
 
 
 def _config_sources(message: Any) -> Iterator[Any]:
-    """The config sources in a message's own fields, and in those of the EDS configuration of a cluster."""
+    """The config sources in a message's own fields, and in those of the configuration of its EDS, RDS or VHDS."""
     for field, value in message.ListFields():
         if field.message_type is None or field.is_repeated:
             continue
         if field.message_type.full_name in _CONFIG_SOURCES:
             yield value
-        elif field.name == "eds_cluster_config" and value.HasField("eds_config"):
-            yield value.eds_config
+        elif field.name in _NESTED_SOURCES and value.HasField(_NESTED_SOURCES[field.name]):
+            yield getattr(value, _NESTED_SOURCES[field.name])
+
+
+_NESTED_SOURCES = {"eds_cluster_config": "eds_config", "rds": "config_source", "vhds": "config_source"}
 
 
 def _is_elsewhere(source: Any) -> bool:

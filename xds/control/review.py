@@ -14,8 +14,9 @@ from time import time
 from types import MappingProxyType
 
 from xds.assignment.policy import Policy
-from xds.codec.conflicts import LISTENERS
+from xds.codec.conflicts import LISTENERS, ListenerAddress, addresses_of
 from xds.codec.crosscheck import check_references
+from xds.codec.findings import Findings
 from xds.codec.source_fit import check_nodes, names_ads
 from xds.control.group_content import BlobIds, GroupContent, Key
 from xds.control.groups import GroupSettings, GroupTable
@@ -47,7 +48,9 @@ def plan_reviewed(
 ) -> PlannedChange:
     """Plan a change and review it; ``request_bytes`` as in `review_names`. Raises as ``plan_change`` and ``review``."""
     planned = plan_change(request, current, target)
-    return replace(planned, warnings=(*review(planned, live), *review_names(planned, request_bytes)))
+    return replace(
+        planned, warnings=(*review(planned, live), *review_moves(planned), *review_names(planned, request_bytes))
+    )
 
 
 def review(planned: PlannedChange, live: Iterable[str]) -> tuple[Violation, ...]:
@@ -76,6 +79,39 @@ def review(planned: PlannedChange, live: Iterable[str]) -> tuple[Violation, ...]
     if errors:
         raise ValidationError(errors)
     return tuple(findings)
+
+
+def review_moves(planned: PlannedChange) -> list[Violation]:
+    """Warnings about listeners that take an address which another listener leaves in the same change.
+
+    Envoy has both for a moment, and rejects the new address: of two listeners that swap addresses it rejects both, of
+    others the one that it reads or warms first (docs/clients.md#nacks). It removes listeners before it adds others.
+    """
+    if planned.current is None:
+        return []
+    taken = {key: _new_addresses(planned, key) for key in planned.resources if key[0] in LISTENERS}
+    if not any(taken.values()):
+        return []
+    owners = {address: one for one in planned.current.resources() for address in addresses_of(one)}
+    findings = Findings()
+    for (type_url, name), addresses in taken.items():
+        for address in addresses:
+            owner = owners.get(address)
+            after = _after(planned, owner.type_url, owner.name) if owner is not None else None
+            if owner is not None and after is not None and address not in addresses_of(after):
+                findings.name_resource(type_url, name)
+                detail = f"listener {owner.name!r} has the address {address} until this push; Envoy may refuse it here"
+                findings.warn("address_in_use", detail, ("address",), hint=_MOVE_FIRST)
+    return findings.warnings
+
+
+_MOVE_FIRST = "push the other listener's new address first, a swap by way of a third address"
+
+
+def _new_addresses(planned: PlannedChange, key: Key) -> set[ListenerAddress]:
+    """The addresses of a listener that it does not have before the change."""
+    before = planned.current.get(key) if planned.current is not None else None
+    return {*addresses_of(planned.resources[key])} - {*(addresses_of(before) if before is not None else ())}
 
 
 def review_names(planned: PlannedChange, request_bytes: int) -> list[Violation]:
