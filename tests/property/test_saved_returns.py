@@ -454,6 +454,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "old connections drain on though a client comes back to what it had": (
+        DELTA,
+        False,
+        "cuts",
+        Plan(svc="inline"),
+        [Cut(missed=(Plan(svc="r2"),)), Wait(40.0), Cut()],
+        Plan(r2="bc", svc="r2"),
+    ),
 }
 
 

@@ -252,6 +252,7 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
         client.past.note_shown(shown.possible_sets or (held,))
     if client.returned_s is None:
         client.returned_s = now_s
+        client.drain_until_s = max(client.drain_until_s, client.past.drain_until_s)
         # If only one stream of the connection ended, the warm clusters are known from the connection itself.
         client.note_proved(client.proof.clusters or client.past.warm_clusters)
         if client.transition is not None:  # an early request began it
@@ -460,4 +461,3 @@ def _restore_lingering(client: ClientState) -> None:
     if not client.lingering:
         lingering = client.past.lingering(client.releases)
         client.lingering = client.releases.lingerings.missing_in(lingering, client.goal)
-    client.drain_until_s = max(client.drain_until_s, client.past.drain_until_s)
