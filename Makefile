@@ -66,8 +66,9 @@ demo: $(DEMO_STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
-# By area: make soak AREA=tests/attack, or AREA="tests/store tests/e2e/test_swaps.py".
-soak: $(STAMP)
+# It runs the benchmarks too, hence their requirements. By area: make soak AREA=tests/attack, or of several:
+# AREA="tests/store tests/e2e/test_swaps.py".
+soak: $(BENCH_STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
 		--timeout 3600 --durations=15 $(AREA)
 

@@ -89,18 +89,20 @@ def _part(frames: list[str]) -> str:
 async def _shares(side: Side, change: Change) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "stacks.txt"
-        async with _recording(side.server.pid, raw):
+        async with recording(side.server.pid, raw):
             for _ in range(PROFILED_PUSHES):
                 await push_once(side, change)
         return divide(raw.read_text().splitlines())
 
 
 @asynccontextmanager
-async def _recording(pid: int, raw: Path) -> AsyncIterator[None]:
-    """py-spy looks at a process meanwhile. Raises ``RuntimeError`` where it may not."""
+async def recording(pid: int, raw: Path) -> AsyncIterator[None]:
+    """py-spy looks at a process meanwhile. Raises ``RuntimeError`` where it is missing, or may not."""
     arguments = ["record", "--native", "--nolineno", "--full-filenames", "--format", "raw"]
     arguments += ["--rate", str(SAMPLES_PER_S), "--output", str(raw), "--pid", str(pid)]
     program = str(Path(sys.executable).with_name("py-spy"))
+    if not Path(program).exists():
+        raise RuntimeError(f"py-spy is missing: {sys.executable} -m pip install -r bench/requirements.txt")
     spy = await asyncio.create_subprocess_exec(
         program, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )

@@ -16,7 +16,6 @@ from bench.envoys.frames import GrpcMessages
 from bench.envoys.kinds import KINDS, first_set
 from bench.envoys.scale import Scale
 from bench.envoys.tap import Conversation, Ledger
-from bench.peers.go_program import go_command
 from bench.suite import report
 from bench.suite.results import Cell, Results
 from tests.support.process import wait_until
@@ -246,7 +245,6 @@ def test_two_envoys_get_every_kind_of_push() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(go_command() is None, reason="no Go toolchain on the path: the benchmarks alone need one")
 @pytest.mark.timeout(2_000)
 @pytest.mark.xdist_group("go-control-plane")
 @both_variants

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from bench.peers.child import PeerError
-from bench.peers.go_program import build, go_command
+from bench.peers.go_program import build
 from bench.peers.peer import Kind, Peer, Tls
 from bench.peers.resources import Change, Changed, Content, name_of
 from tests.support.grpc_stream import CHANNEL_OPTIONS, DELTA, SOTW, GrpcStream, delta, sotw
@@ -25,10 +25,8 @@ from xds.proto import wire_pb2
 
 CLUSTERS = 4
 GO_TIMEOUT_S = 2_000  # the first run builds the Go program, on whatever machine
-NO_GO = "no Go toolchain on the path: the benchmarks alone need one"
 NEEDS_GO = (
     pytest.mark.soak,  # a minute of building, for what the product does not need
-    pytest.mark.skipif(go_command() is None, reason=NO_GO),
     pytest.mark.timeout(GO_TIMEOUT_S),
     pytest.mark.xdist_group("go-control-plane"),
 )
@@ -152,7 +150,6 @@ async def test_a_peer_serves_clusters_alone(kind: Kind, variant: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(go_command() is None, reason=NO_GO)
 @pytest.mark.timeout(GO_TIMEOUT_S)
 @pytest.mark.xdist_group("go-control-plane")
 async def test_a_snapshot_cache_out_of_ads_mode_answers_clients_of_some_assignments() -> None:

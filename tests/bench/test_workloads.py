@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.go_program import go_command
 from bench.peers.peer import Kind, number_of
 from bench.suite import admin, idle, measure, profile, rate, report, storm
 from bench.suite.goals import BROADCASTER, LINEAR, OURS, SNAPSHOT
@@ -16,7 +15,7 @@ from bench.suite.results import Results
 from bench.suite.scale import BOTH, Scale, Size
 from bench.suite.stage import Stage
 from bench.suite.workloads import WORKLOADS
-from tests.bench.test_peers import GO_TIMEOUT_S, NO_GO
+from tests.bench.test_peers import GO_TIMEOUT_S
 
 SHORTEST = Scale(
     name="shortest",
@@ -54,9 +53,8 @@ FEWER = (
     (measure, "WARM_ROUNDS", 0),
     (admin, "WARM_ROUNDS", 0),
 )
-# go-control-plane needs Go; py-spy, which the profile needs, is among the requirements of the benchmarks alone.
+# go-control-plane needs Go: its tests, and that of the profile, are part of `make soak`.
 OF_GO: frozenset[Kind] = frozenset({SNAPSHOT, LINEAR})
-HAS_PY_SPY = Path(sys.executable).with_name("py-spy").exists()
 QUICK_ONES = [letter for letter in WORKLOADS if letter != "profile"]
 
 
@@ -94,7 +92,6 @@ async def test_a_workload_runs_to_its_end(letter: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak  # a minute of building Go
-@pytest.mark.skipif(go_command() is None, reason=NO_GO)
 @pytest.mark.timeout(GO_TIMEOUT_S)
 @pytest.mark.xdist_group("go-control-plane")
 @pytest.mark.parametrize("letter", ["a", "b", "c", "d", "e", "f", "node"])
@@ -106,9 +103,15 @@ async def test_a_workload_runs_to_its_end_with_its_peers(letter: str, tmp_path: 
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(not HAS_PY_SPY, reason="no py-spy: the benchmarks alone need it (bench/requirements.txt)")
 async def test_the_profile_runs_to_its_end(tmp_path: Path) -> None:
     await run("profile", tmp_path, frozenset())
+
+
+async def test_a_profile_without_py_spy_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(RuntimeError, match=r"py-spy is missing: .* -m pip install -r bench/requirements\.txt"):
+        async with profile.recording(0, tmp_path / "raw"):
+            pass
 
 
 def test_versions_are_in_the_order_of_pushes() -> None:

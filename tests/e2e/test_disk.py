@@ -26,12 +26,18 @@ ROOM_BYTES = 64 * 1024
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
-def _can_mount() -> bool:
-    """This needs user namespaces, which some systems and containers forbid."""
+def _is_mounting_forbidden() -> bool:
+    """Some systems and containers forbid user namespaces. Without the command the tests fail with its name."""
     if shutil.which("unshare") is None:
         return False
     tried = subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-    return tried.returncode == 0
+    return tried.returncode != 0
+
+
+# CONTRIBUTING.md#rules: the rights of the machine are the only reason to skip a test.
+mounting = pytest.mark.skipif(
+    _is_mounting_forbidden(), reason="this system lets nobody mount a file system of their own"
+)
 
 
 def _without_privileges() -> list[str]:
@@ -130,7 +136,7 @@ def small_disk(tmp_path: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-@pytest.mark.skipif(not _can_mount(), reason="this system lets nobody mount a file system of their own")
+@mounting
 def test_a_full_disk_stops_pushes_until_there_is_room(small_disk: ServerProcess) -> None:
     seen = Path(f"/proc/{small_disk.process.pid}/root{small_disk.data}")
     first = push(small_disk, [r.static_cluster("a", 1_000)]).json()

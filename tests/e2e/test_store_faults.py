@@ -18,7 +18,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 from tests.support.server import ServerProcess
 from xds.store.sqlite.files import acknowledged_of
 
-from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
+from .test_disk import NAMESPACE, big, check_serving, mounting, push
 from .test_durability import _serve
 
 Json = dict[str, Any]
@@ -27,8 +27,6 @@ pytestmark = pytest.mark.xdist_group("store faults")  # they share a server
 
 DATABASE = "xds.sqlite3"
 RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O error", "Traceback", "not a database")
-
-mounting = pytest.mark.skipif(not _can_mount(), reason="this system lets nobody mount a file system of their own")
 
 
 def check(server: ServerProcess) -> FinishedCommand:
