@@ -267,7 +267,7 @@ def test_a_selector_misspelt(remote: Remote) -> None:
 
 
 def test_a_state_that_is_none(remote: Remote) -> None:
-    said(remote.xds("nacks", "--state", "opened"), 3, "should be 'open' or 'resolved'")
+    said(remote.xds("nacks", "--state", "opened"), 2, "should be 'open' or 'resolved'")
 
 
 def test_what_is_not_there(remote: Remote, tmp_path: Path) -> None:

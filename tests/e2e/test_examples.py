@@ -388,7 +388,7 @@ LINKERD: Walk = [
     ("xds config-entry write -f examples/linkerd/canary.yaml", says("service-splitter")),
     (SHOP_PROFILE, says("authority: stable.shop.*", "weight: 9000", "authority: canary.shop.*", "weight: 1000")),
     ("xds destination get canary.shop.default.svc.cluster.local:80", says(r"^\+ 127.0.0.1:18002 ")),
-    ("xds destination get linkerd.io:80", fails(3, "INVALID_ARGUMENT")),
+    ("xds destination get linkerd.io:80", fails(2, "INVALID_ARGUMENT")),
     ("xds destination explain shop.default.svc.cluster.local:80", says("^source: service shop", "endpoints_total: 2")),
 ]
 

@@ -137,7 +137,7 @@ def test_another_start_is_another_process_on_the_same_ports_and_data(tmp_path: P
 def test_exit_codes_and_messages_are_those_of_the_command(tmp_path: Path) -> None:
     for arguments, code, told in (
         (["--grpc", "nowhere"], 2, "HOST:PORT"),
-        (["--watch", str(tmp_path / "absent"), *MEMORY, *ANY_PORTS], 1, "absent"),
+        (["--watch", str(tmp_path / "absent"), *MEMORY, *ANY_PORTS], 2, "absent"),
         (["--no-such-flag"], 2, "no-such-flag"),
     ):
         with serve(tmp_path, *arguments) as child:

@@ -197,7 +197,7 @@ class EntryUndoItem(TypedDict):
 
 def entry_item(record: EntryRecord) -> EntryItem:
     """One entry in a list."""
-    kind, name = record.key
+    kind, name = record.written
     return {
         "kind": kind,
         "name": name,
