@@ -55,7 +55,13 @@ FEWER = (
 )
 # go-control-plane needs Go: its tests, and that of the profile, are part of `make soak`.
 OF_GO: frozenset[Kind] = frozenset({SNAPSHOT, LINEAR})
-QUICK_ONES = [letter for letter in WORKLOADS if letter != "profile"]
+# Those in `make test`; the others, each a minute of one core, are part of `make soak`.
+QUICK_ONES = frozenset({"a", "c"})
+LETTERS = [
+    pytest.param(letter, marks=[] if letter in QUICK_ONES else pytest.mark.soak)
+    for letter in WORKLOADS
+    if letter != "profile"
+]
 
 
 async def run(letter: str, folder: Path, without: frozenset[Kind]) -> Results:
@@ -79,7 +85,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDS_SERVER__DRAIN_S", "0")
 
 
-@pytest.mark.parametrize("letter", QUICK_ONES)
+@pytest.mark.parametrize("letter", LETTERS)
 async def test_a_workload_runs_to_its_end(letter: str, tmp_path: Path) -> None:
     """Without go-control-plane, with whatever else the workload compares."""
     kept = await run(letter, tmp_path, OF_GO)

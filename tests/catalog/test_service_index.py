@@ -148,6 +148,6 @@ class LargeServices(SourcesAndTime):
 
 
 TestSourcesAndTime = SourcesAndTime.TestCase
-TestSourcesAndTime.settings = examples(200, stateful_step_count=30, deadline=None)
+TestSourcesAndTime.settings = examples(60, stateful_step_count=30, deadline=None)
 TestLargeServices = LargeServices.TestCase
-TestLargeServices.settings = examples(200, stateful_step_count=30, deadline=None)
+TestLargeServices.settings = examples(60, stateful_step_count=30, deadline=None)

@@ -183,7 +183,7 @@ def worlds(seeds: Iterable[int], pushes: int) -> None:
 
 
 def test_random_refusals_make_few_responses() -> None:
-    worlds(range(12), pushes=8)
+    worlds(range(4), pushes=8)
 
 
 @pytest.mark.soak
