@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
+from weakref import ref
 
 import pytest
 
+from xds.codec.detached import run_detached
 from xds.codec.effort import AbandonedError, check_effort
 from xds.control.threads import WAITER, Turns, Waiter, run_for_caller
 
@@ -101,3 +105,36 @@ async def test_an_error_of_the_work_is_that_of_the_call() -> None:
     WAITER.set(Waiter("a", _never))
     with pytest.raises(ZeroDivisionError):
         await run_for_caller(lambda: 1 // 0)
+
+
+class Body:
+    """What work is given."""
+
+
+def refuse(body: Body) -> None:
+    raise ValueError(body)
+
+
+@pytest.mark.parametrize("run", [run_for_caller, run_detached])
+@pytest.mark.parametrize("waiter", [None, Waiter("a", _never)])
+async def test_what_refused_work_was_given_is_freed_without_a_collection(
+    run: Callable[..., Awaitable[None]], waiter: Waiter | None
+) -> None:
+    """A refused body of 64 MB stayed in a cycle of error, frames and future until a full collection, which is rare."""
+    WAITER.set(waiter)
+    gc.collect()
+    gc.disable()
+    try:
+        body = Body()
+        freed = ref(body)
+        with pytest.raises(ValueError, match="Body") as refused:
+            await run(refuse, body)
+        del body, refused
+        for _ in range(3):
+            await asyncio.sleep(0)  # the thread and the task of the waiter end
+        deadline_s = time.monotonic() + WITHIN_S
+        while freed() is not None and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.01)
+        assert freed() is None
+    finally:
+        gc.enable()

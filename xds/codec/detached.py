@@ -19,16 +19,24 @@ async def run_detached(work: Callable[..., T], *arguments: Any) -> T:
     """
     future: Future[T] = Future()
     Thread(target=settle, args=(future, partial(work, *arguments)), name="detached", daemon=True).start()
-    return await asyncio.wrap_future(future)
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        del future  # as in `settle`
 
 
 def settle(future: Future[T], work: Callable[[], T]) -> None:
-    """Do the work of a future, unless it was cancelled."""
+    """Do the work of a future, unless it was cancelled.
+
+    A future has its error, and an error has the frames through which it went. A frame with the future would be a cycle:
+    what the work was given would stay until a full garbage collection.
+    """
     if not future.set_running_or_notify_cancel():
         return
     try:
         result = work()
     except BaseException as error:
         future.set_exception(error)
+        del future, work
     else:
         future.set_result(result)

@@ -63,7 +63,7 @@ class Turns:
     def __init__(self, workers: int) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="caller")
         self._lock = Lock()
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # of the names with a task in the pool
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # of the names with a turn or a running task
 
     def submit(self, name: str, work: Callable[[], T]) -> Future[T]:
         """The future result of ``work``. Cancelling it before its turn removes the work."""
@@ -74,19 +74,20 @@ class Turns:
             if waiting is not None:
                 waiting.append(task)
                 return future
-            self._waiting[name] = deque()
-        self._pool.submit(self._run, name, task)
+            self._waiting[name] = deque((task,))
+        self._pool.submit(self._run, name)
         return future
 
-    def _run(self, name: str, task: Callable[[], None]) -> None:
-        task()
+    def _run(self, name: str) -> None:
         with self._lock:
-            waiting = self._waiting[name]
-            if not waiting:
+            task = self._waiting[name].popleft()
+        task()
+        del task  # its error has this frame (`settle`)
+        with self._lock:
+            if not self._waiting[name]:
                 del self._waiting[name]
                 return
-            following = waiting.popleft()
-        self._pool.submit(self._run, name, following)  # behind the names that wait
+        self._pool.submit(self._run, name)  # behind the names that wait
 
 
 _TURNS = Turns(WORKERS)
@@ -113,6 +114,7 @@ async def run_for_caller(work: Callable[..., T], *arguments: Any) -> T:
         future.cancel()
         if left is not None:
             left.cancel()
+        del future, awaited  # an error that was raised has this frame (`settle`)
 
 
 def _bounded(effort: Effort, work: Callable[[], T]) -> T:
