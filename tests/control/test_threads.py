@@ -23,52 +23,49 @@ async def _never() -> None:
     await asyncio.Event().wait()
 
 
+class Endless:
+    """Work that only its effort ends."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.began.set()
+        try:
+            while True:
+                check_effort()
+                time.sleep(0.001)
+        finally:
+            self.ended.set()
+
+
 async def test_work_of_a_caller_never_runs_on_the_loop() -> None:
     assert await run_for_caller(threading.get_ident) != threading.get_ident()
 
 
 async def test_work_ends_when_its_caller_has_left() -> None:
     """Also work that waits for its turn, which does not begin."""
-    began, ended, left = threading.Event(), threading.Event(), asyncio.Event()
-
-    def endless() -> None:
-        began.set()
-        try:
-            while True:
-                check_effort()
-                time.sleep(0.001)
-        finally:
-            ended.set()
+    endless, left = Endless(), asyncio.Event()
 
     async def is_left() -> None:
         await left.wait()
 
     WAITER.set(Waiter("a", is_left))
     running, waiting = asyncio.create_task(run_for_caller(endless)), asyncio.create_task(run_for_caller(print))
-    assert await asyncio.to_thread(began.wait, WITHIN_S)
+    assert await asyncio.to_thread(endless.began.wait, WITHIN_S)
     left.set()
     for task in (running, waiting):
         with pytest.raises(AbandonedError):
             await task
-    assert await asyncio.to_thread(ended.wait, WITHIN_S)
+    assert await asyncio.to_thread(endless.ended.wait, WITHIN_S)
 
 
 async def test_cancelled_work_ends() -> None:
-    began, ended = threading.Event(), threading.Event()
-
-    def endless() -> None:
-        began.set()
-        try:
-            while True:
-                check_effort()
-                time.sleep(0.001)
-        finally:
-            ended.set()
-
+    endless = Endless()
     running = asyncio.create_task(run_for_caller(endless))
-    assert await asyncio.to_thread(began.wait, WITHIN_S)
+    assert await asyncio.to_thread(endless.began.wait, WITHIN_S)
     running.cancel()
-    assert await asyncio.to_thread(ended.wait, WITHIN_S)
+    assert await asyncio.to_thread(endless.ended.wait, WITHIN_S)
 
 
 def test_names_have_their_turns() -> None:

@@ -231,7 +231,7 @@ class ClientState:
             and (not step.has_trees or not self._awaits_proof(now_s))
         ):
             # In the most frequent pushes, no part of the change has to wait.
-            if self.is_live:
+            if self.proof.clusters is None and self.is_live:
                 self.note_proof()
             if lingering is NOTHING_LINGERS:
                 self.release(goal, now_s)

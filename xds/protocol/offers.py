@@ -203,7 +203,8 @@ class Offers:
         nonce, body = self._nonce_and_body(watch, built.response)
         if watch.type.type_url in PARENTS:
             for child in self.watches.values():
-                self.note_sent_before(watch, child, released, client, now_s)
+                if watch.type.type_url in child.type.parents:
+                    self.note_sent_before(watch, child, released, client, now_s)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
         self._dialect.plan_heartbeat(watch, now_s, built.response)

@@ -290,8 +290,9 @@ class DiscoveryStream:
         watch = self._watches.get(type_url)
         held = watch.subscription.interest.names if watch is not None else NO_NAMES
         names = self._dialect.stated_names(request)
-        if names is not held:
-            unknown = (names - held).difference(self._known_names(type_url))
+        new = names - held if names and names is not held else NO_NAMES
+        if new:
+            unknown = new.difference(self._known_names(type_url))
             self._limits.check_unknown(unknown)
             self._budget.spend(self, unknown)
 
