@@ -236,7 +236,7 @@ def test_an_operator_gets_in_beside_more_clients_than_there_are_descriptors(
             for _ in range(10):
                 assert operator.get("/readyz").status_code == 200
                 time.sleep(0.2)
-        assert descriptors(server) < 128
+        assert exhausts or descriptors(server) < 128
         assert server.process.log().count("files.exhausted") == exhausts
     wait_until(lambda: descriptors(server) < 100, "the connections are gone")
     seen = server.metrics()["xds_server_files_exhausted_total"]
