@@ -132,6 +132,7 @@ CLUSTER = _BY_ALIAS["clusters"].type_url
 ENDPOINT = _BY_ALIAS["endpoints"].type_url
 ENDPOINT_TYPES = frozenset(TYPE_PREFIX + messages["endpoints"] for messages in (_V2_MESSAGES, _V3_MESSAGES))
 ROUTE_TARGETS = frozenset(url for url, rule in _BY_URL.items() if rule.is_route_target)
+TRAFFIC_TYPES = frozenset(url for url, rule in _BY_URL.items() if rule.alias in ("listeners", "routes"))
 PARENTS = frozenset(url for rule in _BY_URL.values() for url in rule.parents)
 EXTENSION_CONFIG = _BY_ALIAS["extension_configs"].type_url
 LISTENER = _BY_ALIAS["listeners"].type_url

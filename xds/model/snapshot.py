@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
@@ -10,6 +10,7 @@ from itertools import count
 from types import MappingProxyType
 
 from xds.model.amended_mapping import amend
+from xds.model.names import NO_NAMES
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import ResourceType, resource_type
 
@@ -132,6 +133,10 @@ class ResourceSet:
 
     def __repr__(self) -> str:
         return f"ResourceSet({self.type.alias} {self.version_info} {list(self.resources)[:8]})"
+
+    def among(self, names: Set[str]) -> frozenset[str]:
+        """The names among these that the set has. ``names.intersection(resources)`` would visit all resources."""
+        return frozenset(names & self.resources.keys()) if names else NO_NAMES
 
     def versions(self) -> dict[str, str]:
         """Name to resource version."""

@@ -381,12 +381,12 @@ class SnapshotCache:
     def changed_since(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
         """The names among these that a retained revision has in another version than the snapshot of its group."""
         now = snapshot.get(type_url).resources
-        candidates = names.intersection(now)
+        candidates = snapshot.get(type_url).among(names)
         return frozenset(
             name
             for each in self._retained_of(snapshot.group, type_url)
             if candidates
-            for name in candidates.intersection(each.resources)
+            for name in each.among(candidates)
             if each.resources[name].version != now[name].version
         )
 
@@ -394,7 +394,7 @@ class SnapshotCache:
         """The names among these that a retained revision of the group has, and the snapshot lacks."""
         candidates = names.difference(snapshot.get(type_url).resources)
         sets = self._retained_of(snapshot.group, type_url) if candidates else ()
-        return frozenset().union(*(candidates.intersection(each.resources) for each in sets))
+        return frozenset().union(*(each.among(candidates) for each in sets))
 
     def _retained_of(self, group: str, type_url: str) -> Iterable[ResourceSet]:
         found = self._groups.get(group)

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
+from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
@@ -231,7 +231,7 @@ class ClientState:
             and (not step.has_trees or not self._awaits_proof(now_s))
         ):
             # In the most frequent pushes, no part of the change has to wait.
-            if self.proof.clusters is None and self.is_live:
+            if self.proof.clusters is None and self.watches.have_acked(TRAFFIC_TYPES):
                 self.note_proof()
             if lingering is NOTHING_LINGERS:
                 self.release(goal, now_s)
@@ -370,12 +370,7 @@ class ClientState:
         """Whether the client may serve traffic: it ACKed or showed a listener or a route, or its content is unknown."""
         if self.transition is not None and self.transition.withheld_types:
             return True
-        return any(
-            watch.acked_set is not None
-            for url in self.watches
-            if resource_type(url).alias in ("listeners", "routes")
-            for watch in self.watches.of(url)
-        )
+        return self.watches.have_acked(TRAFFIC_TYPES)
 
     def url_of(self, alias: str) -> str:
         """The type URL of an alias in the API version that the client uses, v2 or v3."""
@@ -403,7 +398,7 @@ class ClientState:
             self._may_send = True
         if self.proof is not NO_PROOF or self.transition is not None:
             for url in changed:
-                if resource_type(url).is_route_target:
+                if url in ROUTE_TARGETS:
                     self.forget_proof(release.get(url))
 
     def _begin(self, now_s: float) -> Transition:
@@ -447,7 +442,9 @@ class ClientState:
 
     def forget_proof(self, present: ResourceSet) -> None:
         """Forget the proof of the clusters that are not ``present``: they warm again when they are pushed again."""
-        proved, overdue = self.proof.clusters, self.proof.overdue.intersection(present.resources)
+        proved, overdue = self.proof.clusters, self.proof.overdue
+        if overdue:
+            overdue = present.among(overdue)
         if proved is not None and proved.type is present.type:
             proved = self.releases.without_removed(proved, present)
         if proved is not self.proof.clusters or overdue != self.proof.overdue:

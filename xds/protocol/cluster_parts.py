@@ -58,7 +58,7 @@ def proved_at_start(client: ClientState) -> ResourceSet | None:
     acked = client.watches.acked(client.url_of("clusters"))
     if acked is None:
         return None
-    unproved = (lacking_parts(client, acked) | unassigned(client)).intersection(acked.resources)
+    unproved = acked.among(lacking_parts(client, acked) | unassigned(client))
     return client.releases.mixed(acked, empty_set(acked.type.type_url), unproved)
 
 

@@ -48,6 +48,9 @@ class DeltaDialect(Dialect[DeltaRequest]):
         after = subscribed | request.subscribe if request.subscribe else subscribed
         limits.check_names((*request.subscribe, *request.unsubscribe), subscribed, after, unknown_of)
 
+    def names_others(self, request: DeltaRequest, subscribed: frozenset[str]) -> bool:
+        return bool(request.subscribe or request.unsubscribe or request.initial_versions)
+
     def count_names(self, request: DeltaRequest) -> int:
         return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)
 

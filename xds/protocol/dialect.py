@@ -69,6 +69,10 @@ class Dialect(Protocol[R_contra]):
         """Raise ``LimitError`` for too many names. ``subscribed`` are the names before this request."""
         ...
 
+    def names_others(self, request: R_contra, subscribed: frozenset[str]) -> bool:
+        """Whether a request may name others than ``subscribed``. Few requests do, and only those are checked."""
+        ...
+
     def count_names(self, request: R_contra) -> int:
         """The number of names in all fields of a request."""
         ...

@@ -118,7 +118,7 @@ def origin_of(
         assignments = client.names_wanted(client.url_of("endpoints"))
         assigned_clusters = cache.history.assigned_clusters(assignments, url, (*former, group), api)
     if clusters is not None and client.transition is not None:
-        cold = client.transition.readiness.cold.intersection(clusters.resources)
+        cold = clusters.among(client.transition.readiness.cold)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
     return Origin(
         group,
@@ -140,5 +140,5 @@ def _unready_names(client: ClientState, type_url: str) -> frozenset[str]:
     held, goal = client.watches.acked(url), client.goal.get(url)
     if held is None or held is goal or not (client.has_returned and resource_type(type_url).after_listeners):
         return NO_NAMES
-    earlier = client.releases.added_or_changed(held, goal).intersection(held.resources)
+    earlier = held.among(client.releases.added_or_changed(held, goal))
     return frozenset(name for kind, name in client.releases.used_by(earlier, client.released) if kind == type_url)

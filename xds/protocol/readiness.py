@@ -106,7 +106,7 @@ class Readiness:
 
     def note_released(self, clusters: ResourceSet) -> None:
         """Forget that removed clusters were warm; ``clusters`` are the released ones."""
-        self.proved_clusters = self.proved_clusters.intersection(clusters.resources)
+        self.proved_clusters = clusters.among(self.proved_clusters)
 
     def overdue(self, client: ClientState) -> frozenset[str]:
         """The cold clusters that nothing waits for again while their assignment does not exist."""
@@ -136,7 +136,7 @@ class Readiness:
         if acked is None or (acked is goal and not self.cold):
             return acked
         unproved = self.cold | (client.releases.added(goal, acked) & client.unproved(acked))
-        return client.releases.mixed(acked, empty_set(url), unproved.intersection(acked.resources))
+        return client.releases.mixed(acked, empty_set(url), acked.among(unproved))
 
     def _naming_any_absent_listener(self, client: ClientState, clusters: ResourceSet) -> frozenset[str]:
         """The clusters that name an internal listener that the client lacks, themselves or in their assignments."""
@@ -224,7 +224,7 @@ class Readiness:
             return frozenset(goal.resources) if client.is_live else NO_NAMES
         cold = client.releases.added(acked, goal)
         if acked is not goal:
-            cold |= client.releases.incomplete_aggregates(acked, client.release_of(url)).intersection(goal.resources)
+            cold |= goal.among(client.releases.incomplete_aggregates(acked, client.release_of(url)))
         for watch in client.watches.pending(url):
             if watch.ack.in_flight is not None:  # it may have removed clusters already
                 cold |= client.releases.added(watch.ack.in_flight.resource_set, goal)
@@ -284,7 +284,7 @@ class Readiness:
         for watch in client.watches.of(client.url_of("clusters")):
             offered, held = watch.ack.in_flight, watch.acked_set
             if offered is not None and held is not None:
-                new = proved.difference(held.resources).intersection(offered.resource_set.resources)
+                new = offered.resource_set.among(proved.difference(held.resources))
                 watch.accept_part(client.releases.mixed(held, offered.resource_set, new))
 
     def _lacking_parts(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
@@ -312,7 +312,7 @@ class Readiness:
         client must get the newer version before anything refers to the cluster.
         """
         url, goal = client.url_of("endpoints"), client.goal.get(client.url_of("clusters"))
-        users = self._held_naming_absent_listeners(client, goal.type.type_url).intersection(goal.resources)
+        users = goal.among(self._held_naming_absent_listeners(client, goal.type.type_url))
         assignments = self._held_naming_absent_listeners(client, url)
         if assignments:
             users |= client.releases.clusters_of(goal, assignments)

@@ -164,7 +164,7 @@ def _internal_listeners_sent(client: ClientState, excluded: Mapping[str, frozens
     for url in map(client.url_of, ("clusters", "endpoints")):
         names = excluded.get(url, NO_NAMES)
         for held in (held for watch in client.watches.of(url) for held in watch.sent_sets()):
-            counted = client.releases.mixed(held, empty_set(url), names.intersection(held.resources))
+            counted = client.releases.mixed(held, empty_set(url), held.among(names))
             found |= client.releases.internal_listeners(counted)
     return frozenset(found)
 
@@ -189,7 +189,7 @@ def without_unsent_resources(client: ClientState, snapshot: Snapshot) -> Snapsho
     """The snapshot without secrets and endpoints that were not sent to the client; the same object if it has none."""
     sets = dict(snapshot.sets)
     for url, held in snapshot.sets.items():
-        names = _sent_names(client, url).intersection(held.resources) if held.type.kept_on_move else held.resources
+        names = held.among(_sent_names(client, url)) if held.type.kept_on_move else held.resources
         if len(names) < len(held):
             sets[url] = client.releases.mixed(empty_set(url), held, frozenset(names))
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
@@ -253,7 +253,7 @@ def _removed_in_use(client: ClientState, url: str, removed: frozenset[str]) -> f
     watches, type = client.watches.of(url), resource_type(url)
     # On separate streams, each stream may have shown its own names only.
     held = [each for watch in watches for each in (watch.acked_set, watch.possible_set) if each is not None]
-    names = frozenset().union(*(removed.intersection(each.resources) for each in held))
+    names = frozenset().union(*(each.among(removed) for each in held))
     if type.alias == "listeners":
         # A listener that is not ACKed yet is also in use as soon as the client applies a cluster or an assignment.
         names |= removed & _internal_listeners_sent(client, {})

@@ -56,6 +56,9 @@ class SotwDialect(Dialect[SotwRequest]):
     ) -> None:
         limits.check_names(request.names, subscribed, request.names, unknown_of)
 
+    def names_others(self, request: SotwRequest, subscribed: frozenset[str]) -> bool:
+        return request.names is not subscribed and request.names != subscribed
+
     def count_names(self, request: SotwRequest) -> int:
         return len(request.names)
 

@@ -144,10 +144,16 @@ class DiscoveryStream:
 
     def receive(self, request: Request, now_s: float) -> list[Event]:
         """Handle a request. Raises ``RemoteProtocolError`` for an invalid one, and then changes nothing."""
-        type_url = self._checked_type(request)
+        type_url = check_type(request.type_url, self._type_url, self._limits)
+        watch = self._watches.get(type_url)
+        held = watch.subscription.interest.names if watch is not None else NO_NAMES
+        names_others = self._dialect.names_others(request, held)
+        if watch is None or names_others:
+            self._check_request(type_url, request, held)
         events: list[Event] = []
         self._identify(request, events, now_s)
-        self._spend_names(type_url, request)
+        if names_others:
+            self._spend_names(type_url, request, held)
         if self.view is None:
             self._park(type_url, request)
             return events
@@ -259,17 +265,13 @@ class DiscoveryStream:
         client = self._client
         return [status_of(watch, client) for watch in self._watches.values()] if client is not None else []
 
-    def _checked_type(self, request: Request) -> str:
-        """The type URL of a request. All errors are raised here, before anything changes."""
-        type_url = check_type(request.type_url, self._type_url, self._limits)
-        watch = self._watches.get(type_url)
+    def _check_request(self, type_url: str, request: Request, held: frozenset[str]) -> None:
+        """Raises ``LimitError`` for too many types or names, before anything changes."""
         parked = self._parked.types if self._parked is not None else ()
-        if watch is None and len({*self._watches, *parked}) >= self._limits.types_per_stream:
+        if type_url not in self._watches and len({*self._watches, *parked}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        subscribed = watch.subscription.interest.names if watch is not None else NO_NAMES
         unknown_of = partial(self._unknown_names, type_url, request)
-        self._dialect.check_names(request, subscribed, self._limits, unknown_of)
-        return type_url
+        self._dialect.check_names(request, held, self._limits, unknown_of)
 
     def _unknown_names(self, type_url: str, request: Request, names: frozenset[str]) -> frozenset[str]:
         """The names among these that no resource has: pushed, released to the client, or in a retained revision."""
@@ -285,12 +287,9 @@ class DiscoveryStream:
                 names = names.difference(each.resources).difference(each.by_alias)
         return names
 
-    def _spend_names(self, type_url: str, request: Request) -> None:
+    def _spend_names(self, type_url: str, request: Request, held: frozenset[str]) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""
-        watch = self._watches.get(type_url)
-        held = watch.subscription.interest.names if watch is not None else NO_NAMES
-        names = self._dialect.stated_names(request)
-        new = names - held if names and names is not held else NO_NAMES
+        new = self._dialect.stated_names(request) - held
         if new:
             unknown = new.difference(self._known_names(type_url))
             self._limits.check_unknown(unknown)
@@ -378,7 +377,8 @@ class DiscoveryStream:
             events.append(event)
         before = watch.subscription.interest
         change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
-        if change:
+        has_changed = bool(change)
+        if has_changed:
             self._note_interest_change(watch, change, kind)
         if kind is RequestKind.FIRST and (watch.known.base is not None or watch.known.uncertain):
             # A reconnected client may show its content of a child type after the changed parent was sent.
@@ -387,10 +387,10 @@ class DiscoveryStream:
                     self._offers.note_sent_before(parent, watch, parent.ack.in_flight.resource_set, client, now_s)
         if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
-        if kind is RequestKind.REPEAT and not change:
+        if kind is RequestKind.REPEAT and not has_changed:
             if not self._dialect.note_repeated_ack(watch, self._watches):
                 events.append(AckRepeated(type_url))
-        elif change and kind is not RequestKind.FIRST:
+        elif has_changed and kind is not RequestKind.FIRST:
             self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
         client.update(watch, now_s)
 

@@ -1,13 +1,13 @@
 """The resources of one type that a client wants, by wildcard, names, aliases and globs.
 
-`Interest` is a frozen value that keys caches. `Subscription` has the interest of one stream and as much of its history
+`Interest` keys caches. `Subscription` has the interest of one stream and as much of its history
 as decides the meaning of an empty list of names (rules 27, 28, 61, 62).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from xds.model.names import (
@@ -21,31 +21,25 @@ from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Interest:
     """The wanted resources of one type: all (``wildcard``), those with these ``names``, or both.
 
     ``routes`` narrows a wildcard to names under these route names; only VHDS has it (rule 29). ``globs`` are the names
-    among ``names`` that are xdstp collections. The hash is computed once, because interests key caches.
+    among ``names`` that are xdstp collections. Interests are compared by identity, because they key caches:
+    `InterestTable` has one object for equal interests.
     """
 
     wildcard: bool = False
     names: frozenset[str] = NO_NAMES
     globs: tuple[str, ...] = ()
     routes: frozenset[str] | None = None
-    _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, wildcard: bool, names: frozenset[str], routes: frozenset[str] | None = None) -> Interest:
         """The interest with these fields, and the globs among its names."""
         globs = tuple(sorted(filter(is_glob, names))) if XDSTP in "\n".join(names) else ()
         return cls(wildcard, names, globs, routes)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.wildcard, self.names, self.routes)))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @property
     def everything(self) -> bool:

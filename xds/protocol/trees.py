@@ -151,7 +151,7 @@ def _tree(
             has_removed = True
     named_by = frozenset(name for (_, name), below in listeners.items() if not members.isdisjoint(below))
     clusters = with_members(led_to - {WILDCARD}, goal)
-    used = {url: names.intersection(released.get(url).resources) for url, names in route_parts.items()}
+    used = {url: released.get(url).among(names) for url, names in route_parts.items()}
     needed, own_internal = _needed_listeners(clusters, named_by, goal)
     return Tree(
         names_by_type(listener_parts),

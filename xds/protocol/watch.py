@@ -351,7 +351,7 @@ class Watch:
         """The subscribed names whose resources the client accepted, in whatever version. It may reject a later one."""
         if self.acked_set is None:
             return NO_NAMES
-        names = self.subscription.interest.names.intersection(self.acked_set.resources)
+        names = self.acked_set.among(self.subscription.interest.names)
         return names.difference(*self._doubted_names()) if self.is_pending else names
 
     def unaccepted_names(self, diffs: Diffs) -> frozenset[str]:

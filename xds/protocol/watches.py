@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
@@ -91,6 +91,15 @@ class Watches:
                 return watch.acked_set
             found = watch.acked_set
         return found
+
+    def have_acked(self, type_urls: Container[str]) -> bool:
+        """Whether some watch of these types has ACKed a response, or showed what it holds."""
+        for url, watches in self._watches.items():
+            if url in type_urls:
+                for watch in watches:
+                    if watch.acked_set is not None:
+                        return True
+        return False
 
     def mark_pending(self, watch: Watch, now_s: float) -> None:
         """The client lacks some of the released content of this watch."""
@@ -237,7 +246,7 @@ class Watches:
                 continue
             held = watch.acked_set.resources if watch.acked_set is not None else {}
             rejected = watch.rejections.doubted_in(goal_set) if except_rejected and watch.rejections else frozenset()
-            for name in watch.subscription.interest.names.intersection(goal).difference(rejected):
+            for name in goal_set.among(watch.subscription.interest.names).difference(rejected):
                 before = held.get(name)
                 if before is None or before.version != goal[name].version:
                     found.add(name)
@@ -250,7 +259,7 @@ class Watches:
             missing = set(wanted)
             for watch in self.of(url):
                 if watch.acked_set is not None:
-                    missing -= watch.accepted_names().intersection(watch.acked_set.resources)
+                    missing -= watch.acked_set.among(watch.accepted_names())
             if missing:
                 unfetched.append((url, frozenset(missing)))
         return tuple(unfetched)
