@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
 	$(name) -c 'import ensurepip, sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-# Many tests wait for processes: five workers keep two cores busy.
-WORKERS ?= 5
+# Many tests wait for processes: two workers for each of two cores keep them busy.
+WORKERS ?= 4
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
 STAMP := $(VENV)/installed.stamp

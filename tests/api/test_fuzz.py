@@ -128,7 +128,7 @@ def _runner(operation: Any, seen: set[int], base: str, revision: int, *, is_usua
     chosen = strategies.just(True) if is_usual else strategies.booleans()
 
     @examples(
-        3 if is_usual else 12,
+        3 if is_usual else 8,
         in_soak=20 if is_usual else 500,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),

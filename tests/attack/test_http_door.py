@@ -221,7 +221,13 @@ def opened(server: ServerProcess) -> RawHttp2:
     return RawHttp2(server.grpc_port, HELLO + opening(1), reads=False)
 
 
-@pytest.mark.parametrize(("client", "exhausts"), [(connected, False), (opened, True)], ids=["silent", "with a call"])
+@pytest.mark.parametrize(
+    ("client", "exhausts"),
+    [
+        pytest.param(connected, False, id="silent"),
+        pytest.param(opened, True, id="with a call", marks=pytest.mark.soak),
+    ],
+)
 def test_an_operator_gets_in_beside_more_clients_than_there_are_descriptors(
     serve: Serve, client: Callable[[ServerProcess], AbstractContextManager[object]], exhausts: bool
 ) -> None:

@@ -102,7 +102,8 @@ def test_twenty_nacks_of_6_mb(serve: Serve, beside: Beside) -> None:
     assert resident(server) - before < 80 * MIB
 
 
-@pytest.mark.parametrize("clusters", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("clusters", [20_000, 100_000])
 def test_reports_of_invented_clusters(serve: Serve, beside: Beside, clusters: int) -> None:
     """What is kept of them is bounded, and so are the series of metrics that they make."""
     server = serve(forked=False)

@@ -19,17 +19,11 @@ from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.process import REPOSITORY
 from xds.model.resource_type import CLUSTER
 
-CHEAP = "large-health-checks"
 PAGE = REPOSITORY / "docs" / "performance.md"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        CHEAP,
-        *(pytest.param(each, marks=pytest.mark.soak) for each in attacks.ATTACKS if each != CHEAP),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("name", attacks.ATTACKS)
 def test_an_attack_is_measured_beside_a_control_run(tmp_path: Path, name: str) -> None:
     """The good client is served in both, and what the attacker held comes back."""
     cell = attacks.measure(name, 0.5, tmp_path)

@@ -35,6 +35,7 @@ def least_away(done: Run) -> float:
     return sum(found.away / total for found, total in known) / len(known)
 
 
+@pytest.mark.soak
 def test_equal_seeds_give_equal_runs() -> None:
     first, second = (numbers(run(KNOWN["jump"], seed=7)) for _ in range(2))
     assert first == second

@@ -24,10 +24,8 @@ def make_demo_environment(directory: Path, *variables: str) -> subprocess.Comple
     )
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [pytest.param(False, id="nothing there", marks=pytest.mark.soak), pytest.param(True, id="no pip in it")],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("broken", [False, True], ids=["nothing there", "no pip in it"])
 def test_a_virtual_environment_without_pip_is_made_anew(tmp_path: Path, *, broken: bool) -> None:
     venv = tmp_path / "venv"
     if broken:
