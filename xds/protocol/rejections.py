@@ -28,7 +28,9 @@ from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
 from xds.protocol.responses import Response
 
-VERSIONS_LIMIT = 16  # of one name
+# Of one name. Stand-ins come from ten retained revisions, at the time of each push: 20 versions may have been refused
+# since the one that stands in a retained revision was.
+VERSIONS_LIMIT = 32
 NAMES_LIMIT = 4096  # with more, names without a resource are forgotten
 Versions = tuple[str, ...]
 NO_VERSIONS: Versions = ()
