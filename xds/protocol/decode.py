@@ -25,6 +25,7 @@ CUT_FROM_BYTES = 4096  # a shorter request is decoded as quickly without cutting
 _MEMO_ENTRIES = 1024
 _MEMO_BYTES = 8 << 20  # of each memo
 _REQUEST_OVERHEAD = 512  # bytes
+_NAME_COST = 4  # bytes in memory for each byte of a name in a request
 
 SOTW_NODE_TAG = 0x12
 DELTA_NODE_TAG = 0x0A
@@ -44,7 +45,7 @@ class RequestDecoder:
         self._delta: Memo[bytes, DeltaRequest] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
         # Names by their bytes: all streams that request the same thousands of names share one set.
         self._names: Memo[bytes, frozenset[str] | None] = Memo(
-            _MEMO_ENTRIES, _MEMO_BYTES, lambda region, names: 4 * len(region)
+            _MEMO_ENTRIES, _MEMO_BYTES, lambda region, names: _NAME_COST * len(region)
         )
 
     def decode_sotw(self, data: bytes) -> SotwRequest:
@@ -84,7 +85,8 @@ class RequestDecoder:
 
     def _restated_names(self, data: bytes) -> tuple[frozenset[str], bytes] | None:
         """The names of a long request, and its bytes without the names; None if the names cannot be cut out."""
-        parts = cut_names(data) if len(data) >= CUT_FROM_BYTES else None
+        # The names of a longer request are not kept, so they are read with the rest.
+        parts = cut_names(data) if CUT_FROM_BYTES <= len(data) <= _MEMO_BYTES // _NAME_COST else None
         if parts is None:
             return None
         region, rest = parts

@@ -72,6 +72,8 @@ class Interest:
         """The subscribed names (or the names ``among`` them) that no resource of the set has, sorted."""
         names = self.names if among is None else frozenset(among)
         missing = names.difference(resource_set.resources).difference(resource_set.by_alias)
+        if not self.globs:
+            return sorted(missing - {WILDCARD} if WILDCARD in missing else missing)
         return sorted(name for name in missing if name != WILDCARD and not _is_answered_glob(name, resource_set))
 
     def _in_routes(self, name: str) -> bool:
