@@ -1,7 +1,7 @@
 """The resources of one type that a client wants, by wildcard, names, aliases and globs.
 
-`Interest` keys caches. `Subscription` has the interest of one stream and as much of its history
-as decides the meaning of an empty list of names (rules 27, 28, 61, 62).
+`Interest` keys caches. `Subscription` has the interest of one stream and as much of its history as decides the meaning
+of an empty list of names (rules 27, 28, 61, 62).
 """
 
 from __future__ import annotations
