@@ -396,7 +396,7 @@ class ClientState:
         changed = self.watches.mark_changed(before, release, now_s)
         if changed:
             self._may_send = True
-        if self.proof is not NO_PROOF or self.transition is not None:
+        if self.proof is not NO_PROOF:
             for url in changed:
                 if url in ROUTE_TARGETS:
                     self.forget_proof(release.get(url))
@@ -440,6 +440,11 @@ class ClientState:
         if clusters is not self.proof.clusters:
             self.proof = Proof(clusters, self.proof.overdue)
 
+    def note_overdue(self, clusters: frozenset[str]) -> None:
+        """Note the clusters for whose assignment content has waited long enough."""
+        if clusters != self.proof.overdue:
+            self.proof = Proof(self.proof.clusters, clusters)
+
     def forget_proof(self, present: ResourceSet) -> None:
         """Forget the proof of the clusters that are not ``present``: they warm again when they are pushed again."""
         proved, overdue = self.proof.clusters, self.proof.overdue
@@ -449,8 +454,6 @@ class ClientState:
             proved = self.releases.without_removed(proved, present)
         if proved is not self.proof.clusters or overdue != self.proof.overdue:
             self.proof = Proof(proved, overdue)
-        if self.transition is not None:
-            self.transition.readiness.note_released(present)
 
     def _awaits_proof(self, now_s: float) -> bool:
         """Whether listener trees may have to wait, because some cluster is not proved to be warm."""

@@ -68,7 +68,7 @@ def clusters_without_assignments(client: ClientState, readiness: Readiness) -> N
     if not found:
         return NO_NAMES_BY_TYPE
     rejected = _rejected_assignments(client) if not client.order.proceed_on_nack else NO_NAMES
-    awaited = readiness.unassigned - readiness.timed_out
+    awaited = readiness.unassigned - client.proof.overdue
     return names_by_type({url: [n for n, each in found.items() if n in awaited or not each.isdisjoint(rejected)]})
 
 

@@ -29,8 +29,8 @@ class Proof:
 
     * ``clusters``: a set whose members are all proved, in these versions or in earlier ones; None if nothing is known
       of the client yet;
-    * ``overdue``: clusters for whose assignment content has waited long enough. While it does not exist, nothing waits
-      for them again.
+    * ``overdue``: cold clusters for which content has waited long enough. After a transition, those without an
+      assignment: while it does not exist, nothing waits for them again.
     """
 
     clusters: ResourceSet | None = None

@@ -35,12 +35,9 @@ class Readiness:
     """The clusters that one transition waits for.
 
     * ``cold``: the clusters that are cold now; ``cold_since_s``: since when;
-    * ``timed_out``: cold clusters that are no longer waited for;
     * ``unassigned``: clusters whose assignment the client requests here, and that does not exist;
     * ``rejected``: clusters that the client rejects, or whose assignments it rejects;
     * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are proved one by one;
-    * ``proved_clusters``: clusters that were proved one by one; a later version of such a cluster does not count as
-      cold, because the earlier one serves while it warms;
     * ``acked_since_s``: since when CDS is ACKed; None while it is not;
     * ``acked_versions``, on separate streams: the ACKed version of a cluster, and the position of the ACK;
     * ``first_check_ends_s``, on separate streams: when the first health check of a cluster ends; 0 after its end.
@@ -53,20 +50,16 @@ class Readiness:
         "cold_since_s",
         "first_check_ends_s",
         "is_one_by_one",
-        "proved_clusters",
         "rejected",
-        "timed_out",
         "unassigned",
     )
 
-    def __init__(self, overdue: frozenset[str] = NO_NAMES) -> None:
+    def __init__(self) -> None:
         self.cold: frozenset[str] = NO_NAMES
         self.cold_since_s: dict[str, float] = {}
-        self.timed_out: frozenset[str] = overdue
         self.unassigned: frozenset[str] = NO_NAMES
         self.rejected: frozenset[str] = NO_NAMES
         self.is_one_by_one = False
-        self.proved_clusters: frozenset[str] = NO_NAMES
         self.acked_versions: dict[str, tuple[str, int]] = {}
         self.acked_since_s: float | None = None
         self.first_check_ends_s: dict[str, float] = {}
@@ -92,7 +85,7 @@ class Readiness:
         if cold is not self.cold:
             self.cold = cold
             self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
-            self.timed_out &= cold
+            client.note_overdue(client.proof.overdue & cold)
         if cold and (self.rejected or client.watches.rejects_anything):
             self._note_rejected(client, now_s)
         return cold
@@ -104,13 +97,9 @@ class Readiness:
         self.rejected = rejected_parts(client, clusters).union(client.rejected_versions(client.url_of("clusters")))
         self.cold_since_s |= {name: now_s for name in before - self.rejected if name in self.cold_since_s}
 
-    def note_released(self, clusters: ResourceSet) -> None:
-        """Forget that removed clusters were warm; ``clusters`` are the released ones."""
-        self.proved_clusters = clusters.among(self.proved_clusters)
-
     def overdue(self, client: ClientState) -> frozenset[str]:
         """The cold clusters that nothing waits for again while their assignment does not exist."""
-        return (self.timed_out & self.unassigned) - self.rejected if client.is_aggregated else NO_NAMES
+        return (client.proof.overdue & self.unassigned) - self.rejected if client.is_aggregated else NO_NAMES
 
     def proved(self, client: ClientState) -> ResourceSet | None:
         """The clusters that are proved now (`Proof`): those that were, and those that have become warm since.
@@ -151,15 +140,15 @@ class Readiness:
 
     def holds(self, client: ClientState, clusters: Iterable[str], *, is_unreadable: bool) -> bool:
         """Whether content that refers to these clusters waits. Unreadable content may refer to any cold cluster."""
-        cold = self.cold
+        cold, overdue = self.cold, client.proof.overdue
         named = cold.intersection(clusters)
-        if any(name not in self.timed_out or self.waits_without_limit(client, name) for name in named):
+        if any(name not in overdue or self.waits_without_limit(client, name) for name in named):
             return True
-        return is_unreadable and not cold <= self.timed_out
+        return is_unreadable and not cold <= overdue
 
-    def without_waiting(self, names: frozenset[str]) -> frozenset[str]:
+    def without_waiting(self, client: ClientState, names: frozenset[str]) -> frozenset[str]:
         """The clusters among ``names`` that no content waits for: they are warm, or their wait has timed out."""
-        return names - (self.cold - self.timed_out)
+        return names - (self.cold - client.proof.overdue)
 
     def waits_without_limit(self, client: ClientState, name: str) -> bool:
         """Whether content waits for this cold cluster without a time limit: it is rejected, or can still be proved.
@@ -190,13 +179,13 @@ class Readiness:
         over = frozenset(
             name for name, since_s in since if self._wait_ends_s(client, since_s) <= now_s and name not in self.rejected
         )
-        ended = over - self.timed_out
-        self.timed_out |= over
+        ended = over - client.proof.overdue
+        client.note_overdue(client.proof.overdue | over)
         return ended
 
     def deadline_s(self, client: ClientState) -> float | None:
         """When `expire` or `update` is due if no request or push comes before; None if neither is needed."""
-        ended = self.timed_out | self.rejected if self.rejected else self.timed_out
+        ended = client.proof.overdue | self.rejected
         waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in ended]
         due = [self._wait_ends_s(client, min(waiting))] if waiting else []
         due += filter(None, self.first_check_ends_s.values())
@@ -241,11 +230,10 @@ class Readiness:
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.rejected_versions(url), rejected)
         if cold and self.is_one_by_one and client.is_aggregated:
-            proved = self._proved(client, cold)
-            if not proved <= self.proved_clusters:
-                self.proved_clusters |= proved
+            proved = self._proved_one_by_one(client, cold)
+            if proved:
                 self._note_accepted(client, proved)
-            cold -= self.proved_clusters
+                cold -= proved
         return cold if cold != self.cold else self.cold
 
     def _not_known_warm(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:
@@ -254,7 +242,7 @@ class Readiness:
             return client.unproved(goal)  # the stream for clusters has just ended
         return unremembered_clusters(client, goal.type.type_url)
 
-    def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
+    def _proved_one_by_one(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
         """The clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
 
         If the client rejects the response, it keeps the version that was sent before. So both versions must be proved.
@@ -280,12 +268,17 @@ class Readiness:
         )
 
     def _note_accepted(self, client: ClientState, proved: frozenset[str]) -> None:
-        """Note that proved clusters are accepted despite the withheld ACK: they may linger, and are not suspect."""
-        for watch in client.watches.of(client.url_of("clusters")):
+        """Note that clusters are accepted and proved despite the withheld ACK: they may linger, and are not suspect.
+
+        A later version of such a cluster is not cold, because this one serves while it warms.
+        """
+        url, mixed = client.url_of("clusters"), client.releases.mixed
+        for watch in client.watches.of(url):
             offered, held = watch.ack.in_flight, watch.acked_set
             if offered is not None and held is not None:
                 new = offered.resource_set.among(proved.difference(held.resources))
-                watch.accept_part(client.releases.mixed(held, offered.resource_set, new))
+                watch.accept_part(mixed(held, offered.resource_set, new))
+                client.note_proved(mixed(client.proof.clusters or empty_set(url), offered.resource_set, proved))
 
     def _lacking_parts(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
         """On an aggregated stream: the unproved clusters whose assignments and secrets are not ACKed yet.

@@ -260,7 +260,7 @@ def _removed_in_use(client: ClientState, url: str, removed: frozenset[str]) -> f
     if type.is_route_target:
         names |= removed.intersection(_members_of_changed_aggregates(client, url))
         if held and client.transition is not None:
-            names |= client.transition.readiness.without_waiting(removed)
+            names |= client.transition.readiness.without_waiting(client, removed)
     return names
 
 

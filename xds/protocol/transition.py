@@ -105,7 +105,7 @@ class Transition:
         self.acked_releases: tuple[Snapshot, ...] = ()
         self.awaited_until_s: Mapping[str, float] = {}
         self.is_ready_release_unproved = may_have_warming_listeners(client, now_s)
-        self.readiness = Readiness(client.proof.overdue)
+        self.readiness = Readiness()
         self.held_trees: tuple[Tree, ...] = ()
         self.held_names: NamesByType = NO_NAMES_BY_TYPE
         self.absent_listeners: frozenset[str] = NO_NAMES
