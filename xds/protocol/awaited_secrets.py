@@ -6,13 +6,13 @@ cluster that serves by one without a certificate when it is told that the secret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 
 from xds.model.resource import Resource
 from xds.model.resource_type import SECRET, V2_URLS, alias_of, resource_type
-from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.linger import NamesByType
-from xds.protocol.trees import RedirectedOf, ResourceId
+from xds.model.snapshot import Snapshot
+from xds.protocol.set_diff import DiffOf
+from xds.protocol.trees import ResourceId
 
 _USERS = frozenset(url for secret in (SECRET, V2_URLS.get(SECRET, SECRET)) for url in resource_type(secret).parents)
 
@@ -21,21 +21,19 @@ def missing_secrets(
     released: Snapshot,
     goal: Snapshot,
     changed_types: Iterable[str],
-    newly_named: Callable[[ResourceSet, ResourceSet], NamesByType],
-    redirected: RedirectedOf,
+    diff: DiffOf,
 ) -> frozenset[str]:
     """The missing secrets that listeners, and clusters and extension configurations in use, newly name in ``goal``.
 
-    Those of new clusters are not among them: nothing is served by these yet. ``newly_named`` and ``redirected`` are as
-    in `Releases`.
+    Those of new clusters are not among them: nothing is served by these yet.
     """
     named = set[ResourceId]()
     for url in changed_types:
         old, new = released.get(url), goal.get(url)
         if alias_of(url) == "listeners":
-            named.update((kind, name) for kind, names in newly_named(old, new) for name in names)
+            named.update((kind, name) for kind, names in diff(old, new).newly_named for name in names)
         elif url in _USERS:
-            for name in redirected(old, new):
+            for name in diff(old, new).redirected:
                 named.update(set(_named_here(new.resources[name])).difference(_named_here(old.resources[name])))
     return frozenset(name for url, name in named if _is_missing_secret(url, name, goal))
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
-from xds.model.snapshot import Change, Derivation, ResourceSet, Snapshot, diff, diff_among
-from xds.protocol.diffs import MEMO_ENTRIES, Diffs, SetIds, assignments_of, set_ids
+from xds.model.snapshot import Derivation, ResourceSet, Snapshot, diff, diff_among
+from xds.protocol.diffs import MEMO_ENTRIES, Diffs
 from xds.protocol.history import RevisionHistory
 from xds.protocol.membership import ChooseGroup, Membership, Rule
 from xds.protocol.memo import Memo
@@ -25,6 +25,7 @@ from xds.protocol.order import DEFAULT_ORDER, GroupOrder
 from xds.protocol.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
 from xds.protocol.release import Releases
 from xds.protocol.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
+from xds.protocol.set_diff import SetDiff
 from xds.protocol.subscription import InterestTable
 
 RETAINED_REVISIONS = 10
@@ -52,12 +53,11 @@ class View:
 class Precomputed:
     """The difference between two snapshots.
 
-    * ``changes``, and ``assignments`` (of changed clusters): keyed by the ids of the sets, as in `Diffs`;
+    * ``diffs``: the differences between their sets;
     * ``parts``: the encoded parts of large sets, by lineage.
     """
 
-    changes: dict[SetIds, Change] = field(default_factory=dict)
-    assignments: dict[SetIds, frozenset[str]] = field(default_factory=dict)
+    diffs: list[SetDiff] = field(default_factory=list)
     parts: dict[int, PartsByName] = field(default_factory=dict)
 
 
@@ -108,7 +108,7 @@ class SnapshotCache:
         self.interests = InterestTable()
         self.diffs = Diffs()
         self.history = RevisionHistory(self, self.diffs)
-        self.releases = Releases(self.diffs.change)
+        self.releases = Releases(self.diffs.between)
         self.responses = ResponseBuilder(identifier, nonce_prefix, self.diffs.change, response_bytes_limit)
 
     # -- publishing -------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class SnapshotCache:
         group = self._groups.get(snapshot.group)
         proceed = on_nack == "proceed"
         self._count_change()
-        self.diffs.keep(precomputed.changes, precomputed.assignments)
+        self.diffs.keep(*precomputed.diffs)
         served = self._with_observed(group, snapshot)
         if group is None:
             self._groups[snapshot.group] = group = _Group(snapshot, served, proceed)
@@ -223,14 +223,14 @@ class SnapshotCache:
         old, new = before.get(ENDPOINT), after.get(ENDPOINT)
         if old is new:
             return
-        self.diffs.keep({set_ids(old, new): diff_among(old, new, touched)}, {})
+        self.diffs.keep(SetDiff(old, new, diff_among(old, new, touched)))
         for api_version, translate in self._translate_to.items():
             translated = self._translated.find((api_version, old.id))
             if translated is not None and new.observed:
                 newer = translate_changes(translated, old, new, touched, translate)
                 self._translated.put((api_version, new.id), newer)
                 if newer is not None:
-                    self.diffs.keep({set_ids(translated, newer): diff_among(translated, newer, touched)}, {})
+                    self.diffs.keep(SetDiff(translated, newer, diff_among(translated, newer, touched)))
 
     def overlay(self, group: str, overlays: Overlays) -> frozenset[Locality]:
         """Apply these overlays to the group's snapshot, this one and later ones.
@@ -423,8 +423,8 @@ def precompute(
             results.parts[after.lineage_id] = prepare_parts(after, parts_of(before) if before is not None else NO_PARTS)
         if before is after:
             continue
-        key = set_ids(before, after)
-        change = results.changes[key] = diff(before, after)
+        found = SetDiff(before, after, diff(before, after))
         if after.type.is_route_target:
-            results.assignments[key] = assignments_of((*change.added, *change.changed), after)
+            _ = found.assignments  # computed here, not by the first stream
+        results.diffs.append(found)
     return results

@@ -426,7 +426,7 @@ class ClientState:
     def unproved(self, clusters: ResourceSet) -> frozenset[str]:
         """The clusters of a set that are not proved to be warm, in this version or in an earlier one."""
         proved = self.proof.clusters
-        return self.releases.added(proved, clusters) if proved is not None else frozenset(clusters.resources)
+        return self.releases.diff(proved, clusters).added if proved is not None else frozenset(clusters.resources)
 
     def note_proof(self) -> None:
         """Note which clusters are proved now, before a push or the end of a stream changes what is known."""

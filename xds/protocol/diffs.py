@@ -6,27 +6,19 @@ look-ups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from xds.model.names import WILDCARD
 from xds.model.resource import Resource
-from xds.model.resource_type import alias_of, resource_type
+from xds.model.resource_type import resource_type
 from xds.model.snapshot import Change, ResourceSet, diff, diff_among
 from xds.protocol.memo import Memo
+from xds.protocol.set_diff import SetDiff, assignments_of, subscriptions_of
 from xds.protocol.subscription import Interest
 
 MEMO_ENTRIES = 1024
 UNDER_ROUTE = "/*"
 NAMES_BUDGET = 100_000  # names in each memo of names: some 100 bytes each
-
-
-class InnerSubscription(NamedTuple):
-    """A subscription of a client because of a resource that it holds: one for each name and config source."""
-
-    type_url: str
-    name: str
-    source_hash: int
 
 
 SetIds = tuple[int, int]  # the ids of the older set (0 for none) and of the newer set
@@ -38,12 +30,10 @@ ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
 class Diffs:
     """The differences between the sets that clients hold and the sets that they should hold."""
 
-    __slots__ = ("_assignments", "_begun", "_changes", "_lacking", "_missing")
+    __slots__ = ("_lacking", "_made", "_missing")
 
     def __init__(self) -> None:
-        self._changes: Memo[SetIds, Change] = Memo(MEMO_ENTRIES)
-        self._assignments: Memo[SetIds, frozenset[str]] = Memo(MEMO_ENTRIES)
-        self._begun: Memo[SetIds, frozenset[InnerSubscription]] = Memo(MEMO_ENTRIES)
+        self._made: Memo[SetIds, SetDiff] = Memo(MEMO_ENTRIES)
         self._missing: Memo[tuple[Interest, int], tuple[str, ...]] = Memo(MEMO_ENTRIES, NAMES_BUDGET, _missing_cost)
         self._lacking: Memo[tuple[frozenset[str], int, int], frozenset[str]] = Memo(
             MEMO_ENTRIES, NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
@@ -51,19 +41,24 @@ class Diffs:
 
     def begin_age(self) -> None:
         """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
-        for memo in (self._changes, self._assignments, self._begun, self._missing, self._lacking):
+        for memo in (self._made, self._missing, self._lacking):
             memo.begin_age()
 
-    def keep(self, changes: Mapping[SetIds, Change], assignments: Mapping[SetIds, frozenset[str]]) -> None:
-        """Keep results of ``change`` and ``assignments`` that were computed elsewhere, keyed by `set_ids`."""
-        for key, change in changes.items():
-            self._changes.put(key, change)
-        for key, names in assignments.items():
-            self._assignments.put(key, names)
+    def keep(self, *made: SetDiff) -> None:
+        """Keep differences that were computed elsewhere."""
+        for each in made:
+            self._made.put(set_ids(each.old, each.new), each)
+
+    def between(self, old: ResourceSet | None, new: ResourceSet) -> SetDiff:
+        """The difference between two sets; None is the empty set."""
+        return self._made.get(set_ids(old, new), self._make, old, new)
 
     def change(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         """The change from ``old`` to ``new``; None is the empty set."""
-        return self._changes.get(set_ids(old, new), lambda: self._diff(old, new))
+        return self.between(old, new).change
+
+    def _make(self, old: ResourceSet | None, new: ResourceSet) -> SetDiff:
+        return SetDiff(old, new, self._diff(old, new))
 
     def _diff(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         if old is None or (old.mixture is None and new.mixture is None):
@@ -80,11 +75,7 @@ class Diffs:
         Clusters in ``uncertain`` count as well: the client may hold them in any version (rule 18), and warms them again
         when they change back.
         """
-        change = self.change(old, new)
-        clusters = (*change.added, *change.changed)
-        names = frozenset[str]()
-        if clusters:
-            names = self._assignments.get(set_ids(old, new), lambda: assignments_of(clusters, new))
+        names = self.between(old, new).assignments
         if uncertain:
             names |= assignments_of((name for name in uncertain if name in new.resources), new)
         return names
@@ -94,21 +85,11 @@ class Diffs:
 
         The resources ``anew`` are new to the client, even if both sets have them.
         """
-        begun = self._begun.get(set_ids(old, new), lambda: self._find_begun(old, new))
-        names = {each.name for each in begun if each.type_url == type_url}
+        names = {each.name for each in self.between(old, new).begun if each.type_url == type_url}
         for name in anew:
             if name in new.resources:
                 names.update(each.name for each in subscriptions_of(new.resources[name]) if each.type_url == type_url)
         return frozenset(names)
-
-    def _find_begun(self, old: ResourceSet | None, new: ResourceSet) -> frozenset[InnerSubscription]:
-        change = self.change(old, new)
-        begun = {each for name in (*change.added, *change.changed) for each in subscriptions_of(new.resources[name])}
-        for resource in old.resources.values() if old is not None else ():
-            if not begun:
-                break
-            begun.difference_update(subscriptions_of(resource))
-        return frozenset(begun)
 
     def missing(self, interest: Interest, released: ResourceSet) -> tuple[str, ...]:
         """The subscribed names that no resource of the set has, sorted."""
@@ -127,29 +108,6 @@ class Diffs:
 def set_ids(old: ResourceSet | None, new: ResourceSet) -> SetIds:
     """The key of the difference between two sets."""
     return (old.id if old is not None else 0, new.id)
-
-
-def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
-    """The names of the assignments that these clusters of a set refer to."""
-    return frozenset(
-        reference.name
-        for name in clusters
-        for reference in new.resources[name].references
-        if alias_of(reference.type_url) == "endpoints"
-    )
-
-
-def subscriptions_of(resource: Resource) -> Iterator[InnerSubscription]:
-    """The subscriptions of a client that holds this resource, except those to assignments (`assignments_of`).
-
-    The hosts of a route configuration ``r`` are ``r/*``. A scope is subscribed to its route configuration by the config
-    source of the listener.
-    """
-    for each in resource.references:
-        type = resource_type(each.type_url)
-        if type.parents and type.alias != "endpoints":
-            is_under = bool(type.narrowed_by) and alias_of(resource.type_url) == "routes"
-            yield InnerSubscription(each.type_url, f"{resource.name}/*" if is_under else each.name, each.source_hash)
 
 
 def resolve(names: Iterable[str], held: ResourceSet) -> Iterable[str]:

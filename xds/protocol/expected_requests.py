@@ -97,7 +97,7 @@ def unremembered_clusters(client: ClientState, type_url: str) -> frozenset[str]:
         client.is_aggregated and not client.watches.of(type_url) and not _has_dependencies_of(client, held)
     ):
         return frozenset(goal.resources)
-    return client.releases.added(held, goal)
+    return client.releases.diff(held, goal).added
 
 
 def _has_dependencies_of(client: ClientState, clusters: ResourceSet) -> bool:

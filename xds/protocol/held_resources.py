@@ -29,7 +29,7 @@ def users_of_absent_listeners(client: ClientState, absent: frozenset[str]) -> Na
     """
     found: dict[str, set[str]] = {}
     if absent:
-        for (url, name), listeners in client.releases.newly_named_internal(client.released, client.goal).items():
+        for (url, name), listeners in client.releases.plan(client.released, client.goal).newly_named_internal.items():
             if not listeners.isdisjoint(absent):
                 found.setdefault(url, set()).add(name)
     return names_by_type(found)
@@ -52,7 +52,7 @@ def aggregates_of_cold_members(client: ClientState, readiness: Readiness) -> Nam
     aggregate, then removals".
     """
     url = client.url_of("clusters")
-    found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
+    found = client.releases.diff(client.released.get(url), client.goal.get(url)).aggregates
     names = frozenset(name for name, members in found.items() if readiness.holds(client, members, is_unreadable=False))
     return ((url, names),) if names else NO_NAMES_BY_TYPE
 
@@ -64,7 +64,7 @@ def clusters_without_assignments(client: ClientState, readiness: Readiness) -> N
     newest version newly refers to, or while that assignment does not exist, at most `order_timeout_s`".
     """
     url = client.url_of("clusters")
-    found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
+    found = client.releases.diff(client.released.get(url), client.goal.get(url)).newly_assigned
     if not found:
         return NO_NAMES_BY_TYPE
     rejected = _rejected_assignments(client) if not client.order.proceed_on_nack else NO_NAMES
@@ -93,7 +93,7 @@ def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returni
     reconnected and may still request further names.
     """
     url, releases = client.url_of("listeners"), client.releases
-    named = releases.newly_named(client.released.get(url), client.goal.get(url))
+    named = releases.diff(client.released.get(url), client.goal.get(url)).newly_named
     if named:
         requested_later = (
             _may_still_request(client, named) if is_returning and client.has_returned else NO_NAMES_BY_TYPE

@@ -56,7 +56,7 @@ def _of_tree(client: ClientState, transition: Transition, tree: Tree) -> HeldCon
 
 def _behind_rejected(client: ClientState, transition: Transition, names: NamesByType) -> Iterator[HeldContent]:
     """The parts of ``names``, outside of held trees, that wait for a rejected listener, filter or assignment."""
-    for tree in client.releases.trees(client.released, client.goal) if names else ():
+    for tree in client.releases.plan(client.released, client.goal).trees if names else ():
         held = _common(merge_names(tree.listener_parts, tree.route_parts), names)
         repairs = merge_names(_rejected_listeners(client, transition, tree), _rejected_filters(client, tree))
         if held and repairs:
@@ -96,7 +96,7 @@ def _single_clusters(client: ClientState, names: NamesByType) -> Iterator[HeldCo
     rejected = client.watches.rejected_in(client.goal.get(url))
     for kind, held in names if rejected else ():
         if resource_type(kind).is_route_target:
-            assigned = client.releases.newly_assigned(client.released.get(kind), client.goal.get(kind))
+            assigned = client.releases.diff(client.released.get(kind), client.goal.get(kind)).newly_assigned
             for name in sorted(held & assigned.keys()):
                 if lacking := assigned[name] & rejected:
                     yield HeldContent(((kind, frozenset((name,))),), (), False, ((url, lacking),))

@@ -140,5 +140,5 @@ def _unready_names(client: ClientState, type_url: str) -> frozenset[str]:
     held, goal = client.watches.acked(url), client.goal.get(url)
     if held is None or held is goal or not (client.has_returned and resource_type(type_url).after_listeners):
         return NO_NAMES
-    earlier = held.among(client.releases.added_or_changed(held, goal))
+    earlier = held.among(client.releases.diff(held, goal).added_or_changed)
     return frozenset(name for kind, name in client.releases.used_by(earlier, client.released) if kind == type_url)

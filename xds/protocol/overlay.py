@@ -14,7 +14,8 @@ from typing import NamedTuple
 from xds.model.node import Locality
 from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
-from xds.protocol.diffs import Diffs, set_ids
+from xds.protocol.diffs import Diffs
+from xds.protocol.set_diff import SetDiff
 
 _OVERRIDES_LIMIT = 64  # overlaid sets of a group that a reconnected client may show
 
@@ -112,7 +113,7 @@ class OverlaidSets:
         if before is not None and before.whole is not whole:
             # Otherwise all names of both sets would be compared. Their bases were compared before.
             names = (*diffs.change(before.base, base).names, *before.names, *put)
-            diffs.keep({set_ids(before.whole, whole): diff_among(before.whole, whole, names)}, {})
+            diffs.keep(SetDiff(before.whole, whole, diff_among(before.whole, whole, names)))
         if whole is not base:
             derivation = Derivation(origin_id=base.origin_id)
             self._overrides.append(ResourceSet(base.type, whole.version_info, put, derivation=derivation))

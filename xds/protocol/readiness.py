@@ -111,7 +111,7 @@ class Readiness:
         acked, goal = client.watches.acked(url), client.goal.get(url).resources
         if before is None or acked is None or acked is before:
             return before
-        new = client.releases.added_or_changed(before, acked) - self.cold
+        new = client.releases.diff(before, acked).added_or_changed - self.cold
         warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
         warm -= self._naming_any_absent_listener(client, acked).union(client.releases.members(acked)) if warm else set()
         return client.releases.mixed(before, acked, frozenset(warm))
@@ -124,7 +124,7 @@ class Readiness:
         acked, goal = client.watches.acked(url), client.goal.get(url)
         if acked is None or (acked is goal and not self.cold):
             return acked
-        unproved = self.cold | (client.releases.added(goal, acked) & client.unproved(acked))
+        unproved = self.cold | (client.releases.diff(goal, acked).added & client.unproved(acked))
         return client.releases.mixed(acked, empty_set(url), acked.among(unproved))
 
     def _naming_any_absent_listener(self, client: ClientState, clusters: ResourceSet) -> frozenset[str]:
@@ -211,12 +211,12 @@ class Readiness:
         acked = client.watches.acked(url)
         if acked is None:
             return frozenset(goal.resources) if client.is_live else NO_NAMES
-        cold = client.releases.added(acked, goal)
+        cold = client.releases.diff(acked, goal).added
         if acked is not goal:
-            cold |= goal.among(client.releases.incomplete_aggregates(acked, client.release_of(url)))
+            cold |= goal.among(client.releases.diff(client.release_of(url), acked).incomplete_aggregates)
         for watch in client.watches.pending(url):
             if watch.ack.in_flight is not None:  # it may have removed clusters already
-                cold |= client.releases.added(watch.ack.in_flight.resource_set, goal)
+                cold |= client.releases.diff(watch.ack.in_flight.resource_set, goal).added
         if client.is_aggregated:
             cold |= self._lacking_parts(client, acked, is_awaited=is_awaited)
         elif acked is not client.proof.clusters:
@@ -226,7 +226,7 @@ class Readiness:
         if rejected:
             cold |= rejected
         if self.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
-            cold |= self.unassigned.intersection(client.releases.newly_assigned(client.release_of(url), goal))
+            cold |= self.unassigned.intersection(client.releases.diff(client.release_of(url), goal).newly_assigned)
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.rejected_versions(url), rejected)
         if cold and self.is_one_by_one and client.is_aggregated:

@@ -76,7 +76,7 @@ def without_ends_of_used(client: ClientState, held: ResourceSet, names: Iterable
 def removed_listeners_in_use(client: ClientState) -> NamesByType:
     """The listeners that the push removes and that a sent cluster or assignment names, in any version of these."""
     url = client.url_of("listeners")
-    change = client.releases.changes(client.released, client.goal).get(url)
+    change = client.releases.plan(client.released, client.goal).changes.get(url)
     if change is None or not change.removed:
         return NO_NAMES_BY_TYPE
     names = _internal_listeners_sent(client, {}).intersection(change.removed)
@@ -270,7 +270,7 @@ def _members_of_changed_aggregates(client: ClientState, url: str) -> frozenset[s
     docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
     aggregate, then removals".
     """
-    changed = client.releases.aggregates(client.goal.get(url), client.released.get(url))
+    changed = client.releases.diff(client.goal.get(url), client.released.get(url)).aggregates
     return frozenset().union(*changed.values())
 
 

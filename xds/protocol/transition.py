@@ -159,7 +159,7 @@ class Transition:
 
         The arguments are names of listeners: not ready (None: all), taken back to an earlier version, not there yet.
         """
-        trees = client.releases.trees(client.released, client.goal)
+        trees = client.releases.plan(client.released, client.goal).trees
         held = [
             tree
             for tree in trees
@@ -177,7 +177,7 @@ class Transition:
         changing = self._filters_changing(client)
         if changing:
             url = client.url_of("listeners")
-            changed = client.releases.added_or_changed(client.released.get(url), client.goal.get(url))
+            changed = client.releases.diff(client.released.get(url), client.goal.get(url)).added_or_changed
             later |= changed & listeners_naming(changing, client.goal)
         in_order = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(later)]
         if any(tree.has_added_listener for tree in (*held, *partly, *in_order)):
@@ -254,10 +254,10 @@ class Transition:
         url = client.url_of("listeners")
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
         in_flight = [watch.ack.in_flight for watch in client.watches.of(url) if watch.ack.in_flight is not None]
-        needed = client.releases.newly_named(acked, goal)
+        needed = client.releases.diff(acked, goal).newly_named
         for each in in_flight:
             if needed:
-                needed = without_names(needed, client.releases.newly_named(acked, each.resource_set))
+                needed = without_names(needed, client.releases.diff(acked, each.resource_set).newly_named)
         if filtered := self._filters_unready(client):
             # The filters are sent before the listener, which then uses the new filters and the new routes.
             used |= client.releases.used_by(filtered, client.goal)
@@ -272,7 +272,7 @@ class Transition:
         url = client.url_of("listeners")
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
         missing = self._not_fetched(client, rejected)
-        unready = client.releases.added_or_changed(acked, goal) | self._filters_unready(client)
+        unready = client.releases.diff(acked, goal).added_or_changed | self._filters_unready(client)
         used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
         return without_resources(rejected, used)
 
@@ -290,7 +290,7 @@ class Transition:
         if acked is None:
             return None if url in self.withheld_types else NO_NAMES
         self._note_acked_release(client, acked)
-        unready = client.releases.added_or_changed(acked, goal)
+        unready = client.releases.diff(acked, goal).added_or_changed
         if unready and client.order.proceed_on_nack:
             unready = unready.difference(client.rejected_versions(url))
         unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
@@ -351,9 +351,9 @@ class Transition:
             return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
         before = empty_set(url) if self.is_ready_release_unproved else self.ready_release.get(url)
-        named = client.releases.newly_named(before, client.released.get(url))
+        named = client.releases.diff(before, client.released.get(url)).newly_named
         if self.is_ready_release_unproved:
-            named = merge_names(named, client.releases.newly_named(before, client.watches.acked(url) or before))
+            named = merge_names(named, client.releases.diff(before, client.watches.acked(url) or before).newly_named)
         named = without_names(named, excluded)
         return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
 
@@ -395,9 +395,9 @@ class Transition:
         rejected = client.watches.never_accepted()
         if not rejected:
             return NO_NAMES_BY_TYPE
-        url, newly_named = client.url_of("listeners"), client.releases.newly_named
+        url, diff = client.url_of("listeners"), client.releases.diff
         ready = self.ready_release.get(url)
-        named = dict(merge_names(*(newly_named(ready, each.get(url)) for each in (client.released, client.goal))))
+        named = dict(merge_names(*(diff(ready, each.get(url)).newly_named for each in (client.released, client.goal))))
         return names_by_type(
             {
                 kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys()
@@ -414,7 +414,7 @@ class Transition:
         if not client.watches.rejects_anything:
             return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
-        named = client.releases.newly_named(self.ready_release.get(url), client.goal.get(url))
+        named = client.releases.diff(self.ready_release.get(url), client.goal.get(url)).newly_named
         in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
         return names_by_type({kind: names.intersection(client.rejected_versions(kind)) for kind, names in in_tree})
 

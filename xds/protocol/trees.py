@@ -12,18 +12,18 @@ All functions are pure. `Releases` keeps their results for all clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
-from xds.model.snapshot import Change, ResourceSet, Snapshot
+from xds.model.snapshot import Change, Snapshot
 from xds.protocol.linger import NamesByType, names_by_type
+from xds.protocol.set_diff import DiffOf
 
 ResourceId = tuple[str, str]  # type URL and name
 NewInternalListeners = Mapping[ResourceId, frozenset[str]]  # by cluster or assignment: the names of internal listeners
-RedirectedOf = Callable[[ResourceSet, ResourceSet], Iterable[str]]  # `Releases.redirected`
 
 
 class Tree(NamedTuple):
@@ -255,7 +255,7 @@ def _internal_listeners_named(resource: Resource, snapshot: Snapshot) -> set[str
 
 
 def newly_named_internal(
-    released: Snapshot, goal: Snapshot, change: Mapping[str, Change], redirected: RedirectedOf
+    released: Snapshot, goal: Snapshot, change: Mapping[str, Change], diff: DiffOf
 ) -> NewInternalListeners:
     """The clusters and assignments in use that newly name internal listeners, each with these listeners.
 
@@ -268,7 +268,7 @@ def newly_named_internal(
         if type.is_route_target or type.alias == "endpoints":
             old, new = released.get(url), goal.get(url)
             before, after = old.resources, new.resources
-            for name in redirected(old, new):
+            for name in diff(old, new).redirected:
                 listeners = _internal_listeners_named(after[name], goal)
                 listeners -= _internal_listeners_named(before[name], released)
                 if listeners:
@@ -338,19 +338,6 @@ def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
                 if name in resources:
                     pending += _named_clusters(resources[name])
     return frozenset(found)
-
-
-def newly_named(before: ResourceSet, after: ResourceSet) -> NamesByType:
-    """The names in new and changed listeners that no listener named before, as far as clients request them here."""
-    old, found = before.resources, dict[str, set[str]]()
-    changed = [each for name, each in after.resources.items() if name not in old or old[name].version != each.version]
-    if not changed:
-        return ()
-    had = {(each.type_url, each.name) for listener in old.values() for each in listener.references}
-    for each in (each for listener in changed for each in listener.references):
-        if each.source in ("ads", "api") and each.name != WILDCARD and (each.type_url, each.name) not in had:
-            found.setdefault(each.type_url, set()).add(each.name)
-    return names_by_type(found)
 
 
 def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[ResourceId]:
