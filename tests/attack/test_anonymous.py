@@ -102,7 +102,7 @@ class TestNames:
     def test_names_of_no_resource_are_bounded(self, guarded: ServerProcess, beside: Beside, streams: int) -> None:
         """64 types of 100,000 names of 400 characters would have taken gigabytes; this is a tenth of it."""
         before, counted = resident(guarded), hits(guarded, "unknown_name_bytes")
-        requests = list(name_requests(64 // streams, 10_000, 400))
+        requests = list(name_requests(64 // streams, 9_000, 400))
         with beside(guarded, token=TOKEN), ExitStack() as stack:
             channel = stack.enter_context(open_channel(guarded.grpc_port))
             held = [

@@ -10,11 +10,12 @@ from tests.support.sansio import Client, Server
 from xds.model.errors import LimitError
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE
 from xds.protocol.dialect import Variant
-from xds.protocol.name_budget import NAME_OVERHEAD, NameBudget, NameBudgets
+from xds.protocol.name_budget import NAME_OVERHEAD, REQUEST_SHARE, NameBudget, NameBudgets
 from xds.protocol.requests import StreamLimits
 
 EACH = 10  # characters of a name
 ROOM = 100  # names
+AT_ONCE = ROOM // REQUEST_SHARE  # names of one request
 LIMITS = StreamLimits(unknown_name_bytes=ROOM * (EACH + NAME_OVERHEAD), name_characters=100)
 
 
@@ -50,10 +51,34 @@ def test_limits_names_of_no_resource_over_all_streams_of_a_connection(variant: V
         client.subscribe(ENDPOINT, *invented(ROOM // 5))
     late = Client(server, variant)
     assert refused(late, ENDPOINT, *invented(1)) == "unknown_name_bytes"
-    Client(server, variant, peer="another").subscribe(ENDPOINT, *invented(ROOM))
+    Client(server, variant, peer="another").subscribe(ENDPOINT, *invented(AT_ONCE))
     for client in (late, *clients):
         client.disconnect()
-    Client(server, variant).subscribe(ENDPOINT, *invented(ROOM))
+    Client(server, variant).subscribe(ENDPOINT, *invented(AT_ONCE))
+
+
+def test_limits_names_of_no_resource_in_one_request(variant: Variant) -> None:
+    """To decode, sort and answer them takes the loop at once."""
+    server = server_with()
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, "a", *invented(AT_ONCE))
+    client.settle()
+    client.want(ENDPOINT, {"a", *invented(2 * AT_ONCE)})
+    assert refused(Client(server, variant, peer="another"), ENDPOINT, *invented(AT_ONCE + 1)) == "unknown_name_bytes"
+
+
+def test_limits_names_of_retained_revisions_are_not_counted(variant: Variant) -> None:
+    """A client that missed a push may name all that it was served."""
+    names = [f"{each:010d}" for each in range(2 * ROOM)]
+    server = server_with(*names)
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, *names)
+    client.settle()
+    client.disconnect()
+    server.push({ENDPOINT: {"a": "1"}})
+    client.reconnect()
+    client.settle()
+    assert client.stream.status()[0].names == set(names)
 
 
 def test_limits_names_of_no_resource_while_no_group_matches(variant: Variant) -> None:
@@ -67,7 +92,7 @@ def test_limits_names_of_resources_are_not_counted(variant: Variant) -> None:
     names = [f"{each:010d}" for each in range(10 * ROOM)]
     client = Client(server_with(*names, "x" * 200), variant)
     client.subscribe(ENDPOINT, *names, "x" * 200)
-    client.subscribe(CLUSTER, *invented(ROOM))
+    client.subscribe(CLUSTER, *invented(AT_ONCE))
     client.settle()
     assert set(client.types[ENDPOINT].resources) == {*names, "x" * 200}
 
@@ -131,10 +156,12 @@ def test_counting_again_is_rare() -> None:
 
 
 def test_a_budget_lives_as_long_as_a_stream_of_its_connection() -> None:
-    budgets = NameBudgets(100)
+    budgets = NameBudgets(400)
     kept = budgets.of("peer")
     assert budgets.of("peer") is kept
     assert budgets.of("other") is not kept
-    kept.spend(Holder(), ["a" * 30])
+    holder = Holder(400)
+    while spent(kept, holder, ["a" * 30]):
+        pass
     del kept
     assert spent(budgets.of("peer"), Holder(), ["a" * 30])

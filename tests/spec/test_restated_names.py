@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from xds.model.errors import RemoteProtocolError
 from xds.model.names import canonical_names
 from xds.proto import wire_pb2
-from xds.protocol.decode import CUT_FROM_BYTES, RequestDecoder, cut_names
-from xds.protocol.requests import ErrorDetail, SotwRequest
+from xds.protocol.decode import CUT_FROM_BYTES, KEPT_BYTES, RequestDecoder, cut_names
+from xds.protocol.requests import DeltaRequest, ErrorDetail, SotwRequest
 
 TYPE_URL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 # Names and texts that look like the field behind the names.
@@ -54,6 +54,22 @@ def test_restated_names_are_those_of_the_request(
     assert len(data) > CUT_FROM_BYTES
     for _ in range(2):  # read, then known
         assert DECODER.decode_sotw(data) == whole(data)
+
+
+@pytest.mark.parametrize("repeated", [*TRAPS, "n" * 400])
+def test_a_request_that_is_too_long_to_be_kept_is_read_whole(repeated: str) -> None:
+    names = [f"{repeated}{index}" for index in range(3 * KEPT_BYTES // (len(repeated.encode()) + 3))]
+    sotw = wire_pb2.DiscoveryRequest(
+        type_url=TYPE_URL, version_info="1", response_nonce="1", node=b"node", resource_names=names
+    ).SerializeToString()
+    assert len(sotw) > KEPT_BYTES
+    assert DECODER.decode_sotw(sotw) == whole(sotw)
+    delta = wire_pb2.DeltaDiscoveryRequest(
+        type_url=TYPE_URL, response_nonce="1", node=b"node", resource_names_subscribe=names
+    ).SerializeToString()
+    assert DECODER.decode_delta(delta) == DeltaRequest(
+        TYPE_URL, subscribe=canonical_names(names), nonce="1", node=b"node"
+    )
 
 
 @given(cut=st.integers(0, 6000), junk=st.binary(max_size=6))

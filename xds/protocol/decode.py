@@ -26,6 +26,7 @@ _MEMO_ENTRIES = 1024
 _MEMO_BYTES = 8 << 20  # of each memo
 _REQUEST_OVERHEAD = 512  # bytes
 _NAME_COST = 4  # bytes in memory for each byte of a name in a request
+KEPT_BYTES = _MEMO_BYTES // _NAME_COST  # nothing of a longer request is kept, so it is neither cut nor looked up
 
 SOTW_NODE_TAG = 0x12
 DELTA_NODE_TAG = 0x0A
@@ -50,6 +51,8 @@ class RequestDecoder:
 
     def decode_sotw(self, data: bytes) -> SotwRequest:
         """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes."""
+        if len(data) > KEPT_BYTES:
+            return self._read_sotw(data)
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
@@ -60,6 +63,8 @@ class RequestDecoder:
 
     def decode_delta(self, data: bytes) -> DeltaRequest:
         """Decode a DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes."""
+        if len(data) > KEPT_BYTES:
+            return _read_delta(data)
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
@@ -71,13 +76,14 @@ class RequestDecoder:
 
     def _read_sotw(self, data: bytes) -> SotwRequest:
         names: frozenset[str] | None = None
-        if len(data) >= CUT_FROM_BYTES:
+        if CUT_FROM_BYTES <= len(data) <= KEPT_BYTES:
             names, data = self._restated_names(data) or (names, data)
         message = wire_pb2.DiscoveryRequest()
         _parse(message, data)
         if message.resource_names:
             # Names may be on both sides of the cut.
-            names = canonical_names(message.resource_names) | (names or NO_NAMES)
+            named = canonical_names(message.resource_names)
+            names = named | names if names else named
         elif names is None:
             names = _locator_names(message.resource_locators) if message.resource_locators else NO_NAMES
         error = _error(message) if message.HasField("error_detail") else None
@@ -85,8 +91,7 @@ class RequestDecoder:
 
     def _restated_names(self, data: bytes) -> tuple[frozenset[str], bytes] | None:
         """The names of a long request, and its bytes without the names; None if the names cannot be cut out."""
-        # The names of a longer request are not kept, so they are read with the rest.
-        parts = cut_names(data) if CUT_FROM_BYTES <= len(data) <= _MEMO_BYTES // _NAME_COST else None
+        parts = cut_names(data)
         if parts is None:
             return None
         region, rest = parts

@@ -1,19 +1,23 @@
 """How much a connection may take for names that no resource has.
 
 A subscription to an unknown name is legitimate: the resource may come. But a client can invent names without end. So
-their cost is counted over all types of all streams of a connection. Names that exist in the client's snapshot when they
-are requested are not counted: their strings are shared with it.
+their cost is counted over all types of all streams of a connection. Names that exist in the client's snapshot, or in a
+retained revision of it, when they are requested are not counted.
+
+One request may take a quarter of the budget: a longer one is refused before its names are sorted and answered, because
+this holds the event loop as long as decoding them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from xds.model.errors import LimitError
 
 NAME_OVERHEAD = 64  # bytes of a string and of its place in a set
+REQUEST_SHARE = 4  # one request may take one part of so many
 
 
 class NameHolder(Protocol):
@@ -41,12 +45,16 @@ class NameBudget:
         """Count names that a stream requests and that no resource has. Raises ``LimitError``."""
         if not names:
             return
+        cost, most = cost_of(names), self._limit // REQUEST_SHARE
+        if cost > most:
+            message = f"{cost} bytes of names that no resource has in one request; at most {most} are accepted"
+            raise LimitError("unknown_name_bytes", message)
         if holder not in self._holders:
             self._holders += (holder,)
-        self._spent += cost_of(names)
+        self._spent += cost
         if self._spent <= self._limit:
             return
-        self._spent = cost_of(names) + sum(each.unknown_names_cost() for each in self._holders)
+        self._spent = cost + sum(each.unknown_names_cost() for each in self._holders)
         if self._spent * 2 > self._limit:
             message = f"too many names that no resource has on this connection; at most {self._limit} bytes are kept"
             raise LimitError("unknown_name_bytes", message)
@@ -73,6 +81,6 @@ class NameBudgets:
         return budget
 
 
-def cost_of(names: Iterable[str]) -> int:
+def cost_of(names: Collection[str]) -> int:
     """What names cost, in bytes of ASCII."""
-    return sum(len(name) + NAME_OVERHEAD for name in names)
+    return sum(map(len, names)) + NAME_OVERHEAD * len(names)

@@ -17,7 +17,7 @@ invalid request changes no subscription and no response state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 
@@ -270,40 +270,38 @@ class DiscoveryStream:
         parked = self._parked.types if self._parked is not None else ()
         if type_url not in self._watches and len({*self._watches, *parked}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        unknown_of = partial(self._unknown_names, type_url, request)
-        self._dialect.check_names(request, held, self._limits, unknown_of)
+        self._dialect.check_names(request, held, self._limits, partial(self._unknown_names, type_url, request))
 
-    def _unknown_names(self, type_url: str, request: Request, names: frozenset[str]) -> frozenset[str]:
-        """The names among these that no resource has: pushed, released to the client, or in a retained revision."""
+    def _unknown_names(self, type_url: str, request: Request | None, names: frozenset[str]) -> frozenset[str]:
+        """The names among these that no resource has: pushed, released to the client, or in a retained revision.
+
+        Only the first request of a stream is needed.
+        """
         view = self.view
-        if view is None and self.node is None:
+        if view is None and self.node is None and request is not None:
             view = self._cache.resolve(decode_node(request.node, self._limits.node_bytes), self.api_version)
-        if view is None:
+        names = names.difference(view.snapshot.get(type_url).resources) if view is not None else names
+        if view is None or not names:
             return names
         released = self._client.release_of(type_url) if self._client is not None else empty_set(type_url)
-        served = (view.snapshot.get(type_url), released)
-        for each in (*served, *self._cache.retained_sets((view.group,), type_url, self.api_version)):
-            if names:
-                names = names.difference(each.resources).difference(each.by_alias)
+        retained = self._cache.retained_sets((view.group,), type_url, self.api_version)
+        sets = (view.snapshot.get(type_url), released, *retained)
+        for known in (part for each in sets for part in (each.resources, each.by_alias) if part):
+            names = names.difference(known)
         return names
 
     def _spend_names(self, type_url: str, request: Request, held: frozenset[str]) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""
-        new = self._dialect.stated_names(request) - held
-        if new:
-            unknown = new.difference(self._known_names(type_url))
-            self._limits.check_unknown(unknown)
-            self._budget.spend(self, unknown)
-
-    def _known_names(self, type_url: str) -> Collection[str]:
-        return self.view.snapshot.get(type_url).resources if self.view is not None else ()
+        unknown = self._unknown_names(type_url, request, self._dialect.stated_names(request) - held)
+        self._budget.spend(self, unknown)
+        self._limits.check_unknown(unknown)
 
     def unknown_names_cost(self) -> int:
         """As `NameHolder.unknown_names_cost`."""
-        held = cost_of(self._parked.names()) if self._parked is not None else 0
+        held = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
         for type_url, watch in self._watches.items():
             names = watch.subscription.interest.names | watch.unknown_names
-            held += cost_of(names.difference(self._known_names(type_url)))
+            held += cost_of(self._unknown_names(type_url, None, names))
         return held
 
     # -- node and view ----------------------------------------------------------------------------------------------
