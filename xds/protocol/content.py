@@ -109,7 +109,8 @@ def _partial_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: 
     lacking = [name for name in (*missing, *_absent_names(key)) if name not in pending_release]
     dialect, type = key.dialect, goal.type
     removed, absent = dialect.report_absent(type, removed, lacking, has_placeholders=key.allows_placeholders)
-    unreported = [name for name in missing if name not in pending_release and name not in absent]
+    reported = pending_release.union(absent)  # a set: a client may request thousands of missing assignments
+    unreported = [name for name in missing if name not in reported]
     errors = dialect.report_errors(type, unreported)
     is_needed = bool(names or removed or absent or (errors and key.reads_errors) or WILDCARD in key.resend_names)
     if not is_needed and not (key.is_first and interest.wildcard):
