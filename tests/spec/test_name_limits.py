@@ -7,8 +7,9 @@ from time import thread_time
 import pytest
 
 from tests.support.sansio import Client, Server
-from xds.model.errors import RemoteProtocolError
+from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE
+from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.requests import StreamLimits
 
@@ -101,3 +102,22 @@ def test_thousands_of_names_without_a_resource_take_little_work(variant: Variant
     began_s = thread_time()
     client.subscribe(type_url, *(f"none-{number}" for number in range(MANY)))
     assert thread_time() - began_s < ANSWERED_WITHIN_S
+
+
+def test_names_are_counted_before_they_are_read(server: Server, variant: Variant) -> None:
+    """Hundreds of thousands of strings hold the loop for a second, even if all are equal."""
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, *OLD)
+    client.settle()
+    client.raw(repeating(variant, OLD, 1))
+    with pytest.raises(LimitError) as refusal:
+        client.raw(repeating(variant, OLD, 10))
+    assert refusal.value.limit == "names_per_request"
+
+
+def repeating(variant: Variant, names: list[str], times: int) -> bytes:
+    """A request for assignments that has each name so many times."""
+    if variant is Variant.SOTW:
+        return wire_pb2.DiscoveryRequest(type_url=ENDPOINT, resource_names=names * times).SerializeToString()
+    request = wire_pb2.DeltaDiscoveryRequest(type_url=ENDPOINT, resource_names_subscribe=names * times)
+    return request.SerializeToString()

@@ -407,7 +407,7 @@ class Client:
     def raw(self, data: bytes) -> list[Event]:
         """Send bytes as they are."""
         decode = DIALECTS[self.variant].decoder(self.server.decoder)
-        return self.take(self.stream.receive(decode(data), self.server.now))
+        return self.take(self.stream.receive(decode(data, self.stream.check_count), self.server.now))
 
     def wake(self) -> None:
         """Notify the stream after a push."""

@@ -9,7 +9,7 @@ the names that a SotW client sends with every ACK are looked up by their own byt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import MappingProxyType
 
 from google.protobuf.message import DecodeError
@@ -36,6 +36,15 @@ _TYPE_URL_TAG = 0x22  # the field after the names: every client writes its field
 _TYPE_PREFIX = b"type.googleapis.com/"
 
 
+# Called with the type URL, the node, and the numbers of names and of shown versions of a request that is not known
+# already, before these are read: hundreds of thousands of strings take ten times as long as parsing the message.
+CheckCount = Callable[[str, bytes | memoryview, int, int], None]
+
+
+def accept_any_count(type_url: str, node: bytes | memoryview, names: int, versions: int) -> None:
+    """Whatever the numbers are."""
+
+
 class RequestDecoder:
     """Decodes the requests of all streams of a server, and remembers the latest ones."""
 
@@ -49,37 +58,39 @@ class RequestDecoder:
             _MEMO_ENTRIES, _MEMO_BYTES, lambda region, names: _NAME_COST * len(region)
         )
 
-    def decode_sotw(self, data: bytes) -> SotwRequest:
-        """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes."""
+    def decode_sotw(self, data: bytes, check: CheckCount = accept_any_count) -> SotwRequest:
+        """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes, and what ``check`` raises."""
         if len(data) > KEPT_BYTES:
-            return self._read_sotw(data)
+            return self._read_sotw(data, b"", check)
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
-        request = self._sotw.get(data, lambda: self._read_sotw(data))
+        request = self._sotw.get(data, lambda: self._read_sotw(data, node or b"", check))
         if node is None or request.node:
             return request
         return SotwRequest(request.type_url, request.names, request.version_info, request.nonce, request.error, node)
 
-    def decode_delta(self, data: bytes) -> DeltaRequest:
-        """Decode a DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes."""
+    def decode_delta(self, data: bytes, check: CheckCount = accept_any_count) -> DeltaRequest:
+        """Decode a DeltaDiscoveryRequest; raises as ``decode_sotw``."""
         if len(data) > KEPT_BYTES:
-            return _read_delta(data)
+            return _read_delta(data, b"", check)
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
-        request = self._delta.get(data, lambda: _read_delta(data))
+        request = self._delta.get(data, lambda: _read_delta(data, node or b"", check))
         if node is None or request.node:
             return request
         subscribe, unsubscribe, versions = request.subscribe, request.unsubscribe, request.initial_versions
         return DeltaRequest(request.type_url, subscribe, unsubscribe, versions, request.nonce, request.error, node)
 
-    def _read_sotw(self, data: bytes) -> SotwRequest:
+    def _read_sotw(self, data: bytes, node: bytes | memoryview, check: CheckCount) -> SotwRequest:
         names: frozenset[str] | None = None
         if CUT_FROM_BYTES <= len(data) <= KEPT_BYTES:
-            names, data = self._restated_names(data) or (names, data)
+            names, data = self._restated_names(data, node, check) or (names, data)
         message = wire_pb2.DiscoveryRequest()
         _parse(message, data)
+        count = len(message.resource_names) + len(message.resource_locators)
+        check(message.type_url, node or message.node, count, 0)
         if message.resource_names:
             # Names may be on both sides of the cut.
             named = canonical_names(message.resource_names)
@@ -89,13 +100,15 @@ class RequestDecoder:
         error = _error(message) if message.HasField("error_detail") else None
         return SotwRequest(message.type_url, names, message.version_info, message.response_nonce, error, message.node)
 
-    def _restated_names(self, data: bytes) -> tuple[frozenset[str], bytes] | None:
+    def _restated_names(
+        self, data: bytes, node: bytes | memoryview, check: CheckCount
+    ) -> tuple[frozenset[str], bytes] | None:
         """The names of a long request, and its bytes without the names; None if the names cannot be cut out."""
         parts = cut_names(data)
         if parts is None:
             return None
         region, rest = parts
-        names = self._names.get(region, lambda: _names_alone(region))
+        names = self._names.get(region, lambda: _names_alone(region, rest, node, check))
         return (names, rest) if names is not None else None
 
 
@@ -103,9 +116,12 @@ def _request_cost(data: bytes, request: SotwRequest | DeltaRequest) -> int:
     return _REQUEST_OVERHEAD + 8 * len(data)
 
 
-def _read_delta(data: bytes) -> DeltaRequest:
+def _read_delta(data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> DeltaRequest:
     message = wire_pb2.DeltaDiscoveryRequest()
     _parse(message, data)
+    count = len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe)
+    count += len(message.resource_locators_subscribe) + len(message.resource_locators_unsubscribe)
+    check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions))
     subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
     if message.resource_names_subscribe or message.resource_locators_subscribe:
         subscribe = canonical_names(message.resource_names_subscribe)
@@ -120,13 +136,15 @@ def _read_delta(data: bytes) -> DeltaRequest:
     return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
 
 
-def _names_alone(region: bytes) -> frozenset[str] | None:
-    """The names in these bytes; None if the bytes contain other fields."""
-    message = wire_pb2.DiscoveryRequest()
+def _names_alone(region: bytes, rest: bytes, node: bytes | memoryview, check: CheckCount) -> frozenset[str] | None:
+    """The names in ``region``; None if it contains other fields. ``rest`` has the other fields of the request."""
+    message, other = wire_pb2.DiscoveryRequest(), wire_pb2.DiscoveryRequest()
     try:
         message.ParseFromString(region)
+        other.ParseFromString(rest)
     except DecodeError:
         return None
+    check(other.type_url, node or other.node, len(message.resource_names), 0)
     only_names = wire_pb2.DiscoveryRequest(resource_names=message.resource_names)
     return canonical_names(message.resource_names) if only_names.SerializeToString() == region else None
 

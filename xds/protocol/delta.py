@@ -39,7 +39,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
     variant = Variant.DELTA
     states_whole_interest = False
 
-    def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], DeltaRequest]:
+    def decoder(self, decoder: RequestDecoder) -> Callable[..., DeltaRequest]:
         return decoder.decode_delta
 
     def check_names(

@@ -59,7 +59,7 @@ class Dialect(Protocol[R_contra]):
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], Any]:
+    def decoder(self, decoder: RequestDecoder) -> Callable[..., Any]:
         """The method of ``decoder`` that reads this dialect's requests; it returns such requests."""
         ...
 

@@ -98,6 +98,13 @@ class StreamLimits:
             )
             raise LimitError("name_characters", message)
 
+    def check_count(self, names: int, versions: int) -> None:
+        """Raises ``LimitError`` for a request with at least so many names, or versions, without a resource."""
+        if names > self.names_per_request or versions > self.names_per_subscription:
+            most = self.names_per_request if names > self.names_per_request else self.names_per_subscription
+            message = f"{max(names, versions)} names without a resource in one request; at most {most} are accepted"
+            raise LimitError("names_per_request", message)
+
     def check_names(
         self, requested: Collection[str], subscribed: frozenset[str], after: frozenset[str], unknown_of: UnknownOf
     ) -> None:

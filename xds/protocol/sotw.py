@@ -48,7 +48,7 @@ class SotwDialect(Dialect[SotwRequest]):
     variant = Variant.SOTW
     states_whole_interest = True
 
-    def decoder(self, decoder: RequestDecoder) -> Callable[[bytes], SotwRequest]:
+    def decoder(self, decoder: RequestDecoder) -> Callable[..., SotwRequest]:
         return decoder.decode_sotw
 
     def check_names(

@@ -17,7 +17,7 @@ invalid request changes no subscription and no response state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import partial
 
@@ -25,7 +25,7 @@ from xds.model.errors import LimitError
 from xds.model.names import NO_NAMES
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import empty_set
+from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
@@ -47,6 +47,7 @@ from xds.protocol.events import (
 )
 from xds.protocol.expected_requests import subscribes_to_clusters
 from xds.protocol.hold_reasons import held_content
+from xds.protocol.known_names import known_sets, number_of_names, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
 from xds.protocol.origin import Origin, origin_of
@@ -270,29 +271,29 @@ class DiscoveryStream:
         parked = self._parked.types if self._parked is not None else ()
         if type_url not in self._watches and len({*self._watches, *parked}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        self._dialect.check_names(request, held, self._limits, partial(self._unknown_names, type_url, request))
+        self._dialect.check_names(request, held, self._limits, partial(self._unknown_names, type_url, request.node))
 
-    def _unknown_names(self, type_url: str, request: Request | None, names: frozenset[str]) -> frozenset[str]:
-        """The names among these that no resource has: pushed, released to the client, or in a retained revision.
+    def check_count(self, type_url: str, node: bytes | memoryview, names: int, versions: int) -> None:
+        """Refuse a request for more names than any may have, before they are read. Raises ``LimitError``."""
+        if names > self._limits.names_per_request or versions > self._limits.names_per_subscription:
+            known = number_of_names(self._known_sets(type_url or self._type_url, node))
+            watch = self._watches.get(type_url or self._type_url)
+            held = len(watch.subscription.interest.names) if watch is not None else 0
+            self._limits.check_count(names - known - held, versions - known)
 
-        Only the first request of a stream is needed.
-        """
+    def _known_sets(self, type_url: str, node: bytes | memoryview) -> Iterator[ResourceSet]:
+        """As `known_sets`. ``node`` is that of the request; only the first request of a stream needs it."""
         view = self.view
-        if view is None and self.node is None and request is not None:
-            view = self._cache.resolve(decode_node(request.node, self._limits.node_bytes), self.api_version)
-        names = names.difference(view.snapshot.get(type_url).resources) if view is not None else names
-        if view is None or not names:
-            return names
-        released = self._client.release_of(type_url) if self._client is not None else empty_set(type_url)
-        retained = self._cache.retained_sets((view.group,), type_url, self.api_version)
-        sets = (view.snapshot.get(type_url), released, *retained)
-        for known in (part for each in sets for part in (each.resources, each.by_alias) if part):
-            names = names.difference(known)
-        return names
+        if view is None and self.node is None:
+            view = self._cache.resolve(decode_node(node, self._limits.node_bytes), self.api_version)
+        return known_sets(type_url, view, self._client, self._cache)
+
+    def _unknown_names(self, type_url: str, node: bytes | memoryview, names: frozenset[str]) -> frozenset[str]:
+        return unknown_among(names, self._known_sets(type_url, node))
 
     def _spend_names(self, type_url: str, request: Request, held: frozenset[str]) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""
-        unknown = self._unknown_names(type_url, request, self._dialect.stated_names(request) - held)
+        unknown = self._unknown_names(type_url, request.node, self._dialect.stated_names(request) - held)
         self._budget.spend(self, unknown)
         self._limits.check_unknown(unknown)
 
@@ -301,7 +302,7 @@ class DiscoveryStream:
         held = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
         for type_url, watch in self._watches.items():
             names = watch.subscription.interest.names | watch.unknown_names
-            held += cost_of(self._unknown_names(type_url, None, names))
+            held += cost_of(self._unknown_names(type_url, b"", names))
         return held
 
     # -- node and view ----------------------------------------------------------------------------------------------

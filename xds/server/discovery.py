@@ -244,7 +244,7 @@ class DiscoveryHandler(StreamHandler):
 
     def _receive(self, data: bytes) -> None:
         check_size(data, self._deps.options.max_receive_bytes)
-        request = self._decode(data)
+        request = self._decode(data, self._engine.check_count)
         now = monotonic()
         events = self._engine.receive(request, now)
         self._observer.requested(request, request.type_url or self._service.type_url, events)
