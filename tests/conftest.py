@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests.support.background import Background
 from tests.support.commands import COMMANDS
@@ -24,13 +25,21 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 register_profiles()
 
+SOAK_TIMEOUT_S = 3600  # of each test in `make soak`, unless it has a limit of its own
+
 # A job in the background of a script ignores it, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that share a fixture of their module run in one worker, so that it is made once."""
+    """Tests that share a fixture of their module run in one worker, so that it is made once.
+
+    Hypothesis takes the end of a test's time for a failed example, tries it again, and calls it flaky.
+    """
+    limit = item.get_closest_marker("timeout")
+    if limit and limit.args[0] < SOAK_TIMEOUT_S and is_hypothesis_test(getattr(item, "obj", None)):
+        raise pytest.UsageError(f"{item.nodeid}: the many examples of `make soak` need {SOAK_TIMEOUT_S} s")
     if item.get_closest_marker("xdist_group") is None and any(map(_is_of_module, _fixtures(item))):
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 

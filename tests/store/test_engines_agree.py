@@ -273,7 +273,7 @@ async def compare(steps: list[Step], directory: Path) -> None:
         await sqlite.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @given(steps)
 @examples(40, in_soak=2000)
 def test_sqlite_does_what_memory_does(steps: list[Step]) -> None:

@@ -14,6 +14,7 @@ from math import exp, isfinite, log
 from xds.assignment.assignment import AssignmentMemory, HealthLapse, Reason, ReasonCode, Target
 from xds.assignment.policy import MetricTarget, Policy, Rate
 from xds.assignment.reasons import locality_label
+from xds.assignment.weights import locality_key
 from xds.model.node import Locality
 
 # Weights of a new measurement of capacity after one interval. A decrease counts quickly, because it means overload.
@@ -212,7 +213,7 @@ def _drain_reasons(
     reasons = []
     drained = {name for name, lapse in now.items() if lapse.is_drained}
     drained_before = {name for name, lapse in before.items() if lapse.is_drained and name in targets}
-    for name in sorted(drained ^ drained_before, key=str):
+    for name in sorted(drained ^ drained_before, key=locality_key):
         target = targets[name]
         counts = f"{target.healthy} of {target.endpoints} endpoints of {locality_label(name)} are healthy"
         if name in drained:

@@ -22,6 +22,7 @@ from xds.assignment.assignment import (
     SourceDecision,
     Standing,
 )
+from xds.assignment.weights import locality_key
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
@@ -138,7 +139,7 @@ def _actions(decided: SourceDecision, before: SourceAssignment | None) -> Iterat
 
 
 def _largest_shares(shares: Shares) -> Shares:
-    ordered = sorted(shares.items(), key=lambda one: (-one[1], str(one[0])))
+    ordered = sorted(shares.items(), key=lambda one: (-one[1], locality_key(one[0])))
     return {name: round(share, 4) for name, share in ordered[:SHARES_LIMIT] if share > 0}
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from math import sqrt
+from math import fsum, sqrt
 
 from xds.assignment.assignment import (
     Assignment,
@@ -35,6 +35,7 @@ from xds.assignment.assignment import (
 from xds.assignment.pacing import has_elapsed
 from xds.assignment.policy import Policy
 from xds.assignment.reasons import locality_label
+from xds.assignment.weights import locality_key
 from xds.model.node import Locality
 
 MISSES_LIMIT = 2  # consecutive misses after which the nodes have left the target
@@ -130,10 +131,10 @@ class _Comparison:
         flows: ObservedFlows,
     ) -> dict[Path, PathMemory]:
         rates = flows.rates.get(source, {})
-        total = sum(rate.rps for rate in rates.values()) * flows.window_s
+        total = fsum(rate.rps for rate in rates.values()) * flows.window_s  # the same in whatever order
         names = {*shares, *(target for path_source, target in paths if path_source == source)} & self.usable
         compared = {}
-        for target in sorted(names, key=str):
+        for target in sorted(names, key=locality_key):
             share = shares.get(target, 0.0)
             path = self._update_share(paths.get((source, target)), share, self.previous.memory.observed_at)
             if (
@@ -247,7 +248,9 @@ class _Comparison:
             if path.departure and target not in probed and self.now - path.left_at >= wait_s(self.policy, path) * 0.9:
                 due.setdefault(target, []).append(source)
         for target, sources in due.items():
-            source = min(sources, key=lambda one: (not self._has_enough_requests(one), self._rps(one), str(one)))
+            source = min(
+                sources, key=lambda one: (not self._has_enough_requests(one), self._rps(one), locality_key(one))
+            )
             paths[source, target] = replace(paths[source, target], probed_at=self.now)
         return paths
 

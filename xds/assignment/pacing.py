@@ -160,7 +160,7 @@ def move_shares(shares: Shares, wanted: Shares, fraction: float) -> Shares:
     """The shares after this fraction of the way. At 1, only wanted targets have a share."""
     if fraction >= 1.0:
         return dict(wanted)
-    names = {*shares, *wanted}
+    names = {**shares, **wanted}  # not a set: later sums of floats depend on the order
     return {name: shares.get(name, 0.0) * (1.0 - fraction) + wanted.get(name, 0.0) * fraction for name in names}
 
 

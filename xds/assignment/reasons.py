@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from xds.assignment.assignment import Demand, Observation, Reason, ReasonCode, scale_of_silence
 from xds.assignment.placement import distance
 from xds.assignment.policy import Policy
+from xds.assignment.weights import locality_key
 from xds.model.node import Locality
 
 Shares = Mapping[Locality, float]
@@ -34,7 +35,7 @@ def describe_shares(shares: Shares) -> str:
 def loss_reasons(observed: Observation, shares: Shares, alive: Iterable[Locality]) -> list[Reason]:
     """Why a source leaves targets at once: one reason for each target with a share that is not ``alive``."""
     reasons = []
-    for name in sorted(shares.keys() - set(alive), key=str):
+    for name in sorted(shares.keys() - set(alive), key=locality_key):
         target = observed.targets.get(name)
         label = locality_label(name)
         if target is None:
@@ -59,7 +60,7 @@ def spill_reasons(
             f"with a capacity of {capacity.get(name, 0.0):.4g}",
             name,
         )
-        for name in sorted(overloaded, key=str)
+        for name in sorted(overloaded, key=locality_key)
         if before.get(name, 0.0) > wanted.get(name, 0.0)
     ]
 
@@ -77,7 +78,7 @@ def change_reason(policy: Policy, source: Locality, before: Shares, after: Share
 
 def overload_reason(surplus: Shares) -> Reason:
     """The reason of demand that fits nowhere. ``surplus``: requests a second by source; they stay at the source."""
-    largest = sorted(surplus.items(), key=lambda one: (-one[1], str(one[0])))
+    largest = sorted(surplus.items(), key=lambda one: (-one[1], locality_key(one[0])))
     parts = [f"{rps:.4g} of {locality_label(name)}" for name, rps in largest[:_SHARES_IN_DETAIL]]
     more = [f"{len(largest) - _SHARES_IN_DETAIL} more"] if len(largest) > _SHARES_IN_DETAIL else []
     detail = f"{sum(surplus.values()):.4g} requests/s fit nowhere and stay at their source: {', '.join(parts + more)}"
