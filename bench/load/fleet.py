@@ -88,7 +88,8 @@ class Fleet:
         while (ack := self._ack()).count < count:
             self._told.clear()
             try:
-                await asyncio.wait_for(self._told.wait(), max(deadline - time.monotonic(), 0))
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._told.wait()
             except TimeoutError:
                 raise FleetError(f"{ack.count} of {count} ACKs in {timeout_s:g} s; {self._troubles()}") from None
             if any(worker.has_ended for worker in self._workers):
@@ -168,7 +169,8 @@ class Fleet:
 
     async def _all(self, asked: Sequence[Coroutine[Any, Any, Json]], timeout_s: float, what: str) -> None:
         try:
-            await asyncio.wait_for(asyncio.gather(*asked), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*asked)
         except TimeoutError:
             raise FleetError(f"{what} did not come in {timeout_s:g} s; {self._troubles()}") from None
 

@@ -17,6 +17,7 @@ from bench.load.spec import Ack
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 60.0  # to a command that only tells what is
 READ_BYTES = 1 << 20
 ENDED = "a worker of the fleet has ended"
 
@@ -51,9 +52,13 @@ class WorkerProcess:
         os.set_blocking(self._output.fileno(), False)
         asyncio.get_running_loop().add_reader(self._output.fileno(), self._read)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """User and system time of the process so far."""
-        return time.clock_gettime((~self._process.pid << 3) | 2)
+        return time.clock_gettime((~self.pid << 3) | 2)
 
     async def ask(self, command: str, **arguments: object) -> Json:
         """A command's answer. Raises ``FleetError``."""
@@ -68,12 +73,16 @@ class WorkerProcess:
         """A command's answer, without giving way to anything else. Raises ``FleetError``."""
         number = self._post(command, arguments)
         self._answers[number] = None
-        while (answer := self._answers[number]) is None:
-            if self.has_ended:
-                raise FleetError(ENDED)
-            select.select([self._output], [], [])
-            self._read()
-        del self._answers[number]
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        try:
+            while (answer := self._answers[number]) is None:
+                if self.has_ended:
+                    raise FleetError(ENDED)
+                if not select.select([self._output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    raise FleetError(f"a worker of the fleet did not answer {command!r} in {ANSWER_TIMEOUT_S:g} s")
+                self._read()
+        finally:
+            del self._answers[number]
         return _checked(answer)
 
     def mark(self, record: bool) -> None:

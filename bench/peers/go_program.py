@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,26 +62,34 @@ def _compile(go: str, program: GoProgram, path: Path) -> None:
     partial = path.with_suffix(".partial")
     argv = [go, "build", "-trimpath", "-mod=readonly", f"-modfile={program.modules}", f"-tags={program.tags}"]
     argv += ["-buildvcs=false", "-ldflags=-s -w", "-o", str(partial), program.package]
-    built = subprocess.run(
-        argv,
-        cwd=program.sources,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        env=_environment(),
-        check=False,
-    )
-    if built.returncode:
-        raise PeerError(f"go build failed in {program.sources}:\n{built.stderr}")
+    _run(argv, program)
     partial.rename(path)
+
+
+def _run(argv: Sequence[str], program: GoProgram) -> str:
+    """What it prints. The Go command may fetch modules, or a toolchain."""
+    what = f"{' '.join(argv[:2])} in {program.sources}"
+    try:
+        ended = subprocess.run(
+            argv,
+            cwd=program.sources,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            env=_environment(),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"{what} did not end in {BUILD_TIMEOUT_S:g} s") from None
+    if ended.returncode:
+        raise PeerError(f"{what} failed:\n{ended.stderr}")
+    return ended.stdout
 
 
 def _key(go: str, program: GoProgram) -> str:
     """Of the sources and the compiler."""
-    version = subprocess.run(
-        [go, "version"], cwd=program.sources, capture_output=True, text=True, env=_environment(), check=True
-    )
-    digest = hashlib.sha256(f"{version.stdout}{program.modules}{program.tags}".encode())
+    version = _run([go, "version"], program)
+    digest = hashlib.sha256(f"{version}{program.modules}{program.tags}".encode())
     for path in sorted(program.sources.iterdir()):
         if path.suffix in {".go", ".mod", ".sum"}:
             digest.update(f"{path.name}\0".encode() + path.read_bytes())

@@ -135,7 +135,7 @@ async def _ours(
     secured = tls_environment(str(tls.certificate), str(tls.key)) if tls is not None else {}
     server = Ours(port, {**secured, **(environment or {})}, binary)
     try:
-        await _within(START_TIMEOUT_S, server.ready(), server.child, "xds serve is not ready")
+        await within(START_TIMEOUT_S, server.ready(), server.child, "xds serve is not ready")
         peer = make("ours", port, server.child, server.push)
         peer.admin = server.url
         yield peer
@@ -150,14 +150,14 @@ async def _commanded(make: type[Peer], kind: Kind, port: int, argv: Sequence[str
     child = Child([*argv, "--port", str(port)])
 
     async def push(change: Change) -> tuple[str, float, float]:
-        version, asked_at, accepted_at, excluded_cpu_s = await _within(
+        version, asked_at, accepted_at, excluded_cpu_s = await within(
             PUSH_TIMEOUT_S, asyncio.to_thread(_ask, child, change), child, f"{kind} did not answer a push"
         )
         peer.excluded_cpu_s = excluded_cpu_s
         return version, asked_at, accepted_at
 
     try:
-        await _within(START_TIMEOUT_S, asyncio.to_thread(child.read), child, f"{kind} is not ready")
+        await within(START_TIMEOUT_S, asyncio.to_thread(child.read), child, f"{kind} is not ready")
         peer = make(kind, port, child, push)
         yield peer
         await asyncio.to_thread(child.close_input)
@@ -172,10 +172,14 @@ def _ask(child: Child, change: Change) -> tuple[str, float, float, float]:
     return str(answer["pushed"]), asked_at, time.monotonic(), float(answer.get("built_cpu_s", 0.0))
 
 
-async def _within(seconds: float, work: Awaitable[T], child: Child, what: str) -> T:
-    """The result of ``work``; the child does not survive being too late, so that nobody waits for its lines."""
+async def within(seconds: float, work: Awaitable[T], child: Child, what: str) -> T:
+    """The result of ``work``; the child does not survive being too late, so that nobody waits for its lines.
+
+    Not by ``asyncio.wait_for``: before Python 3.12 that takes no notice of a cancellation that comes with the result.
+    """
     try:
-        return await asyncio.wait_for(work, seconds)
+        async with asyncio.timeout(seconds):
+            return await work
     except TimeoutError:
         child.kill()
         raise PeerError(f"{what} after {seconds:g} s\n{child.log_tail()}") from None

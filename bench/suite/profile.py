@@ -26,7 +26,8 @@ SITUATIONS: tuple[tuple[Variant, Change], ...] = (
 )
 SAMPLES_PER_S = 100  # looking at native frames holds up the process for a millisecond or more
 PROFILED_PUSHES = 15
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = STOP_TIMEOUT_S = 30.0
+LOOKING = b"Sampling process"  # py-spy's words when it has begun
 
 # A thread that waits for work is at rest, whatever the kernel says of it.
 WAITING = "SimpleQueue_get"
@@ -97,20 +98,41 @@ async def _shares(side: Side, change: Change) -> dict[str, float]:
 
 @asynccontextmanager
 async def recording(pid: int, raw: Path) -> AsyncIterator[None]:
-    """py-spy looks at a process meanwhile. Raises ``RuntimeError`` where it is missing, or may not."""
+    """py-spy looks at a process meanwhile. Raises ``RuntimeError`` where it is missing, or may not.
+
+    The block begins when it does look: a signal before that would end it without a word.
+    """
     arguments = ["record", "--native", "--nolineno", "--full-filenames", "--format", "raw"]
     arguments += ["--rate", str(SAMPLES_PER_S), "--output", str(raw), "--pid", str(pid)]
     program = str(Path(sys.executable).with_name("py-spy"))
     if not Path(program).exists():
         raise RuntimeError(f"py-spy is missing: {sys.executable} -m pip install -r bench/requirements.txt")
     spy = await asyncio.create_subprocess_exec(
-        program, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
+        await _looking(spy)
         yield
     finally:
         if spy.returncode is None:
             spy.send_signal(signal.SIGINT)  # write what there is
         _, told = await asyncio.wait_for(spy.communicate(), STOP_TIMEOUT_S)
     if spy.returncode or not raw.exists():
-        raise RuntimeError(f"py-spy: {told.decode(errors='replace')[-500:]}")
+        raise _failed(spy.returncode, told)
+
+
+async def _looking(spy: asyncio.subprocess.Process) -> None:
+    """Wait until py-spy samples. Raises ``RuntimeError`` when it ends instead, or is not ready in time."""
+    assert spy.stdout is not None and spy.stderr is not None
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            async for line in spy.stdout:
+                if LOOKING in line:
+                    return
+            raise _failed(await spy.wait(), await spy.stderr.read())
+    except TimeoutError:
+        raise RuntimeError(f"py-spy did not begin to sample in {START_TIMEOUT_S:g} s") from None
+
+
+def _failed(code: int | None, told: bytes) -> RuntimeError:
+    return RuntimeError(f"py-spy ended with {code}: {told.decode(errors='replace')[-1000:]}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,8 +16,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from bench.load import process
 from bench.load.client import node_rest
 from bench.load.fleet import Fleet, FleetError, FleetSpec, Subscription, Variant
+from bench.load.process import WorkerProcess
 from bench.load.spec import ADS, METHODS
 from tests.support.pki import Certificate, CertificateAuthority
 from tests.support.process import LOOPBACK
@@ -361,3 +365,17 @@ async def until(condition: Any) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+async def test_a_worker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the loop, so nothing else could end the wait."""
+    worker = WorkerProcess(asyncio.Event())
+    try:
+        assert worker.ask_now("stats")["messages"] == 0
+        monkeypatch.setattr(process, "ANSWER_TIMEOUT_S", 0.2)
+        os.kill(worker.pid, signal.SIGSTOP)
+        with pytest.raises(FleetError, match=r"a worker of the fleet did not answer 'stats' in 0\.2 s"):
+            worker.ask_now("stats")
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+        await worker.stop()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from bench.peers.child import PeerError
+from bench.peers.child import Child, PeerError
 from bench.peers.go_program import build
-from bench.peers.peer import Kind, Peer, Tls
+from bench.peers.peer import Kind, Peer, Tls, within
 from bench.peers.resources import Change, Changed, Content, name_of
 from tests.support.grpc_stream import CHANNEL_OPTIONS, DELTA, SOTW, GrpcStream, delta, sotw
 from tests.support.pki import CertificateAuthority
@@ -249,3 +251,29 @@ def test_counts_that_make_no_sense_are_refused(clusters: int, assignments: int) 
 def ticks_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_push_that_is_cancelled_as_it_is_answered_is_cancelled() -> None:
+    """Else the pushes of the storm, one a second until they are cancelled, went on for ever."""
+    child = Child([sys.executable, "-c", "input()"])
+    try:
+        answer = asyncio.get_running_loop().create_future()
+        asked = asyncio.create_task(within(10.0, answer, child, "it did not answer"))
+        await asyncio.sleep(0)
+        answer.set_result(None)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+    finally:
+        child.kill()
+        child.close()
+
+
+async def test_who_does_not_answer_in_time_is_told_and_ended() -> None:
+    child = Child([sys.executable, "-c", "input()"])
+    try:
+        with pytest.raises(PeerError, match=r"it did not answer after 0\.1 s"):
+            await within(0.1, asyncio.to_thread(child.read), child, "it did not answer")
+        assert child.exit_code == -signal.SIGKILL
+    finally:
+        child.close()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -78,6 +81,17 @@ async def run(letter: str, folder: Path, without: frozenset[Kind]) -> Results:
     return kept
 
 
+@contextmanager
+def running(*command: str) -> Iterator[int]:
+    """The pid of a process that lives as long as the block."""
+    process = subprocess.Popen(command)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in FEWER:
@@ -113,6 +127,22 @@ async def test_a_workload_runs_to_its_end_with_its_peers(letter: str, tmp_path: 
 @pytest.mark.soak
 async def test_the_profile_runs_to_its_end(tmp_path: Path) -> None:
     await run("profile", tmp_path, frozenset())
+
+
+@pytest.mark.soak  # needs py-spy
+async def test_a_profile_begins_when_py_spy_looks(tmp_path: Path) -> None:
+    """Pushes that took less time than its start ended it without a word."""
+    with running(sys.executable, "-c", "while True: pass") as pid:
+        async with profile.recording(pid, tmp_path / "raw"):
+            pass
+    assert (tmp_path / "raw").exists()
+
+
+@pytest.mark.soak  # needs py-spy
+async def test_a_profile_tells_why_py_spy_sees_nothing(tmp_path: Path) -> None:
+    with running("sleep", "60") as pid, pytest.raises(RuntimeError, match=r"py-spy ended with 1: .*python version"):
+        async with profile.recording(pid, tmp_path / "raw"):
+            pass
 
 
 async def test_a_profile_without_py_spy_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
