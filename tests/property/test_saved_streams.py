@@ -103,6 +103,19 @@ STORIES: dict[str, Story] = {
         [Push(Plan(svc="r2", web="r1")), Go((0,)), Guard(), Cut(True, (Plan(svc="r2", web="r1"),))],
         PLAIN,
     ),
+    "a listener that warms gets the routes of its own version while the clusters that a client shows may be cold": (
+        SOTW,
+        True,
+        "restarts",
+        Plan(web="r1"),
+        [
+            Push(Plan(svc="r2", web="r1")),
+            Go((0,)),
+            Guard(),
+            Cut(True, (Plan(texts=("@1", "@1", "hc:8"), svc="r2", web="inline", inline="ac", extra="lua"),)),
+        ],
+        PLAIN,
+    ),
     "routes of a listener's earlier version wait while it warms for a secret": (
         SOTW,
         True,

@@ -360,7 +360,7 @@ def test_streams_of_other_clients_are_not_waited_for(server: Server, connect: Co
 
 
 def test_split_streams_of_a_client_are_ordered_as_one(server: Server, connect: Connect) -> None:
-    """Off ADS the CDS ACK does not say that a cluster is warm: its assignment must have been ACKed, too."""
+    """Off ADS the CDS ACK does not say that a cluster is warm: its assignment is ACKed too, for the offer timeout."""
     push(server, A, source="api")
     streams = {url: connect(type_url=url) for url in TYPES}
     for url, stream in streams.items():
@@ -373,8 +373,12 @@ def test_split_streams_of_a_client_are_ordered_as_one(server: Server, connect: C
     endpoints.subscribe(ENDPOINT, "b")
     assert not streams[ROUTE].pending()
     endpoints.settle()
+    wait(server, 4, endpoints)
+    assert not streams[ROUTE].pending(), "nothing tells when the other streams have read what was sent to them"
+    wait(server, 2, endpoints)
     assert streams[ROUTE].pending()
-    assert [event for event in endpoints.events if isinstance(event, TransitionAdvanced)]
+    told = [event for each in (*streams.values(), endpoints) for event in each.events]
+    assert [event for event in told if isinstance(event, TransitionAdvanced)]
     streams[ROUTE].settle()
     wait(server, 60, *streams.values(), endpoints)
     assert streams[CLUSTER].texts(CLUSTER) == {"b": "@1"}

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.personas import DRAINED_S, EnvoyLike, GrpcLike, Proxy, assert_in_step, push, spend
+from tests.support.personas import DRAINED_S, EnvoyLike, GrpcLike, Proxy, assert_in_step, push, spend, spend_warming
 from tests.support.sansio import Server
 from tests.support.texts import Site, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -71,6 +71,14 @@ def used(client: Proxy) -> dict[str, str]:
     return client.serving()[ROUTE] if isinstance(client, EnvoyLike) else client.texts(ROUTE)
 
 
+def swap(server: Server, client: Proxy, content: Site, *, is_new: bool) -> None:
+    """Push this; what is due is read and ACKed. ``is_new``: it leads to a cluster that the client has not yet."""
+    publish(server, client, content)
+    if is_new and isinstance(client, EnvoyLike):
+        spend_warming(client)
+    client.run()
+
+
 def check(client: Proxy, content: Site) -> None:
     """All waits end; nothing was lost on the way, and the client has what was pushed."""
     spend(DRAINED_S, client)
@@ -92,9 +100,8 @@ def test_a_swap_loses_nothing(connect: Open, variant: Variant) -> None:
     server = Server()
     push(server, site("a"))
     client = connect(server, variant)
-    for name in "bcab":
-        publish(server, client, site(name))
-        client.run()
+    for name, is_new in (("b", True), ("c", True), ("a", False), ("b", False)):  # what was removed lingers
+        swap(server, client, site(name), is_new=is_new)
         assert used(client) == {"r1": name}
         assert not client.lost
     check(client, site("b"))
@@ -106,9 +113,8 @@ def test_a_swap_of_route_names_loses_nothing(connect: Open, variant: Variant) ->
     server = Server()
     push(server, site("a"))
     client = connect(server, variant)
-    for name, route in (("b", "r2"), ("b", "r1"), ("a", "r2")):
-        publish(server, client, site(name, route=route))
-        client.run()
+    for name, route, is_new in (("b", "r2", True), ("b", "r1", False), ("a", "r2", False)):
+        swap(server, client, site(name, route=route), is_new=is_new)
         assert used(client) == {route: name}
         assert not client.lost
     check(client, site("a", route="r2"))

@@ -368,7 +368,7 @@ def test_an_unread_cds_gives_way_after_the_offer_timeout(server: Server, client:
 
 
 def test_on_streams_of_its_own_a_cluster_has_the_time_of_its_first_check(server: Server, connect: Connect) -> None:
-    """The jitter and the timeout of its health check, counted from its ACKs."""
+    """The jitter and the timeout of its health check (8 s), after the offer timeout (5 s), counted from its ACKs."""
     push(server, A, source="api")
     streams = {url: connect(type_url=url) for url in TYPES}
     for url, stream in streams.items():
@@ -378,7 +378,7 @@ def test_on_streams_of_its_own_a_cluster_has_the_time_of_its_first_check(server:
     streams[CLUSTER].settle()
     endpoints = connect(type_url=ENDPOINT)  # Envoy opens one for each cluster
     endpoints.subscribe(ENDPOINT, "b")
-    wait(server, 7, endpoints)
+    wait(server, 12, endpoints)
     assert not streams[ROUTE].pending()
     wait(server, 2, endpoints)
     assert streams[ROUTE].pending()

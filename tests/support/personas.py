@@ -31,12 +31,14 @@ __all__ = [
     "live",
     "push",
     "spend",
+    "spend_warming",
 ]
 
 MANY_STEPS = 10_000
 GRID_S = 5.0  # ends are rounded up to it
 REMOVED_S = RETRY_S + GRID_S + 1  # after what uses a name is gone
 DRAINED_S = DRAIN_S + RETRY_S + 30.0 + GRID_S + 1  # after a listener changed, at most
+WARMING_S = 5.0  # on separate streams, after the ACKs of a new cluster: `offer_timeout_s`
 MOMENT_S = 0.001
 
 
@@ -92,6 +94,19 @@ def spend(seconds: float, *clients: Proxy) -> None:
         for client in clients:
             client.tick()
     raise AssertionError("something is always due")
+
+
+def spend_warming(client: EnvoyLike) -> None:
+    """On separate streams: spend the time for which a new cluster is not used after its ACKs, and check that it is not.
+
+    What arrives meanwhile is read and ACKed. Listeners and routes stay as they are until the time is over.
+    """
+    if client.split:
+        before = client.serving()
+        spend(WARMING_S - 1, client)
+        after = client.serving()
+        assert (after[LISTENER], after[ROUTE]) == (before[LISTENER], before[ROUTE]), after
+        spend(1, client)
 
 
 def live(

@@ -59,8 +59,7 @@ class ClientState:
     * ``goal``: the newest snapshot of its group; ``released``: the content that may be sent to it now, the same object
       as ``goal`` when nothing waits or lingers;
     * ``watches``: its subscriptions; ``past``: the memories of its earlier connections;
-    * ``shown_clusters``: the set that it showed when it reconnected; ``has_requested_clusters``: it has requested
-      clusters on this connection;
+    * ``has_requested_clusters``: it has requested clusters on this connection;
     * ``stream_ended_s``: when the last stream with clusters or listeners ended; None if none did;
     * ``proof``: what is proved of its clusters;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
@@ -90,7 +89,6 @@ class ClientState:
         "reported_lingering",
         "returned_s",
         "rules",
-        "shown_clusters",
         "stream_ended_s",
         "streams",
         "transition",
@@ -112,7 +110,6 @@ class ClientState:
         self.transition: Transition | None = None
         self.past = Past(memories)
         self.is_aggregated = False
-        self.shown_clusters: ResourceSet | None = None
         self.has_requested_clusters = False
         self.stream_ended_s: float | None = None
         self.drain_until_s = 0.0
@@ -197,7 +194,7 @@ class ClientState:
         return self.watches.names(type_url)
 
     def next_position(self) -> int:
-        """The next number in the order of the client's first requests, ACKs and responses on all its streams."""
+        """The next number in the order of the responses on all streams of the client."""
         self._position += 1
         return self._position
 

@@ -21,7 +21,8 @@ class Origin(NamedTuple):
     * ``group``, ``api``: its group, and the version of the resource API;
     * ``former``: the groups that it followed before, the latest first;
     * ``past``: the memories of its node id;
-    * ``clusters``: the clusters that it is known to hold and that are not cold; None if that is unknown;
+    * ``held_clusters``: the clusters that it is known to hold; None if that is unknown;
+    * ``clusters``: those of them that are not cold;
     * ``released``: the released set of the type;
     * ``is_aggregated``: it requests all types on one stream;
     * ``has_returned``: it has shown content of another type;
@@ -34,6 +35,7 @@ class Origin(NamedTuple):
     api: str
     former: Sequence[str]
     past: Past
+    held_clusters: ResourceSet | None
     clusters: ResourceSet | None
     released: ResourceSet
     is_aggregated: bool = False
@@ -113,7 +115,8 @@ def origin_of(
 ) -> Origin:
     """The origin of the content that a client may hold of a type, as far as it is known now."""
     url = client.url_of("clusters")
-    clusters, assigned_clusters = client.last_acked(url), None
+    held_clusters = clusters = client.last_acked(url)
+    assigned_clusters = None
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
         assignments = client.names_wanted(client.url_of("endpoints"))
         assigned_clusters = cache.history.assigned_clusters(assignments, url, (*former, group), api)
@@ -125,6 +128,7 @@ def origin_of(
         api,
         former,
         client.past,
+        held_clusters,
         clusters,
         client.release_of(type_url),
         client.is_aggregated,

@@ -5,8 +5,8 @@
                                   the ACK and the NACK of CDS while a cluster warms
     the same, after               also the ACK of its assignment, if the cluster has no health checks and the client has
     ``offer_timeout_s``           all its secrets
-    on separate streams           the ACK of the assignment requested since, its secrets, and the time of its first
-                                  health check
+    on separate streams           the ACKs of CDS, of its assignment and of its secrets, then ``offer_timeout_s`` (if it
+                                  has an assignment) and the time of its first health check
     rejected, or a part of it     none, until its content changes
     without an assignment here    none, and nothing waits for it without a time limit
 
@@ -39,19 +39,17 @@ class Readiness:
     * ``rejected``: clusters that the client rejects, or whose assignments it rejects;
     * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are proved one by one;
     * ``acked_since_s``: since when CDS is ACKed; None while it is not;
-    * ``acked_versions``, on separate streams: the ACKed version of a cluster, and the position of the ACK;
-    * ``first_check_ends_s``, on separate streams: when the first health check of a cluster ends; 0 after its end.
+    * ``warm_from_s``, on separate streams: from when a cluster with all its ACKs counts as warm; 0 once it does.
     """
 
     __slots__ = (
         "acked_since_s",
-        "acked_versions",
         "cold",
         "cold_since_s",
-        "first_check_ends_s",
         "is_one_by_one",
         "rejected",
         "unassigned",
+        "warm_from_s",
     )
 
     def __init__(self) -> None:
@@ -60,15 +58,13 @@ class Readiness:
         self.unassigned: frozenset[str] = NO_NAMES
         self.rejected: frozenset[str] = NO_NAMES
         self.is_one_by_one = False
-        self.acked_versions: dict[str, tuple[str, int]] = {}
         self.acked_since_s: float | None = None
-        self.first_check_ends_s: dict[str, float] = {}
+        self.warm_from_s: dict[str, float] = {}
 
     def copy(self) -> Readiness:
         """An independent object in the same state."""
         clone = copy(self)
-        clone.cold_since_s, clone.acked_versions = dict(self.cold_since_s), dict(self.acked_versions)
-        clone.first_check_ends_s = dict(self.first_check_ends_s)
+        clone.cold_since_s, clone.warm_from_s = dict(self.cold_since_s), dict(self.warm_from_s)
         return clone
 
     def update(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
@@ -165,16 +161,17 @@ class Readiness:
             return self._is_newest_provable_alone(client, name) or all(
                 self._is_newest_provable_alone(client, other) for other in others
             )
-        return self._is_newest_provable_alone(client, name) and self._is_assignment_requested(client, name)
+        requested = client.watches.names(client.url_of("endpoints"))
+        cluster = client.goal.get(client.url_of("clusters")).resources[name]
+        is_requested = any(each.name in requested for each in _assignments(cluster))
+        return is_requested and self._is_provable_alone(client, cluster)
 
     def expire(self, client: ClientState, now_s: float) -> frozenset[str]:
         """End waits that have timed out; returns the clusters whose wait ends now."""
         clusters_since_s = client.watches.pending_since_s(client.url_of("clusters"))
         if clusters_since_s is not None and now_s >= clusters_since_s + client.rules.offer_timeout_s:
             self.is_one_by_one = True
-        self.first_check_ends_s = {
-            name: due_s if due_s > now_s else 0.0 for name, due_s in self.first_check_ends_s.items()
-        }
+        self.warm_from_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_from_s.items()}
         since = self.cold_since_s.items()
         over = frozenset(
             name for name, since_s in since if self._wait_ends_s(client, since_s) <= now_s and name not in self.rejected
@@ -188,7 +185,7 @@ class Readiness:
         ended = client.proof.overdue | self.rejected
         waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in ended]
         due = [self._wait_ends_s(client, min(waiting))] if waiting else []
-        due += filter(None, self.first_check_ends_s.values())
+        due += filter(None, self.warm_from_s.values())
         clusters_since_s = client.watches.pending_since_s(client.url_of("clusters"))
         if self.cold and clusters_since_s is not None and not self.is_one_by_one:
             due.append(clusters_since_s + client.rules.offer_timeout_s)
@@ -219,7 +216,7 @@ class Readiness:
                 cold |= client.releases.diff(watch.ack.in_flight.resource_set, goal).added
         if client.is_aggregated:
             cold |= self._lacking_parts(client, acked, is_awaited=is_awaited)
-        elif acked is not client.proof.clusters:
+        else:
             cold |= self._warming_on_separate_streams(client, acked, now_s)
         cold |= self._naming_absent_listeners(client)
         rejected = rejected_parts(client, goal)
@@ -329,74 +326,22 @@ class Readiness:
         return frozenset(found)
 
     def _warming_on_separate_streams(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
-        """On separate streams: the clusters ACKed since the transition began that are not warm yet.
+        """On separate streams: the unproved clusters that are not warm yet.
 
-        docs/protocol.md#additions: "a cluster is warm when the assignment requested since is ACKed, its secrets are
-        ACKed, and its first health check may have finished".
+        docs/protocol.md#additions: "on separate streams, a cluster with an assignment is warm when it, the assignment
+        and its secrets have been ACKed for `offer_timeout_s`, and its first health check may have finished".
         """
         goal = client.goal.get(client.url_of("clusters")).resources
-        names = client.unproved(acked)
-        positions = self._request_positions(client)
-        self._forget_versions(acked)
-        found = set()
-        for name in names & goal.keys():
-            cluster, held = goal[name], acked.resources.get(name)
-            if held is None or held.version != cluster.version:
-                found.add(name)
-                continue
-            if not self._has_endpoints(client, cluster, positions) or self._is_in_first_check(cluster, now_s):
-                found.add(name)
-        return frozenset(found)
-
-    def _forget_versions(self, acked: ResourceSet) -> None:
-        """Forget versions that another ACKed version replaced, because they warm again when they are pushed again."""
-        for name, (version, _) in list(self.acked_versions.items()):
-            held = acked.resources.get(name)
-            if held is None or held.version != version:
-                del self.acked_versions[name]
-                self.first_check_ends_s.pop(name, None)
-
-    def _has_endpoints(self, client: ClientState, cluster: Resource, positions: Mapping[str, int]) -> bool:
-        """On separate streams: whether the client has a cluster's secrets, and its assignments as requested since."""
-        since = self._position_of_version(client, cluster)
-        names = (each.name for each in _assignments(cluster) if each.source == "api")
-        return all(positions.get(name, -1) >= since for name in names) and self._has_secrets(client, cluster)
-
-    def _is_in_first_check(self, cluster: Resource, now_s: float) -> bool:
-        """Whether the first health check of a cluster still runs."""
-        if not cluster.first_check_s:
-            return False
-        return bool(self.first_check_ends_s.setdefault(cluster.name, now_s + cluster.first_check_s))
-
-    def _position_of_version(self, client: ClientState, cluster: Resource) -> int:
-        """The first position at which a stream may request the cluster's assignment for this version.
-
-        Envoy opens a new stream for each version of a cluster, so an older stream proves nothing about this version.
-        """
-        name, version = cluster.name, cluster.version
-        found = self.acked_versions.get(name)
-        if found is None or found[0] != version:
-            shown = client.shown_clusters.resources.get(name) if client.shown_clusters is not None else None
-            is_old = shown is not None and shown.version == version
-            found = self.acked_versions[name] = (version, 0 if is_old else client.next_position())
-        return found[1]
-
-    def _is_assignment_requested(self, client: ClientState, name: str) -> bool:
-        """Whether a stream requests the assignment of a cluster for its ACKed version."""
-        names = {each.name for each in _assignments(client.goal.get(client.url_of("clusters")).resources[name])}
-        since = self.acked_versions.get(name, ("", 0))[1]
-        return any(
-            watch.request_position >= since and not names.isdisjoint(watch.subscription.interest.names)
-            for watch in client.watches.of(client.url_of("endpoints"))
-        )
-
-    def _request_positions(self, client: ClientState) -> dict[str, int]:
-        """The names of ACKed assignments, each with the position of the latest stream that requested it."""
-        found: dict[str, int] = {}
-        for watch in client.watches.of(client.url_of("endpoints")):
-            for name in watch.accepted_names():
-                found[name] = max(watch.request_position, found.get(name, 0))
-        return found
+        names = client.unproved(acked) & goal.keys()
+        before, self.warm_from_s = self.warm_from_s, {}
+        lacking = lacking_parts(client, acked) if names else NO_NAMES
+        for name in names - lacking:
+            cluster = goal[name]
+            if acked.resources[name].version == cluster.version:
+                is_assigned = any(each.source == "api" for each in _assignments(cluster))
+                wait_s = cluster.first_check_s + (client.rules.offer_timeout_s if is_assigned else 0.0)
+                self.warm_from_s[name] = before.get(name, now_s + wait_s if wait_s else 0.0)
+        return frozenset(name for name in names if self.warm_from_s.get(name) != 0.0)
 
     def _is_newest_provable_alone(self, client: ClientState, name: str) -> bool:
         """Whether the ACK of its assignment alone can prove that the newest version of a cluster is warm."""

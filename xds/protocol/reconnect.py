@@ -149,7 +149,8 @@ def _subset(
     held: ResourceSet, names: frozenset[str], groups: Sequence[str], cache: SnapshotCache, origin: Origin
 ) -> ResourceSet:
     needed = origin.needed(names.difference(held.resources), held.type.type_url)
-    return cache.history.held_subset(held, names, origin.clusters, groups, origin.api, origin.assigned_clusters, needed)
+    clusters = origin.held_clusters  # cold ones count: what names them was sent once these were warm
+    return cache.history.held_subset(held, names, clusters, groups, origin.api, origin.assigned_clusters, needed)
 
 
 def _lingering(memory: ClientMemory, url: str, names: frozenset[str]) -> frozenset[str]:
@@ -257,10 +258,8 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
         client.note_proved(client.proof.clusters or client.past.warm_clusters)
         if client.transition is not None:  # an early request began it
             client.transition.drains = client.transition.drains or client.past.drains
-    if watch.type.is_route_target:
-        client.shown_clusters = held
-        if held is not None:
-            (_count_as_warm if client.is_aggregated else _count_unshown_as_cold)(client, held)
+    if watch.type.is_route_target and held is not None:
+        (_count_as_warm if client.is_aggregated else _count_unshown_as_cold)(client, held)
     if watch.unknown_names:
         client.begin_return(now_s)  # unknown names are reported as removed when their lingering ends
     watch.rejections = watch.rejections or client.past.rejections(url)

@@ -410,7 +410,7 @@ class DiscoveryStream:
     def _add_watch(self, type_url: str, request: Request, now_s: float) -> Watch:
         client = self._require_client()
         type = resource_type(type_url)
-        watch = Watch(type, client.next_position())
+        watch = Watch(type)
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         in_rank_order = sorted((*self._watches.values(), watch), key=lambda watch: watch.type.rank)
         self._watches = self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}

@@ -136,8 +136,8 @@ class Watch:
     * ``interest_replaced``: the interest changed so much since that its ACK will prove nothing;
     * ``superseded_sets``: the sets of responses since the last ACK that newer ones superseded. Any may be in use.
 
-    ``request_position`` is the position of the first request of the type, and ``response_position`` that of the last
-    response (`ClientState.next_position`); ``last_sent_set`` is the set of that response.
+    ``response_position`` is the position of the last response (`ClientState.next_position`), and ``last_sent_set`` its
+    set.
     """
 
     __slots__ = (
@@ -159,7 +159,6 @@ class Watch:
         "reads_errors",
         "rejections",
         "reported_missing",
-        "request_position",
         "resend_names",
         "resent_names",
         "response_position",
@@ -170,7 +169,7 @@ class Watch:
         "unknown_names",
     )
 
-    def __init__(self, type: ResourceType, request_position: int = 0) -> None:
+    def __init__(self, type: ResourceType) -> None:
         self.type = type
         self.subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
         self.ack = AckState()
@@ -188,7 +187,6 @@ class Watch:
         self.offered_goal: ResourceSet | None = None
         self.is_read = False
         self.is_pending = False
-        self.request_position = request_position
         self.response_position = 0
         self.last_sent_set: ResourceSet | None = None
         self.superseded_sets: tuple[ResourceSet, ...] = ()
