@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,8 +19,12 @@ import pytest
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.cli.reload import Reloader
+from xds.control.settings import Settings, SettingsError
+from xds.fleet.event_log import EventLog
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
+from xds.server.metrics.counters import Metrics
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 ADMIN = {"name": "root", "scopes": ["admin"]}
@@ -128,3 +133,22 @@ def test_a_file_that_is_gone_and_other_settings_change_nothing(site: Site) -> No
     site.write({**auth(ADMIN), "server": {"drain_s": 1}})
     wait_until(lambda: "settings.need_restart" in site.server.process.log(), "a word about them", 15)
     assert site.server.get("/config")["server"]["drain_s"] == 5
+
+
+async def test_following_ends_when_a_request_comes_as_it_is_cancelled() -> None:
+    """Else a server that is told to reload and to stop at once would never stop."""
+
+    def read() -> Settings:
+        raise SettingsError("refused")
+
+    async def apply(_: Settings) -> int:
+        return 0
+
+    reloader = Reloader(Settings(), read, [], apply, EventLog(), Metrics())
+    following = asyncio.create_task(reloader.follow())
+    await asyncio.sleep(0.05)  # it waits
+    reloader.request()
+    await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.wait([following], timeout=1.0)
+    assert following.cancelled()

@@ -64,8 +64,10 @@ class Reloader:
         """Reload whenever it is requested or a file changed. Runs until it is cancelled."""
         loaded = before = self._stamp()
         while True:
+            # Not by `wait_for`: before Python 3.12 that takes no notice of a cancellation that comes with the request.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._requested.wait(), LOOK_EVERY_S)
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._requested.wait()
             stamp = self._stamp()
             if self._requested.is_set() or (stamp != loaded and stamp == before):
                 self._requested.clear()

@@ -94,7 +94,8 @@ async def _wait_for_event(log: EventLog, seen: int, within_s: float) -> bool:
     happened = asyncio.Event()
     log.call_on_next(happened.set)
     try:
-        await asyncio.wait_for(happened.wait(), within_s)
+        async with asyncio.timeout(within_s):  # not `wait_for`: before Python 3.12 it may lose a cancellation
+            await happened.wait()
     except TimeoutError:
         return False
     finally:
