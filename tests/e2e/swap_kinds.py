@@ -163,24 +163,30 @@ def bytes_move(scene: Scene, turn: int) -> list[r.Json]:
 def tunnel_is_replaced(scene: Scene, turn: int) -> list[r.Json]:
     """The routes lead to another cluster, whose assignment names another internal listener."""
     routes = route_config("r", to_cluster(name(turn)))
-    return [*_tunnel(scene, turn, name(turn)), scene.listener(scene.rds("r")), routes]
+    return [*_tunnel(scene, turn, name(turn)), *_inner(scene, turn), scene.listener(scene.rds("r")), routes]
 
 
 def tunnel_leads_elsewhere(scene: Scene, turn: int) -> list[r.Json]:
-    """The assignment of a cluster that stays in use names another internal listener."""
+    """The assignment of a cluster that stays in use names another internal listener, which was pushed a turn before."""
     routes = route_config("r", to_cluster("tunnel"))
-    return [*_tunnel(scene, turn, "tunnel"), scene.listener(scene.rds("r")), routes]
+    inner = [each for beside in (turn - 1, turn, turn + 1) for each in _inner(scene, beside)]
+    return [*_tunnel(scene, turn, "tunnel"), *inner, scene.listener(scene.rds("r")), routes]
 
 
 def _tunnel(scene: Scene, turn: int, tunnel: str) -> list[r.Json]:
-    """A cluster, the internal listener that it leads to, and the cluster that this leads to."""
-    inner, behind = f"inner-{turn}", turn + BESIDE
+    """A cluster that leads to the internal listener of a turn."""
     return [
-        *scene.clusters(behind),
+        *scene.clusters(),
         r.eds_cluster(tunnel, scene.source, **MANY_RETRIES, **scene.cluster_fields),
-        r.internal_load_assignment(tunnel, inner),
-        r.internal_listener(inner, [r.tcp_chain(inner, name(behind))]),
+        r.internal_load_assignment(tunnel, f"inner-{turn}"),
     ]
+
+
+def _inner(scene: Scene, turn: int) -> list[r.Json]:
+    """The internal listener of a turn, and the cluster that it leads to."""
+    inner, behind = f"inner-{turn}", turn + BESIDE
+    _, *clusters = scene.clusters(behind)
+    return [*clusters, r.internal_listener(inner, [r.tcp_chain(inner, name(behind))])]
 
 
 ROUTE_KINDS: tuple[Kind, ...] = (routes_move, weights_move, members_move)

@@ -143,22 +143,6 @@ STORIES: dict[str, Story] = {
         [Push(Plan(trouble="assignment")), LayOver("a"), Go((0,)), LayOver()],
         PLAIN,
     ),
-    "an internal listener stays while the cluster that leads to it is not replaced": (
-        SOTW,
-        False,
-        "refusals",
-        Plan(r1="t", behind="cluster"),
-        [Push(Plan(r2="t", svc="r2", trouble="malformed")), Wait(620.0)],
-        PLAIN,
-    ),
-    "what that listener leads to stays, too": (
-        SOTW,
-        False,
-        "refusals",
-        Plan(r1="t", behind="cluster"),
-        [Push(Plan(r2="t", svc="r2", trouble="malformed")), Wait(16.0)],
-        Plan(inline="b", svc="inline"),
-    ),
     "a version_info that two responses have accepts the older one": (
         SOTW,
         False,
@@ -166,14 +150,6 @@ STORIES: dict[str, Story] = {
         Plan(r1="d", load="2"),
         [Push(Plan(trouble="assignment")), Go((0, 0)), Wait(6.0)],
         PLAIN,
-    ),
-    "a cluster that leads over a rejected listener is not used before its next version": (
-        SOTW,
-        False,
-        "refusals",
-        PLAIN,
-        [Push(Plan(inline="t", svc="inline", web="r2", extra="sds:s", trouble="inner", behind="cluster"))],
-        Plan(r2="t", web="r2", extra="sds:s"),
     ),
     "a route that was rejected while a listener drained stays so when the drain has ended": (
         SOTW,

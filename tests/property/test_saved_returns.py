@@ -173,18 +173,6 @@ STORIES: dict[str, Story] = {
         [Cut(), Cut(missed=(Plan(r1="b", trouble="assignment"),), seconds=2.0), Wait(16.0)],
         PLAIN,
     ),
-    "a cluster that one of several memories has stays as it was until the client is known to have it": (
-        SOTW,
-        False,
-        "cuts refusals",
-        PLAIN,
-        [
-            Cut(missed=(Plan(inline="t", svc="inline", trouble="cluster"),)),
-            Go((0,) * 6),
-            Cut(missed=(Plan(inline="t", svc="inline", behind="cluster"),)),
-        ],
-        PLAIN,
-    ),
     "so does an aggregate cluster": (
         SOTW,
         True,
@@ -328,14 +316,6 @@ STORIES: dict[str, Story] = {
             Go((0, 0, 0, 0, 1, 0, 0, 0)),
             Cut(True, (Plan(inline="c", svc="inline"),)),
         ],
-        PLAIN,
-    ),
-    "what an internal listener leads to lingers as long as that, after a reconnect too": (
-        SOTW,
-        False,
-        "cuts refusals",
-        Plan(inline="t", web="inline", behind="assignment"),
-        [Cut(False, (Plan(inline="t", svc="inline", trouble="assignment"),)), Wait(620.0)],
         PLAIN,
     ),
     "a memory with assignments that a client does not show is another proxy's": (

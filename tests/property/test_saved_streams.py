@@ -63,14 +63,6 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
-    "an internal listener and the others of its tree do not wait for each other over a filter": (
-        SOTW,
-        True,
-        "",
-        Plan(r2="t", svc="r2", extra="ecds:f", filter="to:b"),
-        [],
-        Plan(r1="t", extra="ecds:f", behind="assignment", within="r2"),
-    ),
     "routes of a listener's earlier version wait while it warms after a restart": (
         SOTW,
         True,

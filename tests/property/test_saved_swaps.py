@@ -10,22 +10,6 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
-    "an internal listener stays for a client that comes back, whichever of its streams comes first": (
-        DELTA,
-        True,
-        "cuts",
-        Plan(r2="t", web="r2", behind="assignment"),
-        [Cut(missed=(PLAIN,))],
-        PLAIN,
-    ),
-    "the same, where the cluster itself leads to the listener": (
-        SOTW,
-        True,
-        "cuts",
-        Plan(r2="t", web="r2", behind="cluster"),
-        [Cut(missed=(PLAIN,), backwards=True)],
-        PLAIN,
-    ),
     "the assignment of a cluster that was about to warm stays for a client that comes back": (
         DELTA,
         False,
@@ -355,14 +339,6 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
-    "an assignment that is not known stays until the listener that the new one leads to is there": (
-        SOTW,
-        False,
-        "overlays restarts",
-        Plan(r2="t", web="r2"),
-        [LayOver("abxy"), Go((0,)), Cut(True, (Plan(r1="t", behind="assignment"),))],
-        PLAIN,
-    ),
     "listeners that wait for an internal one of their tree, and one that is removed, end together": (
         SOTW,
         False,
@@ -392,18 +368,6 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
-    "an internal listener stays for an assignment whose next version is on its way while the client moves": (
-        DELTA,
-        True,
-        "groups",
-        Plan(inline="t", web="inline", texts=("eds:y", "@1", "@1"), behind="assignment"),
-        [
-            Push(Plan(r2="t", web="r2")),
-            Push(Plan(inline="t", web="inline", behind="cluster")),
-            Push(PLAIN, group="node"),
-        ],
-        PLAIN,
-    ),
     "the stream of an assignment that is not served any more may come first": (
         SOTW,
         True,
@@ -429,25 +393,7 @@ STORIES: dict[str, Story] = {
     ),
 }
 
-# As above, without whether each type has a stream of its own: each happened both with and without.
-ON_ANY_STREAMS: dict[str, tuple[Variant, str, Plan, list[Action], Plan]] = {
-    "an internal listener stays for a client that comes back from a group whose assignment leads to it": (
-        SOTW,
-        "cuts delays groups",
-        Plan(r2="t", svc="r2", behind="assignment"),
-        [Cut(), Push(PLAIN, group="node")],
-        PLAIN,
-    ),
-    "an assignment of a former group stays until the listener that the new one leads to is there": (
-        SOTW,
-        "cuts groups",
-        Plan(inline="t", web="inline"),
-        [Push(Plan(inline="t", svc="inline", behind="assignment", within="to:c"), group="node"), Cut()],
-        PLAIN,
-    ),
-}
-
-# As above, without the variant, too.
+# As above, without the variant, and without whether each type has a stream of its own: each happened with and without.
 ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
     "a cluster is cold until its assignment is there": (
         "late",
@@ -504,13 +450,6 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_swap_loses_no_request(name: str) -> None:
     play(*STORIES[name])
-
-
-@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
-@pytest.mark.parametrize("name", ON_ANY_STREAMS)
-def test_a_saved_swap_loses_no_request_on_any_streams(name: str, split: bool) -> None:
-    variant, features, first, happenings, last = ON_ANY_STREAMS[name]
-    play(variant, split, features, first, happenings, last)
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])

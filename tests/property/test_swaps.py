@@ -32,7 +32,9 @@ class Plan:
     """A site, in few words that shrink well.
 
     Cluster ``t`` leads over an internal listener where ``behind`` says so: by its own endpoints, or its assignment's.
-    ``within`` is the text of that listener. ``keys`` and ``filter`` are the contents of secrets and of a filter by
+    ``within`` is the text of that listener. If it ``stays``, it is pushed even if nothing leads over it: one that comes
+    or goes with its users may lose requests (docs/protocol.md#what-is-not-promised).
+    ``keys`` and ``filter`` are the contents of secrets and of a filter by
     ECDS. ``tidy``: assignments, secrets and filters that nothing names are not pushed.
     """
 
@@ -51,6 +53,7 @@ class Plan:
     keys: str = "1"
     filter: str = "@1"
     tidy: bool = False
+    stays: bool = False
 
     def site(self, guarded: bool, troubled: bool) -> Site:
         """The texts.
@@ -94,7 +97,7 @@ class Plan:
             *({"inline": self.inline, "r1": self.r1, "r2": self.r2}.get(m, "") for m in (self.svc, self.web))
         )
         used |= set(parse(self.filter).to)
-        if TUNNEL in used and self.behind:
+        if self.stays or (TUNNEL in used and self.behind):
             used |= set(self.r2 if self._inner() == "r2" else self._inner().removeprefix("to:"))
         return sorted(used | set(self.whole) if "d" in used else used)
 
@@ -103,7 +106,7 @@ class Plan:
         return "to:a" if self.within == "r2" and TUNNEL in self.r2 else self.within
 
     def _has_inner(self) -> bool:
-        return TUNNEL in self._used() and bool(self.behind)
+        return self.stays or (TUNNEL in self._used() and bool(self.behind))
 
     def _cluster(self, name: str) -> str:
         if name == TUNNEL:
@@ -161,6 +164,7 @@ plans = st.builds(
     keys=st.sampled_from("12"),
     filter=st.sampled_from(("@1", "@2", "to:a", "to:b")),
     tidy=st.booleans(),
+    stays=st.just(True),
 )
 
 

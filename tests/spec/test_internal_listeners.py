@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.personas import DRAIN_S, DRAINED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
-from tests.support.texts import TARGET, Site, joined, site
+from tests.support.texts import TARGET, Site, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 
@@ -143,48 +143,6 @@ def used(tunnel: dict[str, str], *, inner: str = "", text: str = "@1") -> Site:
 
 @SPLIT
 @BEGINS
-@pytest.mark.parametrize("check", ["@1", "hc:3"])
-def test_what_begins_to_name_an_internal_listener_waits_until_that_is_ready(
-    server: Server, variant: Variant, split: bool, over: dict[str, str], check: str
-) -> None:
-    client = live(server, variant, used(PLAIN), split=split)
-    after = used(over, inner="to:b", text=check)
-    push(server, after, source=_source(split))
-    spend(DRAINED_S, client)
-    assert_in_step(client, after)
-
-
-@SPLIT
-@BEGINS
-def test_it_goes_on_as_it_was_while_the_internal_listener_is_refused(
-    server: Server, variant: Variant, split: bool, over: dict[str, str]
-) -> None:
-    client = live(server, variant, used(PLAIN), split=split)
-    push(server, used(over, inner="to:b bad"), source=_source(split))
-    spend(60, client)
-    assert client.serving()[ENDPOINT]["tunnel"] == "1"
-    after = used(over, inner="to:b")
-    push(server, after, source=_source(split))
-    spend(DRAINED_S, client)
-    assert_in_step(client, after)
-
-
-@SPLIT
-@BEGINS
-def test_it_waits_though_the_client_was_away(
-    server: Server, variant: Variant, split: bool, over: dict[str, str]
-) -> None:
-    client = live(server, variant, used(PLAIN), split=split)
-    client.disconnect()
-    after = used(over, inner="to:b", text="hc:3")
-    push(server, after, source=_source(split))
-    client.reconnect()
-    spend(DRAINED_S, client)
-    assert_in_step(client, after)
-
-
-@SPLIT
-@BEGINS
 def test_the_internal_listener_stays_until_nothing_uses_it(
     server: Server, variant: Variant, split: bool, over: dict[str, str]
 ) -> None:
@@ -194,20 +152,6 @@ def test_the_internal_listener_stays_until_nothing_uses_it(
     spend(10, client)
     assert client.serving()[LISTENER] == {TARGET: "r1", INNER: "to:b internal"}
     spend(DRAINED_S + DRAIN_S, client)  # Envoy drains it once it is gone
-    assert_in_step(client, after)
-
-
-@SPLIT
-def test_other_assignments_do_not_wait_with_it(server: Server, variant: Variant, split: bool) -> None:
-    before, after = used(PLAIN), used(IN_ASSIGNMENT, inner="to:b", text="hc:3")
-    for each, load in ((before, "1"), (after, "2")):
-        each[CLUSTER]["other"], each[ENDPOINT]["other"], each[ROUTE]["r1"] = "@1", load, "tunnel other"
-    client = live(server, variant, before, split=split)
-    push(server, after, source=_source(split))
-    spend(1, client)
-    assert client.serving()[ENDPOINT]["other"] == "2"
-    assert client.serving()[ENDPOINT]["tunnel"] == "1"
-    spend(DRAINED_S, client)
     assert_in_step(client, after)
 
 
@@ -232,22 +176,4 @@ def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names
         client.reconnect()
     spend(2 * DRAINED_S, client)
     assert not client.lost
-    assert_in_step(client, after)
-
-
-@pytest.mark.parametrize("variant", [Variant.SOTW], ids=["sotw"])
-def test_what_only_some_memories_have_stays_as_it_was(server: Server, variant: Variant) -> None:
-    """The label that it shows is that of before it rejected a part of a set, and it was remembered under it twice."""
-    client = live(server, variant, site("a"))
-    client.disconnect()
-    tunnel = {CLUSTER: {"tunnel": "@1"}, ENDPOINT: {"tunnel": "1"}, LISTENER: {TARGET: "to:tunnel"}}
-    push(server, joined(tunnel, {CLUSTER: {"z": "bad"}}))
-    client.reconnect()
-    spend(1, client)
-    assert set(client.active) == {"a", "tunnel"}
-    client.disconnect()
-    after = tunnelled(route="to:tunnel")
-    push(server, after)
-    client.reconnect()
-    spend(2 * DRAINED_S, client)
     assert_in_step(client, after)

@@ -36,7 +36,6 @@ from xds.protocol.proof import NO_PROOF, Proof
 from xds.protocol.reconnect import ShownContent, is_early_request, resume_from
 from xds.protocol.release import Releases, merge_names
 from xds.protocol.removals import (
-    removed_listeners_in_use,
     start_clock,
     still_lingering,
     with_accepted_versions,
@@ -240,7 +239,7 @@ class ClientState:
         transition.drains = transition.drains or step.drains
         transition.note_missing_secrets(self, step.missing_secrets if self.is_live else NO_NAMES, now_s)
         removed = without_unsent_names(self, step.removed) if is_move else step.removed
-        self.lingering = with_removed(self, merge_names(removed, removed_listeners_in_use(self)), goal.revision)
+        self.lingering = with_removed(self, removed, goal.revision)
 
     def become_orphaned(self, now_s: float) -> None:
         """No group matches the client any more. It keeps its content, except unsent secrets and endpoints."""

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from xds.protocol.client import ClientState
 
 
-def users_of_absent_listeners(client: ClientState, absent: frozenset[str]) -> NamesByType:
-    """The clusters and assignments whose newest versions newly name an internal listener in ``absent`` (not ready).
-
-    docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener is
-    not updated until that listener is ready".
-    """
-    found: dict[str, set[str]] = {}
-    if absent:
-        for (url, name), listeners in client.releases.plan(client.released, client.goal).newly_named_internal.items():
-            if not listeners.isdisjoint(absent):
-                found.setdefault(url, set()).add(name)
-    return names_by_type(found)
-
-
 def used_by_rejected(client: ClientState, rejected: frozenset[str], earlier: Snapshot) -> frozenset[ResourceId]:
     """The tree parts that rejected listeners refer to in the newest version and in an earlier one.
 

@@ -79,7 +79,7 @@ def _rejected_listeners(client: ClientState, transition: Transition, tree: Tree)
         for name in rejected & tree.listeners
         if any(not parts.isdisjoint(used_by_rejected(client, frozenset((name,)), each)) for each in releases)
     )
-    internal = doubted & transition.absent_listeners & (tree.needed_listeners | tree.own_internal_listeners)
+    internal = doubted & transition.absent_listeners & tree.needed_listeners
     return names_by_type({url: (tree.listeners & (doubted - rejected)).union(internal, holding)})
 
 

@@ -14,7 +14,7 @@ from xds.model.snapshot import Change, Snapshot
 from xds.protocol.awaited_secrets import missing_secrets
 from xds.protocol.linger import Lingering, NamesByType, removed_names
 from xds.protocol.set_diff import DiffOf
-from xds.protocol.trees import NewInternalListeners, Tree, changed_trees, newly_named_internal
+from xds.protocol.trees import Tree, changed_trees
 
 
 class Step(NamedTuple):
@@ -57,11 +57,6 @@ class Plan:
         """The listener trees in which the snapshots differ."""
         return changed_trees(self.released, self.goal, self.changes)
 
-    @cached_property
-    def newly_named_internal(self) -> NewInternalListeners:
-        """The clusters and assignments in use that newly name internal listeners, each with these listeners."""
-        return newly_named_internal(self.released, self.goal, self.changes, self._diff)
-
     def step(self, lingering: Lingering) -> Step:
         """The step of a client with these lingering resources. `Releases.step` keeps it."""
         released, goal, changes = self.released, self.goal, self.changes
@@ -77,6 +72,5 @@ class Plan:
         removed = removed_names(released, goal, changes, lingering, is_draining=drains)
         has_listeners = any(alias_of(url) == "listeners" for url in changes)
         is_simple = is_simple and not removed and not has_listeners and not (has_listener_parts and has_route_parts)
-        is_simple = is_simple and not self.newly_named_internal
         missing = missing_secrets(released, goal, changes, self._diff)
         return Step(removed, is_simple and not missing, drains, has_listener_parts or has_route_parts, missing)

@@ -109,7 +109,7 @@ class Readiness:
             return before
         new = client.releases.diff(before, acked).added_or_changed - self.cold
         warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
-        warm -= self._naming_any_absent_listener(client, acked).union(client.releases.members(acked)) if warm else set()
+        warm -= client.releases.members(acked).keys()
         return client.releases.mixed(before, acked, frozenset(warm))
 
     def proved_at_end(self, client: ClientState) -> ResourceSet | None:
@@ -122,17 +122,6 @@ class Readiness:
             return acked
         unproved = self.cold | (client.releases.diff(goal, acked).added & client.unproved(acked))
         return client.releases.mixed(acked, empty_set(url), acked.among(unproved))
-
-    def _naming_any_absent_listener(self, client: ClientState, clusters: ResourceSet) -> frozenset[str]:
-        """The clusters that name an internal listener that the client lacks, themselves or in their assignments."""
-        releases, assigned = client.releases, client.release_of(client.url_of("endpoints"))
-        acked = client.watches.acked(client.url_of("listeners"))
-        named = releases.internal_listeners(clusters) | releases.internal_listeners(assigned)
-        absent = named.difference(acked.resources if acked is not None else ())
-        if not absent:
-            return NO_NAMES
-        users = releases.clusters_of(clusters, _users_of_listeners(assigned, absent))
-        return users | _users_of_listeners(clusters, absent)
 
     def holds(self, client: ClientState, clusters: Iterable[str], *, is_unreadable: bool) -> bool:
         """Whether content that refers to these clusters waits. Unreadable content may refer to any cold cluster."""
@@ -218,7 +207,6 @@ class Readiness:
             cold |= self._lacking_parts(client, acked, is_awaited=is_awaited)
         else:
             cold |= self._warming_on_separate_streams(client, acked, now_s)
-        cold |= self._naming_absent_listeners(client)
         rejected = rejected_parts(client, goal)
         if rejected:
             cold |= rejected
@@ -295,36 +283,6 @@ class Readiness:
             lacking |= lacking_parts(client, acked)
         return (lacking | self.unassigned) & unproved
 
-    def _naming_absent_listeners(self, client: ClientState) -> frozenset[str]:
-        """New clusters whose version or assignment at the client names an internal listener that the client lacks.
-
-        A push removed the listener of that earlier version before it was sent, or the client rejected the listener. The
-        client must get the newer version before anything refers to the cluster.
-        """
-        url, goal = client.url_of("endpoints"), client.goal.get(client.url_of("clusters"))
-        users = goal.among(self._held_naming_absent_listeners(client, goal.type.type_url))
-        assignments = self._held_naming_absent_listeners(client, url)
-        if assignments:
-            users |= client.releases.clusters_of(goal, assignments)
-        return users & client.unproved(goal) if users else users
-
-    def _held_naming_absent_listeners(self, client: ClientState, url: str) -> frozenset[str]:
-        """The clusters or assignments of which the client has an earlier version that names such a listener."""
-        found, goal = set[str](), client.goal.get(url)
-        for watch in client.watches.of(url):
-            held, interest = watch.acked_set, watch.subscription.interest
-            if held is not None and held is not goal and (named := client.releases.internal_listeners(held)):
-                acked = client.watches.acked(client.url_of("listeners"))
-                absent = named.difference(acked.resources if acked is not None else ())
-                found |= {
-                    name
-                    for name, each in (held.resources.items() if absent else ())
-                    if interest.wants_name(name)
-                    and (name not in goal.resources or goal.resources[name].version != each.version)
-                    and any(listener.name in absent for listener in each.references)
-                }
-        return frozenset(found)
-
     def _warming_on_separate_streams(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """On separate streams: the unproved clusters that are not warm yet.
 
@@ -365,15 +323,6 @@ class Readiness:
     def _accepted_assignments(self, client: ClientState) -> frozenset[str]:
         """The names of the assignments that the client has ACKed."""
         return frozenset().union(*(watch.accepted_names() for watch in client.watches.of(client.url_of("endpoints"))))
-
-
-def _users_of_listeners(held: ResourceSet, listeners: frozenset[str]) -> frozenset[str]:
-    """The clusters or assignments of a set whose own endpoints name one of these internal listeners."""
-    return frozenset(
-        name
-        for name, each in held.resources.items()
-        if any(alias_of(named.type_url) == "listeners" and named.name in listeners for named in each.references)
-    )
 
 
 def _assignments(cluster: Resource) -> list[Reference]:

@@ -11,16 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import ResourceType, alias_of, resource_type
+from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.diffs import leads_within
 from xds.protocol.expected_requests import listeners_with_unshown_filters, shows_cold_clusters
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.memory import ClientMemory
 from xds.protocol.origin import Origin
 from xds.protocol.rejections import Rejections
-from xds.protocol.release import merge_names
 from xds.protocol.removals import with_removed, without_ends_of_used
 from xds.protocol.requests import DeltaRequest, SotwRequest
 from xds.protocol.trees import listeners_naming
@@ -125,8 +123,7 @@ def _add_requested_names(held: ResourceSet, names: frozenset[str], cache: Snapsh
     """The requested names of a set, with those that the set lacks from other revisions (`RevisionHistory.held_subset`).
 
     Of guarded types (`Origin.is_guarded`), only resources that lingered for the client when it disconnected are taken
-    from former groups: they were sent to it, whatever its group has or had under the same name. An assignment that
-    names an internal listener is left out, because neither may have been sent to the client.
+    from former groups: they were sent to it, whatever its group has or had under the same name.
     """
     if not origin.is_guarded(held.type):
         return _subset(held, names, origin.groups, cache, origin)
@@ -137,12 +134,10 @@ def _add_requested_names(held: ResourceSet, names: frozenset[str], cache: Snapsh
         if url in memory.lingering_sets
     ]
     others = names.difference(*(lingering for _, lingering in lingered))
-    proved = held.resources
     held = _subset(held, others, (origin.group,), cache, origin)
     for earlier, lingering in lingered:
         held = cache.releases.mixed(held, earlier, lingering)
-    naming_listeners = (n for n in names - proved.keys() if n in held.resources and held.resources[n].references)
-    return cache.releases.mixed(held, empty_set(url), frozenset(naming_listeners))
+    return held
 
 
 def _subset(
@@ -276,10 +271,7 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
         transition.withheld_types |= {url}
         transition.drains = True
     else:
-        if over_listeners := _assignments_over_listeners(client, client.goal.get(url), shown.unproved_names):
-            client.begin_return(now_s)
-            client.released = client.releases.reverted(client.released, NO_CONTENT, url, over_listeners)
-        _release_needed(client, url, shown, over_listeners, now_s)
+        _release_needed(client, url, shown, now_s)
 
 
 def _surely_accepted(client: ClientState, held: ResourceSet, possible: Sequence[ResourceSet]) -> ResourceSet:
@@ -308,9 +300,8 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     assert held is not None, "it is known what the client holds"
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
-    over_listeners = _assignments_over_listeners(client, goal, shown.unproved_names)
     added = change.added if watch.type.full_state else _needing_other_clusters(goal, shown)
-    if not over_listeners and not change.changed and not change.removed and not added:
+    if not change.changed and not change.removed and not added:
         rejected = watch.rejections.left_out(goal) if watch.rejections is not None else NO_NAMES
         watch.acked_set = client.releases.mixed(goal, held, rejected)
         if client.released.get(url) is not goal:  # a push since the reconnect is held
@@ -323,9 +314,6 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     watch.possible_set = max(shown.possible_sets, key=len, default=None)
     present = _as_warm(client, watch.possible_set or held, shown.origin)
     client.released = client.releases.resumed(client.released, url, present, clusters, is_first=is_first)
-    if over_listeners:
-        # It is unknown which versions the client has, so these names are not sent until their listeners are ready.
-        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over_listeners)
     step = client.releases.step(client.released, client.goal, client.lingering)
     if (
         step.is_simple
@@ -344,8 +332,7 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     transition.is_ready_release_unproved |= watch.type.alias == "listeners"
     # Without a memory of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
-    removed = merge_names(step.removed, _removed_internal(client, shown.origin, url, change.removed))
-    client.lingering = with_removed(client, removed, client.goal.revision)
+    client.lingering = with_removed(client, step.removed, client.goal.revision)
     client.lingering = without_ends_of_used(client, held, change.changed)
 
 
@@ -356,13 +343,13 @@ def _awaits_proof(client: ClientState) -> bool:
     )
 
 
-def _release_needed(client: ClientState, url: str, shown: ShownContent, excluded: frozenset[str], now_s: float) -> None:
-    """Release the requested names of an unknown set that only earlier revisions have, except ``excluded``.
+def _release_needed(client: ClientState, url: str, shown: ShownContent, now_s: float) -> None:
+    """Release the requested names of an unknown set that only earlier revisions have.
 
     A cluster that warms may need them. Labels that no retained revision has are usual: a client shows that of the last
     response that was sent to it.
     """
-    names = shown.unproved_names.difference(client.released.get(url).resources, excluded)
+    names = shown.unproved_names.difference(client.released.get(url).resources)
     held = _add_requested_names(empty_set(url), names, client.cache, shown.origin) if names else empty_set(url)
     if held.resources:
         client.begin_return(now_s)
@@ -378,19 +365,6 @@ def _needing_other_clusters(goal: ResourceSet, shown: ShownContent) -> frozenset
         return NO_NAMES
     found, clusters = goal.resources, shown.origin.clusters
     return frozenset(name for name in shown.lacking_names if name in found and not leads_within(found[name], clusters))
-
-
-def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Sequence[str]) -> NamesByType:
-    """The removed listeners that a retained cluster or assignment names, those of former groups included.
-
-    They linger even if the client did not show that cluster or assignment: its streams are opened in any order, and it
-    is not always proved which content of a former group was sent to it.
-    """
-    if not removed or alias_of(url) != "listeners":
-        return NO_NAMES_BY_TYPE
-    urls, releases = map(client.url_of, ("clusters", "endpoints")), client.releases
-    sets = (each for kind in urls for each in client.cache.retained_sets(origin.groups, kind, origin.api))
-    return names_by_type({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
 
 
 def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> ResourceSet:
@@ -411,17 +385,6 @@ def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> Resource
         and any(resource_type(each.type_url).kept_on_move for each in cluster.references)
     )
     return client.releases.mixed(held, warm, frozenset(unproved))
-
-
-def _assignments_over_listeners(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
-    """The assignments among these names with endpoints that name internal listeners, newest or as released."""
-    if not names or goal.type.full_state:
-        return NO_NAMES
-    found = set[str]()
-    for held in (goal, client.released.get(goal.type.type_url)):
-        if client.releases.internal_listeners(held):
-            found.update(name for name in names & held.resources.keys() if held.resources[name].references)
-    return frozenset(found)
 
 
 def _count_as_warm(client: ClientState, held: ResourceSet) -> None:

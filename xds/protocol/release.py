@@ -17,7 +17,6 @@ from xds.protocol.linger import (
     Lingering,
     Lingerings,
     NamesByType,
-    internal_listeners,
     names_by_type,
 )
 from xds.protocol.memo import Memo
@@ -43,7 +42,6 @@ class Releases:
         self._releases: Memo[tuple[Snapshot, Snapshot, NamesByType], Snapshot] = Memo(_MEMO_ENTRIES)
         self._plans: Memo[tuple[Snapshot, Snapshot], Plan] = Memo(_MEMO_ENTRIES)
         self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
-        self._internal: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[ResourceId]] = Memo(_MEMO_ENTRIES)
         self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
@@ -60,7 +58,6 @@ class Releases:
             self._releases,
             self._plans,
             self._steps,
-            self._internal,
             self._used,
             self._members,
             self._users,
@@ -116,10 +113,6 @@ class Releases:
     def _find_step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
         return self.plan(released, goal).step(lingering)
 
-    def internal_listeners(self, held: ResourceSet) -> frozenset[str]:
-        """The internal listeners that the endpoints in a set of clusters or assignments name."""
-        return self._internal.get(held.id, lambda: internal_listeners(held))
-
     def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[ResourceId]:
         """All tree parts that these listeners of a snapshot refer to, directly or indirectly."""
         return self._used.get((listeners, snapshot), lambda: used_by(listeners, snapshot))
@@ -162,7 +155,7 @@ class Releases:
         """The release with the resources of a type that a reconnected client holds (``held``).
 
         Clusters and tree types are taken from ``held`` as a whole. Of other types, only the names that the release
-        lacks and assignments that newly name an internal listener are taken. ``is_first``: no other stream of the
+        lacks are taken. ``is_first``: no other stream of the
         client showed resources of the type, so the client holds no others: they are left out of the release. Resources
         of partial types that refer to no clusters but ``clusters`` stay in it, because the client may request them
         next.
@@ -194,9 +187,7 @@ def _resumed(
 ) -> Snapshot:
     type, present = resource_type(type_url), released.get(type_url)
     names = held.resources.keys() - present.resources.keys()
-    if type.alias == "endpoints":
-        names |= _newly_naming_listeners(held, present)
-    elif type.is_route_target or type.in_tree:
+    if type.is_route_target or type.in_tree:
         names = {*held.resources}
         if is_first:
             others = [(n, each) for n, each in present.resources.items() if n not in held.resources]
@@ -205,15 +196,6 @@ def _resumed(
     if mixed is present:
         return released
     return Snapshot(released.group, released.revision, {**released.sets, type_url: mixed})
-
-
-def _newly_naming_listeners(held: ResourceSet, present: ResourceSet) -> set[str]:
-    """The assignments that name internal listeners in ``present`` that they do not name in ``held``."""
-    return {
-        name
-        for name, before in held.resources.items()
-        if (after := present.resources.get(name)) is not None and not set(after.references) <= set(before.references)
-    }
 
 
 def merge_names(*parts: NamesByType) -> NamesByType:

@@ -5,14 +5,13 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.linger import NO_NAMES_BY_TYPE, Lingering, NamesByType, names_by_type, on_grid
-from xds.protocol.release import merge_names
+from xds.protocol.linger import Lingering, NamesByType, names_by_type, on_grid
 from xds.protocol.trees import ResourceId
 
 if TYPE_CHECKING:
@@ -73,16 +72,6 @@ def without_ends_of_used(client: ClientState, held: ResourceSet, names: Iterable
     return client.releases.lingerings.without_ends(client.lingering, _lingering_below(client, references))
 
 
-def removed_listeners_in_use(client: ClientState) -> NamesByType:
-    """The listeners that the push removes and that a sent cluster or assignment names, in any version of these."""
-    url = client.url_of("listeners")
-    change = client.releases.plan(client.released, client.goal).changes.get(url)
-    if change is None or not change.removed:
-        return NO_NAMES_BY_TYPE
-    names = _internal_listeners_sent(client, {}).intersection(change.removed)
-    return names_by_type({url: names.difference(client.lingering.names.get(url, NO_NAMES))})
-
-
 def start_clock(client: ClientState, transition: Transition, now_s: float) -> None:
     """Set the end of the removals that have none, because the client has ACKed everything that could refer to them.
 
@@ -98,7 +87,7 @@ def start_clock(client: ClientState, transition: Transition, now_s: float) -> No
     transition.ready_release, transition.is_ready_release_unproved = client.released, False
     ends_s = max(on_grid(now_s + delay_s), client.drain_until_s)
     if client.lingering.lacks_end:
-        used = merge_names(_listeners_in_use(client), _members_in_use(client))
+        used = _members_in_use(client)
         client.lingering = client.releases.lingerings.with_ends(client.lingering, ends_s, used)
     watches = (watch for url in client.watches for watch in client.watches.of(url))
     if client.unknown_until_s is None and any(watch.unknown_names for watch in watches):
@@ -109,21 +98,6 @@ def _drains_listeners(client: ClientState) -> bool:
     """Whether listeners of this client drain: those of "clients that request listeners by name (gRPC)" do not."""
     watches = client.watches.of(client.url_of("listeners"))
     return not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches)
-
-
-def _listeners_in_use(client: ClientState) -> NamesByType:
-    """The lingering internal listeners that clusters and assignments in use name, with all that they refer to.
-
-    In use are clusters and assignments that were sent to the client and that do not linger themselves.
-    docs/protocol.md#removals: "an internal listener, and everything it refers to, stays as long as the client has a
-    cluster whose endpoints (in the cluster or in its assignment, as sent) name it". The push that removed the listener
-    changed such a cluster or assignment, and the client has not accepted the change yet.
-    """
-    url = client.url_of("listeners")
-    names = client.lingering.names
-    if url not in names:
-        return NO_NAMES_BY_TYPE
-    return _lingering_below(client, {(url, name) for name in _internal_listeners_sent(client, names) & names[url]})
 
 
 def _lingering_below(client: ClientState, resources: set[ResourceId]) -> NamesByType:
@@ -153,20 +127,6 @@ def _members_in_use(client: ClientState) -> NamesByType:
             name for aggregate, names in aggregates if aggregate not in lingering for name in names & lingering
         )
     return names_by_type({url: found})
-
-
-def _internal_listeners_sent(client: ClientState, excluded: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The internal listeners that clusters and assignments sent to the client name.
-
-    ``excluded`` has names of clusters and assignments that do not count, by type URL.
-    """
-    found = set[str]()
-    for url in map(client.url_of, ("clusters", "endpoints")):
-        names = excluded.get(url, NO_NAMES)
-        for held in (held for watch in client.watches.of(url) for held in watch.sent_sets()):
-            counted = client.releases.mixed(held, empty_set(url), held.among(names))
-            found |= client.releases.internal_listeners(counted)
-    return frozenset(found)
 
 
 def _group_or_server(group_s: float | None, server_s: float) -> float:
@@ -254,9 +214,6 @@ def _removed_in_use(client: ClientState, url: str, removed: frozenset[str]) -> f
     # On separate streams, each stream may have shown its own names only.
     held = [each for watch in watches for each in (watch.acked_set, watch.possible_set) if each is not None]
     names = frozenset().union(*(each.among(removed) for each in held))
-    if type.alias == "listeners":
-        # A listener that is not ACKed yet is also in use as soon as the client applies a cluster or an assignment.
-        names |= removed & _internal_listeners_sent(client, {})
     if type.is_route_target:
         names |= removed.intersection(_members_of_changed_aggregates(client, url))
         if held and client.transition is not None:

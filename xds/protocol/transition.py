@@ -46,7 +46,6 @@ from xds.protocol.held_resources import (
     outdated_names,
     routes_in_use,
     used_by_rejected,
-    users_of_absent_listeners,
 )
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.readiness import Readiness
@@ -145,7 +144,7 @@ class Transition:
         if cold or reverted or unready is None or unready:
             absent = self._absent_listeners(client, unready, is_awaited=is_awaited)
             absent |= self._unused_listeners(client, reverted)
-            held = [*self._held_by_trees(client, unready, reverted, absent), users_of_absent_listeners(client, absent)]
+            held = self._held_by_trees(client, unready, reverted, absent)
         if cold:
             held.append(aggregates_of_cold_members(client, self.readiness))
         held.append(clusters_without_assignments(client, self.readiness))
@@ -167,7 +166,6 @@ class Transition:
             or self.readiness.holds(client, tree.clusters, is_unreadable=tree.is_unreadable)
             or not tree.listeners.isdisjoint(reverted)
         ]
-        partly = [tree for tree in trees if tree not in held and not tree.own_internal_listeners.isdisjoint(absent)]
         unshown = self._used_by_unshown(client)
         stale = outdated_names(
             client, (self.ready_release, *self.acked_releases), is_returning=self.returning_until_s is not None
@@ -180,13 +178,12 @@ class Transition:
             changed = client.releases.diff(client.released.get(url), client.goal.get(url)).added_or_changed
             later |= changed & listeners_naming(changing, client.goal)
         in_order = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(later)]
-        if any(tree.has_added_listener for tree in (*held, *partly, *in_order)):
+        if any(tree.has_added_listener for tree in (*held, *in_order)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
-            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly, *in_order)]
+            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *in_order)]
         self.held_trees = tuple(held)
         names = [part for tree in held for part in (tree.listener_parts, tree.route_parts)]
-        names += [tree.waiting_parts for tree in partly]
         names += [without_names(tree.listener_parts, merge_names(stale, changing)) for tree in in_order]
         # Until a listener is ready, new connections use its earlier versions and the resources that these refer to.
         used = _NO_RESOURCES

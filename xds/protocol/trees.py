@@ -20,10 +20,8 @@ from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, Snapshot
 from xds.protocol.linger import NamesByType, names_by_type
-from xds.protocol.set_diff import DiffOf
 
 ResourceId = tuple[str, str]  # type URL and name
-NewInternalListeners = Mapping[ResourceId, frozenset[str]]  # by cluster or assignment: the names of internal listeners
 
 
 class Tree(NamedTuple):
@@ -37,10 +35,6 @@ class Tree(NamedTuple):
     * ``clusters``: the names of the clusters that the new content refers to;
     * ``needed_listeners``: the internal listeners of other trees that endpoints of these clusters name and that do not
       refer back to this tree; the tree waits for those that are new;
-    * ``own_internal_listeners``: the internal listeners of this tree that endpoints of these clusters name and that
-      refer to no listener of this tree;
-    * ``waiting_parts``: the parts that wait for new ``own_internal_listeners``: all but resources that nothing uses
-      yet;
     * ``is_unreadable``: the new content has references that cannot be read, so it may refer to any cluster;
     * ``has_added_listener``, ``has_removed_listener``: a listener is new, or was removed.
     """
@@ -51,8 +45,6 @@ class Tree(NamedTuple):
     listeners: frozenset[str]
     clusters: frozenset[str]
     needed_listeners: frozenset[str]
-    own_internal_listeners: frozenset[str]
-    waiting_parts: NamesByType
     is_unreadable: bool
     has_added_listener: bool
     has_removed_listener: bool
@@ -152,16 +144,13 @@ def _tree(
     named_by = frozenset(name for (_, name), below in listeners.items() if not members.isdisjoint(below))
     clusters = with_members(led_to - {WILDCARD}, goal)
     used = {url: released.get(url).among(names) for url, names in route_parts.items()}
-    needed, own_internal = _needed_listeners(clusters, named_by, goal)
     return Tree(
         names_by_type(listener_parts),
         names_by_type(route_parts),
         names_by_type(used),
         named_by,
         clusters,
-        needed,
-        own_internal,
-        _waiting_parts({**listener_parts, **route_parts}, own_internal, released, goal),
+        _needed_listeners(clusters, named_by, goal),
         WILDCARD in led_to,
         has_added,
         has_removed,
@@ -179,54 +168,16 @@ def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
     return found
 
 
-def _needed_listeners(
-    clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot
-) -> tuple[frozenset[str], frozenset[str]]:
-    """The internal listeners that endpoints of clusters name: those that are not in ``listeners``, and those that are.
+def _needed_listeners(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> frozenset[str]:
+    """The internal listeners that endpoints of clusters name, but those in ``listeners`` or that refer back to them.
 
-    Listeners that refer back to ``listeners`` are left out of both. docs/protocol.md#additions: "Listeners that refer
-    to each other are sent together".
+    docs/protocol.md#additions: "Listeners that refer to each other are sent together".
     """
-    needed = frozenset(
+    return frozenset(
         name
-        for name in _internal_listeners_of(clusters, goal)
+        for name in _internal_listeners_of(clusters, goal) - listeners
         if listeners.isdisjoint(_all_internal_listeners(name, goal))
     )
-    return needed - listeners, needed & listeners
-
-
-def _waiting_parts(
-    parts: Mapping[str, Iterable[str]], internal: frozenset[str], released: Snapshot, goal: Snapshot
-) -> NamesByType:
-    """The parts that wait for these internal listeners: other listeners, and resources in use.
-
-    An extension configuration whose clusters do not lead to an internal listener does not wait: the listener may wait
-    for the ACK of that configuration.
-    """
-    if not internal:
-        return ()
-    found = {}
-    for url, names in parts.items():
-        type, before, after = resource_type(url), released.get(url).resources, goal.get(url).resources
-        if type.alias == "listeners":
-            found[url] = {name for name in names if name not in internal}
-        elif type.after_listeners:
-            found[url] = {name for name in names if name in before}
-        else:
-            found[url] = {
-                name
-                for name in names
-                if name in before and _leads_to_internal_listener(after.get(name), internal, goal)
-            }
-    return names_by_type(found)
-
-
-def _leads_to_internal_listener(resource: Resource | None, listeners: frozenset[str], goal: Snapshot) -> bool:
-    """Whether clusters that a resource refers to have endpoints that name one of these internal listeners."""
-    if resource is None:
-        return False
-    clusters = with_members(_clusters(resource, goal) - {WILDCARD}, goal)
-    return not listeners.isdisjoint(_internal_listeners_of(clusters, goal))
 
 
 def _internal_listeners_of(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
@@ -252,60 +203,6 @@ def _internal_listeners_named(resource: Resource, snapshot: Snapshot) -> set[str
             if assignment is not None and assignment.references:
                 found.update(listener.name for listener in assignment.references)
     return found
-
-
-def newly_named_internal(
-    released: Snapshot, goal: Snapshot, change: Mapping[str, Change], diff: DiffOf
-) -> NewInternalListeners:
-    """The clusters and assignments in use that newly name internal listeners, each with these listeners.
-
-    A cluster also names the listeners that its assignment names, because a push may give it another assignment. A new
-    assignment is in use if a released cluster refers to it.
-    """
-    found = dict[ResourceId, frozenset[str]]()
-    for url, each in change.items():
-        type = resource_type(url)
-        if type.is_route_target or type.alias == "endpoints":
-            old, new = released.get(url), goal.get(url)
-            before, after = old.resources, new.resources
-            for name in diff(old, new).redirected:
-                listeners = _internal_listeners_named(after[name], goal)
-                listeners -= _internal_listeners_named(before[name], released)
-                if listeners:
-                    found[url, name] = frozenset(listeners)
-            if type.alias == "endpoints":
-                found |= _added_in_use(
-                    url, [after[name] for name in each.added if after[name].references], released, goal
-                )
-    return found
-
-
-def _added_in_use(
-    url: str, added: Iterable[Resource], released: Snapshot, goal: Snapshot
-) -> dict[ResourceId, frozenset[str]]:
-    """New assignments of released clusters, each with the internal listeners that it names.
-
-    Internal listeners that lead back to themselves are left out.
-    """
-    found = dict[ResourceId, frozenset[str]]()
-    for assignment in added:
-        if _has_user(url, assignment.name, released):
-            listeners = {
-                name
-                for name in _internal_listeners_named(assignment, goal)
-                if name not in _all_internal_listeners(name, goal)
-            }
-            if listeners:
-                found[url, assignment.name] = frozenset(listeners)
-    return found
-
-
-def _has_user(url: str, assignment: str, snapshot: Snapshot) -> bool:
-    """Whether some cluster of a snapshot refers to this assignment."""
-    clusters = (
-        each for held in snapshot.sets.values() if held.type.is_route_target for each in held.resources.values()
-    )
-    return any(each.type_url == url and each.name == assignment for cluster in clusters for each in cluster.references)
 
 
 def _all_internal_listeners(listener: str, goal: Snapshot) -> set[str]:
