@@ -280,6 +280,23 @@ def swap_at_random(client: GrpcLike, data: st.DataObject) -> Site:
     return content
 
 
+@pytest.mark.parametrize("pushes", [1, 2])
+@pytest.mark.parametrize("away_s", [15.0, 60.0])
+def test_a_grpc_client_that_reads_nothing_for_long_loses_nothing(pushes: int, away_s: float) -> None:
+    """The clock of a removed cluster starts when the client has the new one with its endpoints, not with the route."""
+    server = Server()
+    push(server, site("a"))
+    client = GrpcLike(server)
+    client.start()
+    if pushes == 2:
+        push(server, site("a", "b"))
+    push(server, site("b"))
+    for _ in range(pushes):
+        client.step()
+    server.elapse(away_s)
+    check(client, site("b"))
+
+
 @pytest.mark.hypothesis
 @pytest.mark.timeout(3600)
 def test_random_swaps_of_grpc_lose_nothing() -> None:

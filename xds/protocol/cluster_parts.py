@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol.set_diff import assignments_of
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -60,6 +61,28 @@ def proved_at_start(client: ClientState) -> ResourceSet | None:
         return None
     unproved = acked.among(lacking_parts(client, acked) | unassigned(client))
     return client.releases.mixed(acked, empty_set(acked.type.type_url), unproved)
+
+
+def lacks_named_clusters(client: ClientState, *, is_bounded: bool) -> bool:
+    """Whether a client that requests clusters by name (gRPC) lacks clusters to which its routes lead.
+
+    It requests a cluster when it has the route, and its assignment when it has the cluster. Until then it uses the old
+    cluster. ``is_bounded``: names that it did not request are not waited for any longer.
+    """
+    url, assignments = client.url_of("clusters"), client.url_of("endpoints")
+    watches = client.watches.of(url)
+    if not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches):
+        return False
+    if client.watches.pending(url) or client.watches.pending(assignments):
+        return True
+    if is_bounded:
+        return False
+    goal = client.goal.get(url)
+    led_to = goal.among(frozenset(each.name for route in client.watches.held_routes() for each in route.references))
+    accepted = frozenset[str]().union(*(watch.accepted_names() for watch in watches))
+    assigned = frozenset[str]().union(*(watch.accepted_names() for watch in client.watches.of(assignments)))
+    existing = client.goal.get(assignments).among(assignments_of(led_to, goal))
+    return not (led_to <= accepted and existing <= assigned)
 
 
 def _source(client: ClientState) -> str:

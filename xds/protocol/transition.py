@@ -34,6 +34,7 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.awaited_secrets import still_named
+from xds.protocol.cluster_parts import lacks_named_clusters
 from xds.protocol.expected_requests import (
     listeners_with_unshown_filters,
     may_have_warming_listeners,
@@ -420,13 +421,16 @@ class Transition:
     def is_acked(self, client: ClientState) -> bool:
         """Whether the client has ACKed everything that may refer to clusters.
 
-        docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed".
+        docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed". One
+        that requests clusters by name uses an old one until it has the new one (`lacks_named_clusters`).
         """
         if self.held_names or self.withheld_types or self.fetch_since_s is not None or self.awaited_until_s:
             return False
         if self.returning_until_s is not None or self.broken_until_s is not None:
             return False
-        return not any(resource_type(url).in_tree for url in client.watches.pending_types)
+        if any(resource_type(url).in_tree for url in client.watches.pending_types):
+            return False
+        return not lacks_named_clusters(client, is_bounded=self.is_pending_release_reported)
 
     def is_over(self, client: ClientState) -> bool:
         """Whether all clusters are warm or overdue (`Proof`), CDS is ACKed, and all removals have an end.
@@ -477,7 +481,8 @@ class Transition:
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
         due += self.awaited_until_s.values()
-        if self.withheld_types or (self.held_names and not self.is_pending_release_reported):
+        waits = (self.held_names or client.lingering.lacks_end) and not self.is_pending_release_reported
+        if self.withheld_types or waits:
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
 
