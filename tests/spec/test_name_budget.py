@@ -9,6 +9,7 @@ import pytest
 from tests.support.sansio import Client, Server
 from xds.model.errors import LimitError
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE
+from xds.protocol import decode
 from xds.protocol.dialect import Variant
 from xds.protocol.name_budget import NAME_OVERHEAD, REQUEST_SHARE, NameBudget, NameBudgets
 from xds.protocol.requests import StreamLimits
@@ -65,6 +66,23 @@ def test_limits_names_of_no_resource_in_one_request(variant: Variant) -> None:
     client.settle()
     client.want(ENDPOINT, {"a", *invented(2 * AT_ONCE)})
     assert refused(Client(server, variant, peer="another"), ENDPOINT, *invented(AT_ONCE + 1)) == "unknown_name_bytes"
+
+
+def test_limits_long_names_of_no_resource_are_refused_before_they_are_read(
+    variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of 6 MB held the loop for 18 ms although it was refused in the end."""
+    server = Server()
+    server.push({ENDPOINT: {"a": "1"}})
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, "a")
+    client.settle()
+    monkeypatch.setattr(decode, "canonical_names", unreadable)
+    assert refused(client, ENDPOINT, *(f"{each}{'x' * 400}" for each in range(15_000))) == "unknown_name_bytes"
+
+
+def unreadable(names: object) -> frozenset[str]:
+    raise AssertionError("the names are read")
 
 
 def test_limits_names_of_retained_revisions_are_not_counted(variant: Variant) -> None:

@@ -38,10 +38,10 @@ _TYPE_PREFIX = b"type.googleapis.com/"
 
 # Called with the type URL, the node, and the numbers of names and of shown versions of a request that is not known
 # already, before these are read: hundreds of thousands of strings take ten times as long as parsing the message.
-CheckCount = Callable[[str, bytes | memoryview, int, int], None]
+CheckCount = Callable[[str, bytes | memoryview, int, int, int], None]  # `DiscoveryStream.check_count`
 
 
-def accept_any_count(type_url: str, node: bytes | memoryview, names: int, versions: int) -> None:
+def accept_any_count(type_url: str, node: bytes | memoryview, names: int, versions: int, size: int) -> None:
     """Whatever the numbers are."""
 
 
@@ -90,7 +90,7 @@ class RequestDecoder:
         message = wire_pb2.DiscoveryRequest()
         _parse(message, data)
         count = len(message.resource_names) + len(message.resource_locators)
-        check(message.type_url, node or message.node, count, 0)
+        check(message.type_url, node or message.node, count, 0, len(data))
         if message.resource_names:
             # Names may be on both sides of the cut.
             named = canonical_names(message.resource_names)
@@ -121,7 +121,7 @@ def _read_delta(data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> 
     _parse(message, data)
     count = len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe)
     count += len(message.resource_locators_subscribe) + len(message.resource_locators_unsubscribe)
-    check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions))
+    check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions), len(data))
     subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
     if message.resource_names_subscribe or message.resource_locators_subscribe:
         subscribe = canonical_names(message.resource_names_subscribe)
@@ -144,7 +144,7 @@ def _names_alone(region: bytes, rest: bytes, node: bytes | memoryview, check: Ch
         other.ParseFromString(rest)
     except DecodeError:
         return None
-    check(other.type_url, node or other.node, len(message.resource_names), 0)
+    check(other.type_url, node or other.node, len(message.resource_names), 0, len(region))
     only_names = wire_pb2.DiscoveryRequest(resource_names=message.resource_names)
     return canonical_names(message.resource_names) if only_names.SerializeToString() == region else None
 

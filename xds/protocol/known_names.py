@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
+from xds.protocol.name_budget import check_at_once, cost_of
+from xds.protocol.requests import StreamLimits
 
 
 def known_sets(
@@ -30,6 +32,15 @@ def unknown_among(names: frozenset[str], sets: Iterable[ResourceSet]) -> frozens
     return names
 
 
-def number_of_names(sets: Iterable[ResourceSet]) -> int:
-    """How many names and aliases the sets have; those of several sets count several times."""
-    return sum(len(each.resources) + len(each.by_alias) for each in sets)
+def check_unread(
+    limits: StreamLimits, names: int, versions: int, size: int, held: Collection[str], sets: Sequence[ResourceSet]
+) -> None:
+    """Refuse a request of ``size`` bytes with so many names and versions that its client cannot know them all.
+
+    ``held`` are the names that it subscribes to, ``sets`` as in `known_sets`. Raises ``LimitError``.
+    """
+    known = sum(len(each.resources) + len(each.by_alias) for each in sets)
+    limits.check_count(names - known - len(held), versions - known)
+    # Each name that it knows may be in the request twice: once with its version.
+    known_bytes = 2 * sum(cost_of(each) for one in sets for each in (one.resources, one.by_alias))
+    check_at_once(size - known_bytes - 2 * cost_of(held), limits.unknown_name_bytes)

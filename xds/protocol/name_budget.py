@@ -45,10 +45,8 @@ class NameBudget:
         """Count names that a stream requests and that no resource has. Raises ``LimitError``."""
         if not names:
             return
-        cost, most = cost_of(names), self._limit // REQUEST_SHARE
-        if cost > most:
-            message = f"{cost} bytes of names that no resource has in one request; at most {most} are accepted"
-            raise LimitError("unknown_name_bytes", message)
+        cost = cost_of(names)
+        check_at_once(cost, self._limit)
         if holder not in self._holders:
             self._holders += (holder,)
         self._spent += cost
@@ -79,6 +77,14 @@ class NameBudgets:
         if budget is None:
             budget = self._by_peer[peer] = NameBudget(self._limit)
         return budget
+
+
+def check_at_once(cost: int, limit: int) -> None:
+    """Raises ``LimitError`` if names of this cost are too much for one request; ``limit`` is the whole budget."""
+    most = limit // REQUEST_SHARE
+    if cost > most:
+        message = f"{cost} bytes of names that no resource has in one request; at most {most} are accepted"
+        raise LimitError("unknown_name_bytes", message)
 
 
 def cost_of(names: Collection[str]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES
 from xds.model.node import NODE_BYTES
+from xds.protocol.name_budget import REQUEST_SHARE
 
 if TYPE_CHECKING:
     from xds.protocol.dialect import AnyDialect
@@ -97,6 +98,11 @@ class StreamLimits:
                 f"a name of {longest} characters that no resource has; at most {self.name_characters} are accepted"
             )
             raise LimitError("name_characters", message)
+
+    def may_be_too_much(self, names: int, versions: int, size: int) -> bool:
+        """Whether a request of ``size`` bytes with so many names and versions is too much if its client knows none."""
+        is_long = size > self.unknown_name_bytes // REQUEST_SHARE
+        return is_long or names > self.names_per_request or versions > self.names_per_subscription
 
     def check_count(self, names: int, versions: int) -> None:
         """Raises ``LimitError`` for a request with at least so many names, or versions, without a resource."""

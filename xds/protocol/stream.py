@@ -47,7 +47,7 @@ from xds.protocol.events import (
 )
 from xds.protocol.expected_requests import subscribes_to_clusters
 from xds.protocol.hold_reasons import held_content
-from xds.protocol.known_names import known_sets, number_of_names, unknown_among
+from xds.protocol.known_names import check_unread, known_sets, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
 from xds.protocol.origin import Origin, origin_of
@@ -273,13 +273,13 @@ class DiscoveryStream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
         self._dialect.check_names(request, held, self._limits, partial(self._unknown_names, type_url, request.node))
 
-    def check_count(self, type_url: str, node: bytes | memoryview, names: int, versions: int) -> None:
-        """Refuse a request for more names than any may have, before they are read. Raises ``LimitError``."""
-        if names > self._limits.names_per_request or versions > self._limits.names_per_subscription:
-            known = number_of_names(self._known_sets(type_url or self._type_url, node))
+    def check_count(self, type_url: str, node: bytes | memoryview, names: int, versions: int, size: int) -> None:
+        """Refuse a request for more or longer names than any may have, before these are read. Raises ``LimitError``."""
+        if self._limits.may_be_too_much(names, versions, size):
             watch = self._watches.get(type_url or self._type_url)
-            held = len(watch.subscription.interest.names) if watch is not None else 0
-            self._limits.check_count(names - known - held, versions - known)
+            held = watch.subscription.interest.names if watch is not None else NO_NAMES
+            sets = list(self._known_sets(type_url or self._type_url, node))
+            check_unread(self._limits, names, versions, size - len(node), held, sets)
 
     def _known_sets(self, type_url: str, node: bytes | memoryview) -> Iterator[ResourceSet]:
         """As `known_sets`. ``node`` is that of the request; only the first request of a stream needs it."""
