@@ -90,7 +90,7 @@ class RequestDecoder:
         message = wire_pb2.DiscoveryRequest()
         _parse(message, data)
         count = len(message.resource_names) + len(message.resource_locators)
-        check(message.type_url, node or message.node, count, 0, len(data))
+        check(message.type_url, node or message.node, count, 0, _size_of_names(message, data))
         if message.resource_names:
             # Names may be on both sides of the cut.
             named = canonical_names(message.resource_names)
@@ -121,7 +121,8 @@ def _read_delta(data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> 
     _parse(message, data)
     count = len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe)
     count += len(message.resource_locators_subscribe) + len(message.resource_locators_unsubscribe)
-    check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions), len(data))
+    size = _size_of_names(message, data)
+    check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions), size)
     subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
     if message.resource_names_subscribe or message.resource_locators_subscribe:
         subscribe = canonical_names(message.resource_names_subscribe)
@@ -154,6 +155,11 @@ def _parse(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, 
         message.ParseFromString(data)
     except DecodeError as error:
         raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, f"cannot decode {message.DESCRIPTOR.name}") from error
+
+
+def _size_of_names(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, data: bytes) -> int:
+    """The bytes of a request, without the message of a NACK, which may be long as well."""
+    return len(data) - len(message.error_detail.message)
 
 
 def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> ErrorDetail:
