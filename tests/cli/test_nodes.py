@@ -224,6 +224,7 @@ def test_eighty_columns_show_states_and_the_note(remote: Remote, group: str) -> 
     remote.server.push(group, [static_cluster("a", 80), static_cluster("b", 80)])
     with Proxy(remote.server.grpc_port, f"{group}-7d9f8b6c5d-x2x4z", group, zone="europe-west1-b") as proxy:
         proxy.answer()
+        remote.server.wait_synced(group, f"{group}-7d9f8b6c5d-x2x4z")  # what it never had does not linger
         refuse(remote, proxy, group, proxy_id=f"{group}-7d9f8b6c5d-x2x4z")
         shown = COMMANDS.run_in_terminal(
             ["nodes", "-g", group, "--color", "never"], 80, {**address(remote.server.http_port), "COLUMNS": ""}

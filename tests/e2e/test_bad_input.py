@@ -214,7 +214,12 @@ REFUSED = {
     "long-node-id": Refused(lambda: [sotw(CLUSTER, node_id="x" * 10_000)], EXHAUSTED, "node id", limit="node_id"),
     "wrong-type": Refused(lambda: [sotw(LISTENER)], INVALID, LISTENER, CDS),
     "wrong-type-later": Refused(lambda: [sotw(CLUSTER), sotw(ROUTE)], INVALID, ROUTE, CDS),
-    "names": Refused(lambda: [sotw(ENDPOINT, _many_names())], EXHAUSTED, " names without", limit="names_per_request"),
+    "names": Refused(
+        lambda: [sotw(ENDPOINT, _many_names())],
+        EXHAUSTED,
+        "names without a resource in one request; at most 20000",
+        limit="names_per_request",
+    ),
     "one-name": Refused(lambda: [sotw(ENDPOINT, ["a"] * 500_000)], EXHAUSTED, "names", limit="names_per_request"),
     "names-delta": Refused(lambda: [delta(ENDPOINT, _many_names())], EXHAUSTED, "names", DELTA, "names_per_request"),
     "types": Refused(

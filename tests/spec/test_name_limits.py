@@ -115,6 +115,26 @@ def test_names_are_counted_before_they_are_read(server: Server, variant: Variant
     assert refusal.value.limit == "names_per_request"
 
 
+def test_the_names_that_a_client_is_served_are_counted_in_bytes(variant: Variant) -> None:
+    names = ["😀" * 200 + str(number) for number in range(200)]
+    server = Server(limits=StreamLimits(unknown_name_bytes=64 << 10))
+    server.push(of(names))
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, *names)
+    client.settle()
+    assert client.texts(ENDPOINT) == dict.fromkeys(names, "1")
+
+
+def test_the_text_of_a_nack_is_no_name(variant: Variant) -> None:
+    """In bytes, too."""
+    server = Server(limits=StreamLimits(unknown_name_bytes=64 << 10))
+    server.push(of(OLD))
+    client = Client(server, variant)
+    client.subscribe(ENDPOINT, *OLD)
+    client.nack(ENDPOINT, "é" * (64 << 10))
+    assert [status.state for status in client.stream.status()] == ["nacked"]
+
+
 def repeating(variant: Variant, names: list[str], times: int) -> bytes:
     """A request for assignments that has each name so many times."""
     if variant is Variant.SOTW:

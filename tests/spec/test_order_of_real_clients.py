@@ -14,6 +14,8 @@ from tests.support.sansio import Server
 from tests.support.texts import Site, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
+from xds.protocol.events import LingerChanged
+from xds.protocol.linger import Lingering
 
 Open = Callable[[Server, Variant], Proxy]
 OFFER_TIMEOUT_S = 5.0
@@ -282,19 +284,45 @@ def swap_at_random(client: GrpcLike, data: st.DataObject) -> Site:
 
 @pytest.mark.parametrize("pushes", [1, 2])
 @pytest.mark.parametrize("away_s", [15.0, 60.0])
-def test_a_grpc_client_that_reads_nothing_for_long_loses_nothing(pushes: int, away_s: float) -> None:
+@pytest.mark.parametrize("is_inline", [False, True], ids=["rds", "inline"])
+def test_a_grpc_client_that_reads_nothing_for_long_loses_nothing(pushes: int, away_s: float, is_inline: bool) -> None:
     """The clock of a removed cluster starts when the client has the new one with its endpoints, not with the route."""
+
+    def to(name: str, *others: str) -> Site:
+        return site(name, *others, listener=f"to:{name}" if is_inline else "")
+
+    server = Server()
+    push(server, to("a"))
+    client = GrpcLike(server)
+    client.start()
+    if pushes == 2:
+        push(server, to("a", "b"))
+    push(server, to("b"))
+    for _ in range(pushes):
+        client.step()
+    server.elapse(away_s)
+    check(client, to("b"))
+
+
+@pytest.mark.parametrize("rejected", [CLUSTER, ENDPOINT])
+def test_what_a_grpc_client_rejects_does_not_keep_a_removed_cluster_for_ever(rejected: str) -> None:
+    """It cannot use the new cluster, so the old one stays for ``order_timeout`` and the drain time alone."""
     server = Server()
     push(server, site("a"))
     client = GrpcLike(server)
     client.start()
-    if pushes == 2:
-        push(server, site("a", "b"))
     push(server, site("b"))
-    for _ in range(pushes):
-        client.step()
-    server.elapse(away_s)
-    check(client, site("b"))
+    while not client.pending(rejected):
+        assert client.step()
+    client.nack(rejected)
+    client.run()
+    assert CLUSTER in lingering(client).names
+    spend(ORDER_TIMEOUT_S + DRAINED_S, client)
+    assert CLUSTER not in lingering(client).names
+
+
+def lingering(client: GrpcLike) -> Lingering:
+    return [event.lingering for event in client.events if isinstance(event, LingerChanged)][-1]
 
 
 @pytest.mark.hypothesis

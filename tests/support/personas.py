@@ -206,9 +206,12 @@ class GrpcLike(Persona):
     def react(self, send: Send, message: Response) -> None:
         self.hold(message)
         self.reply(send)
-        self._ask(ROUTE, set(self.texts(LISTENER).values()))
-        if self.texts(ROUTE):
-            self.wanted = {name for clusters in self.texts(ROUTE).values() for name in clusters.split()}
+        listeners = [parse(text) for text in self.texts(LISTENER).values()]
+        self._ask(ROUTE, {route for each in listeners for route in each.names})
+        if clusters := {name for each in listeners for name in each.to}:
+            self.wanted = clusters
+        elif self.texts(ROUTE):
+            self.wanted = {name for text in self.texts(ROUTE).values() for name in text.split()}
         self._ask(CLUSTER, self.in_use | self.wanted)
         self._ask(ENDPOINT, set(self.texts(CLUSTER)))
         if self.wanted <= set(self.texts(CLUSTER)) & set(self.texts(ENDPOINT)):

@@ -172,7 +172,7 @@ class ClientState:
         missing after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
         """
         transition = self.transition
-        if transition is None or transition.is_pending_release_reported or not transition.holds_type(type_url):
+        if transition is None or transition.has_timed_out or not transition.holds_type(type_url):
             return None
         return self.goal.get(type_url)
 
@@ -406,7 +406,7 @@ class ClientState:
                 self.transition.returning_until_s = now_s + self.rules.return_s
             elif self.returned_s is not None and is_returning(self, now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
-        self.transition.is_fetch_over = self.transition.is_pending_release_reported = False
+        self.transition.is_fetch_over = self.transition.has_timed_out = False
         return self.transition
 
     def begin_return(self, now_s: float) -> Transition:

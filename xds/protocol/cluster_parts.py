@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xds.model.resource_type import ROUTE_TARGETS
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.set_diff import assignments_of
 
@@ -67,20 +68,24 @@ def lacks_named_clusters(client: ClientState, *, is_bounded: bool) -> bool:
     """Whether a client that requests clusters by name (gRPC) lacks clusters to which its routes lead.
 
     It requests a cluster when it has the route, and its assignment when it has the cluster. Until then it uses the old
-    cluster. ``is_bounded``: names that it did not request are not waited for any longer.
+    cluster. A response that it has not answered is waited for: it cannot have moved to what it has not read.
+    ``is_bounded``: names that it did not request, and what it rejects, are not waited for any longer.
     """
     url, assignments = client.url_of("clusters"), client.url_of("endpoints")
-    watches = client.watches.of(url)
+    watches, others = client.watches.of(url), client.watches.of(assignments)
     if not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches):
         return False
-    if client.watches.pending(url) or client.watches.pending(assignments):
+    if any(watch.ack.in_flight is not None for watch in (*watches, *others)):
         return True
     if is_bounded:
         return False
     goal = client.goal.get(url)
-    led_to = goal.among(frozenset(each.name for route in client.watches.held_routes() for each in route.references))
+    routes = client.watches.held_routes(with_inline=True)
+    led_to = goal.among(
+        frozenset(each.name for route in routes for each in route.references if each.type_url in ROUTE_TARGETS)
+    )
     accepted = frozenset[str]().union(*(watch.accepted_names() for watch in watches))
-    assigned = frozenset[str]().union(*(watch.accepted_names() for watch in client.watches.of(assignments)))
+    assigned = frozenset[str]().union(*(watch.accepted_names() for watch in others))
     existing = client.goal.get(assignments).among(assignments_of(led_to, goal))
     return not (led_to <= accepted and existing <= assigned)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
-from xds.protocol.name_budget import check_at_once, cost_of
+from xds.protocol.name_budget import NAME_OVERHEAD, check_at_once
 from xds.protocol.requests import StreamLimits
 
 
@@ -42,5 +42,10 @@ def check_unread(
     known = sum(len(each.resources) + len(each.by_alias) for each in sets)
     limits.check_count(names - known - len(held), versions - known)
     # Each name that it knows may be in the request twice: once with its version.
-    known_bytes = 2 * sum(cost_of(each) for one in sets for each in (one.resources, one.by_alias))
-    check_at_once(size - known_bytes - 2 * cost_of(held), limits.unknown_name_bytes)
+    known_bytes = sum(_size_of(each) for one in sets for each in (one.resources, one.by_alias)) + _size_of(held)
+    check_at_once(size - 2 * known_bytes, limits.unknown_name_bytes)
+
+
+def _size_of(names: Collection[str]) -> int:
+    """The bytes that a request needs at most for these names, or for these names with their versions."""
+    return len("".join(names).encode()) + NAME_OVERHEAD * len(names)

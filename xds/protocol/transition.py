@@ -74,7 +74,8 @@ class Transition:
     * ``drains``: a listener changed or was removed, so old connections drain;
     * ``withheld_types``: the type URLs of which nothing is sent, because it is unknown what the client holds;
     * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;
-    * ``is_pending_release_reported``: names that exist only in held content are reported as missing;
+    * ``has_timed_out``: `order_timeout_s` has passed: names that exist only in held content are reported as missing,
+      and clusters that a client did not request by name are not waited for;
     * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
     * ``awaited_until_s``: the missing secrets that content in use newly names, and until when they may come;
     * ``broken_until_s``: a stream ended during the transition; the other streams may end until this time.
@@ -88,10 +89,10 @@ class Transition:
         "broken_until_s",
         "drains",
         "fetch_since_s",
+        "has_timed_out",
         "held_names",
         "held_trees",
         "is_fetch_over",
-        "is_pending_release_reported",
         "is_ready_release_unproved",
         "readiness",
         "ready_release",
@@ -113,7 +114,7 @@ class Transition:
         self.withheld_types: frozenset[str] = NO_NAMES
         self.fetch_since_s: float | None = None
         self.is_fetch_over = False
-        self.is_pending_release_reported = False
+        self.has_timed_out = False
         self.returning_until_s: float | None = None
         self.broken_until_s: float | None = None
 
@@ -430,7 +431,7 @@ class Transition:
             return False
         if any(resource_type(url).in_tree for url in client.watches.pending_types):
             return False
-        return not lacks_named_clusters(client, is_bounded=self.is_pending_release_reported)
+        return not lacks_named_clusters(client, is_bounded=self.has_timed_out)
 
     def is_over(self, client: ClientState) -> bool:
         """Whether all clusters are warm or overdue (`Proof`), CDS is ACKed, and all removals have an end.
@@ -463,8 +464,8 @@ class Transition:
         if any(until_s <= now_s for until_s in self.awaited_until_s.values()):
             self.awaited_until_s = {n: until_s for n, until_s in self.awaited_until_s.items() if until_s > now_s}
             client.offer_pending_release(now_s)
-        if not self.is_pending_release_reported and now_s >= self.began_s + rules.order_timeout_s:
-            self.is_pending_release_reported = True
+        if not self.has_timed_out and now_s >= self.began_s + rules.order_timeout_s:
+            self.has_timed_out = True
             client.offer_pending_release(now_s)
         return ended
 
@@ -481,7 +482,7 @@ class Transition:
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
         due += self.awaited_until_s.values()
-        waits = (self.held_names or client.lingering.lacks_end) and not self.is_pending_release_reported
+        waits = (self.held_names or client.lingering.lacks_end) and not self.has_timed_out
         if self.withheld_types or waits:
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)

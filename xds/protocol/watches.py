@@ -264,10 +264,14 @@ class Watches:
                 unfetched.append((url, frozenset(missing)))
         return tuple(unfetched)
 
-    def held_routes(self) -> Iterator[Resource]:
-        """The scoped routes, route configurations and virtual hosts that the client wants and holds, in any version."""
+    def held_routes(self, *, with_inline: bool = False) -> Iterator[Resource]:
+        """The scoped routes, route configurations and virtual hosts that the client wants and holds, in any version.
+
+        ``with_inline``: also what may have routes inline, such as listeners.
+        """
         for url, watches in self._watches.items():
-            for watch in watches if resource_type(url).after_listeners else ():
+            type = resource_type(url)
+            for watch in watches if type.after_listeners or (with_inline and type.in_tree) else ():
                 if watch.acked_set is not None:
                     wants_name = watch.subscription.interest.wants_name
                     yield from (each for name, each in watch.acked_set.resources.items() if wants_name(name))
