@@ -47,3 +47,22 @@ def test_streams_do_not_wake_each_other_for_a_refused_route_that_is_gone(server:
     push(server, site("a"), source="api")
     spend(DRAINED_S, client)
     assert client.serving()[LISTENER] == {TARGET: "r1"}
+
+
+def test_what_a_late_nack_names_is_not_sent_again(server: Server, sotw: Client) -> None:
+    """It answers a response that a newer one superseded, so its nonce is stale. The newer one has the resource too."""
+    push(server, {ROUTE: {"d": "a", "e": "a"}})
+    sotw.subscribe(ROUTE, "a", "d", "e")
+    sotw.settle()
+    push(server, {ROUTE: {"d": "a @2", "e": "a bad"}})
+    server.elapse(6.0)
+    push(server, {ROUTE: {"a": "a", "d": "a @2", "e": "a bad"}})
+    server.elapse(6.0)
+    late, newest = sotw.inbox
+    assert set(late[0].response.names) == {"d", "e"} and set(newest[0].response.names) == {"a", "d", "e"}
+    sotw.nack(ROUTE, "Error adding/updating resource(s) e: wrong")
+    sotw.nack(ROUTE, "cannot be read")
+    sent = [*sotw.pending()]
+    sotw.settle()
+    assert not any("e" in each.response.names for each in sent), "it was named"
+    assert sotw.texts(ROUTE) == {"a": "a", "d": "a @2", "e": "a"}

@@ -159,6 +159,11 @@ class Rejections:
             self.narrowed, self.is_whole = tuple(news), is_whole
         return guilty
 
+    def note_refused(self, versions: Mapping[str, str]) -> None:
+        """Note resources that the client rejects for certain, name to version."""
+        for name, version in versions.items():
+            self._refuse(name, version)
+
     def note_ack(self, accepted: Mapping[str, str]) -> None:
         """Note resources that the client ACKed or showed on a new stream, name to version."""
         self.probe = NO_NAMES

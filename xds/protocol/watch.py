@@ -330,6 +330,20 @@ class Watch:
         self.known.mark_certain(guilty)  # the client kept its versions of these
         return response, guilty
 
+    def refuse_superseded(self, message: str) -> None:
+        """The client NACKed a response that a newer one superseded: what the message names is rejected (rule 16).
+
+        A name that superseded responses had in several versions is left alone: it is unknown which one is bad.
+        """
+        versions: dict[str, set[str]] = {}
+        for held in self.superseded_sets:
+            for name in named_in(message, held.resources):
+                versions.setdefault(name, set()).add(held.resources[name].version)
+        refused = {name: version for name, (version, *others) in versions.items() if not others}
+        if refused:
+            self.rejections = self.rejections or Rejections()
+            self.rejections.note_refused(refused)
+
     def is_of_earlier(self, message: str, version_info: str) -> bool:
         """Whether the error message in a request is about an earlier response, which a newer one superseded.
 
