@@ -26,6 +26,14 @@ STORIES: dict[str, Story] = {
         [Push(Plan(texts=("eds:y", "@1", "@1"))), Push(Plan(texts=("eds:x", "@1", "@1"), trouble="assignment"))],
         PLAIN,
     ),
+    "a refused route whose listener went is sent with the next one": (
+        SOTW,
+        False,
+        "refusals",
+        Plan(svc="r2"),
+        [Push(Plan(inline="bc", svc="inline", web="r1", trouble="route"), told=False, group="node"), Wait(620.0)],
+        Plan(svc="r1", web="r1"),
+    ),
     "the newest version_info beside an error is an ACK": (
         SOTW,
         False,

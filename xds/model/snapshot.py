@@ -374,6 +374,11 @@ class Snapshot:
         found = self.sets.get(type_url)
         return found if found is not None else empty_set(type_url)
 
+    def with_set(self, held: ResourceSet) -> Snapshot:
+        """The snapshot with this set in place of that of its type; itself if it has this set."""
+        url = held.type.type_url
+        return self if self.sets.get(url) is held else Snapshot(self.group, self.revision, {**self.sets, url: held})
+
     def resources(self) -> Iterator[Resource]:
         """Every resource, type by type."""
         for resource_set in self.sets.values():

@@ -336,7 +336,7 @@ class SnapshotCache:
         whole = group.overlaid.apply(key, base, put, self.diffs)
         if whole is base:
             return snapshot
-        return Snapshot(snapshot.group, snapshot.revision, {**snapshot.sets, base.type.type_url: whole})
+        return snapshot.with_set(whole)
 
     def _resolve_overrides(
         self, pushed: Snapshot, overlay: Overlay, api_version: str

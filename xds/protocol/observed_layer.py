@@ -128,4 +128,4 @@ def touched_by_push(before: ResourceSet, after: ResourceSet, layer: ObservedLaye
 def _with_set(pushed: Snapshot, served: ResourceSet) -> Snapshot:
     if pushed.sets.get(ENDPOINT) is served or (ENDPOINT not in pushed.sets and not served.resources):
         return pushed
-    return Snapshot(pushed.group, pushed.revision, {**pushed.sets, ENDPOINT: served})
+    return pushed.with_set(served)

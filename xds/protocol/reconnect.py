@@ -355,7 +355,7 @@ def _release_needed(client: ClientState, url: str, shown: ShownContent, now_s: f
         client.begin_return(now_s)
         released, found = client.released, frozenset(held.resources)
         mixed = client.releases.mixed(released.get(url), held, found)
-        client.released = Snapshot(released.group, released.revision, {**released.sets, url: mixed})
+        client.released = released.with_set(mixed)
         client.lingering = with_removed(client, ((url, found),), client.goal.revision)
 
 

@@ -195,7 +195,7 @@ def _resumed(
     mixed = releases.mixed(present, held, frozenset(names))
     if mixed is present:
         return released
-    return Snapshot(released.group, released.revision, {**released.sets, type_url: mixed})
+    return released.with_set(mixed)
 
 
 def merge_names(*parts: NamesByType) -> NamesByType:

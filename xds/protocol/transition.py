@@ -298,12 +298,13 @@ class Transition:
         return unready
 
     def _note_acked_release(self, client: ClientState, acked: ResourceSet) -> None:
-        url = acked.type.type_url
+        """Note the release of this ACKed set of listeners. No new connection uses a listener that the set lacks."""
+        url, without_removed = acked.type.type_url, client.releases.without_removed
+        self.acked_releases = tuple(x.with_set(without_removed(x.get(url), acked)) for x in self.acked_releases)
         if acked is not client.goal.get(url) and all(
             acked is not each.get(url) for each in (self.ready_release, *self.acked_releases)
         ):
-            release = Snapshot(client.released.group, client.released.revision, {**client.released.sets, url: acked})
-            self.acked_releases = (*self.acked_releases, release)[-_ACKED_RELEASES_LIMIT:]
+            self.acked_releases = (*self.acked_releases, client.released.with_set(acked))[-_ACKED_RELEASES_LIMIT:]
 
     def _filters_unready(self, client: ClientState) -> frozenset[str]:
         """The listeners that name a changed extension configuration that is not ACKed. No route may overtake it.
