@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
+from itertools import pairwise
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
@@ -35,6 +36,9 @@ NAMES_LIMIT = 4096  # with more, names without a resource are forgotten
 Versions = tuple[str, ...]
 NO_VERSIONS: Versions = ()
 PushId = tuple[int, int]
+
+
+_GRPC_INDEX = re.compile(r"resource index \d{1,10}$")
 
 
 class Rejections:
@@ -305,12 +309,22 @@ def named_in(message: str, names: Collection[str]) -> frozenset[str]:
 
     Envoy names bad resources of CDS and LDS ("Error adding/updating cluster(s) bad: ..."). gRPC names those of all
     types ("[resource index 0: bad: ...]"). Other messages are not searched: they may contain names of other objects.
+    The message is read once, however many names there are: both may be long. A name with ``: `` in it is not found, nor
+    in Envoy's messages one with a separator of its list.
     """
+    parts = message.split(": ")[:-1]
     if "(s) " in message:
-        before = r"(?:\(s\) |, |; |\n)"
+        found = {name for part in parts if (name := _last_listed(part)) is not None}
     elif "resource index " in message:
-        before = r"resource index \d+: "
+        found = {name for index, name in pairwise(parts) if _GRPC_INDEX.search(index)}
     else:
         return NO_NAMES
-    likely = [name for name in names if name and f"{name}: " in message]
-    return frozenset(name for name in likely if re.search(f"{before}{re.escape(name)}: ", message))
+    return frozenset(name for name in names if name in found) - {""}
+
+
+def _last_listed(part: str) -> str | None:
+    """What stands in a part of a message behind the last separator of Envoy's list; None without a separator."""
+    name = part
+    for separator in ("(s) ", ", ", "; ", "\n"):
+        name = name.rpartition(separator)[2]
+    return name if name != part else None

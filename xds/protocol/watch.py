@@ -336,8 +336,9 @@ class Watch:
         A name that superseded responses had in several versions is left alone: it is unknown which one is bad.
         """
         versions: dict[str, set[str]] = {}
+        named = named_in(message, self.known.uncertain)
         for held in self.superseded_sets:
-            for name in named_in(message, held.resources):
+            for name in held.among(named):
                 versions.setdefault(name, set()).add(held.resources[name].version)
         refused = {name: version for name, (version, *others) in versions.items() if not others}
         if refused:
