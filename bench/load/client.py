@@ -101,8 +101,11 @@ class Requests:
         return field(2, url) + names + (b"" if version is None else self._known.encoded(url, version))
 
     def is_always_answered(self, subscription: int) -> bool:
-        """Whether the first request for a type is answered though the client holds all there is."""
-        return self._is_sotw or not self._names[subscription]
+        """Whether the first request for a type is answered though the client holds all there is.
+
+        That are subscriptions by name in SotW, and wildcards in Delta.
+        """
+        return self._is_sotw == bool(self._names[subscription])
 
     def prepare(self, response: Response) -> Prepared:
         """The ACK of a response. Raises `UnexpectedResponseError`."""
@@ -150,7 +153,8 @@ class XdsStream:
     def is_answered(self) -> bool:
         """Whether each subscription was answered since the stream opened, of those that must be.
 
-        In Delta a subscription by name whose resources the client holds is answered when something changes, if ever.
+        In Delta a subscription by name, and in SotW a wildcard, whose resources the client holds is answered when
+        something changes, if ever.
         """
         return not self._unanswered
 

@@ -133,7 +133,7 @@ class Fleet:
         """All streams come back at once; returns when each was answered.
 
         With ``known`` they say what they hold: SotW the version, Delta the version of each resource. Nobody waits for
-        an answer to Delta subscriptions by name then: there is none as long as nothing differs.
+        an answer to Delta subscriptions by name and to SotW wildcards then: there is none as long as nothing differs.
         """
         asked = [worker.ask("reconnect", known=known) for worker in self._workers]
         await self._all(asked, timeout_s, "the answers to streams that came back")

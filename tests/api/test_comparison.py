@@ -18,7 +18,7 @@ from tests.support.resources import (
 )
 from xds.control.collector import Collector
 from xds.control.threads import INLINE_RESOURCES
-from xds.protocol.cache import RETAINED_REVISIONS
+from xds.protocol.order import OrderRules
 from xds.store.retention import Retention
 
 EDGE = "/api/v1/groups/edge"
@@ -141,7 +141,7 @@ async def test_revisions_that_are_not_there(edge: Api, path: str, status: int) -
 
 
 async def test_what_is_no_longer_kept(api: Api) -> None:
-    for turn in range(RETAINED_REVISIONS + 1):
+    for turn in range(OrderRules().linger_max + 2):
         await api.put("edge", static_cluster(f"c{turn}", 80))
     await Collector(api.plane.store, api.plane.cache, Retention(revisions=1, age_s=-60), 1).collect()
     assert (await api.client.get(f"{EDGE}/revisions/1/diff")).status_code == 410

@@ -17,6 +17,7 @@ from xds.control.publisher import DEFAULT_CHAIN_CONTEXT, Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.order import OrderRules
 from xds.store.base import Store
 from xds.store.memory.engine import MemoryStore
 
@@ -26,13 +27,15 @@ class Plane:
     """One control plane; ``woken`` lists the groups whose streams were woken, in order."""
 
     store: Store = field(default_factory=MemoryStore)
-    cache: SnapshotCache = field(default_factory=lambda: SnapshotCache(translations={V2: translate_to_v2}))
+    rules: OrderRules = field(default_factory=OrderRules)
+    cache: SnapshotCache = field(init=False)
     fleet: Fleet = field(default_factory=Fleet)
     woken: list[str] = field(default_factory=list)
     now_s: float = 1_000_000.0  # of live endpoints
     chain_context: ChainContext = DEFAULT_CHAIN_CONTEXT
 
     def __post_init__(self) -> None:
+        self.cache = SnapshotCache(translations={V2: translate_to_v2}, rules=self.rules)
         self.publisher = Publisher(
             self.store, self.cache, self.fleet, self.woken.extend, chain_context=self.chain_context
         )
@@ -62,7 +65,7 @@ class Plane:
 
     def restarted(self) -> Plane:
         """Another process on the same store."""
-        return Plane(self.store, now_s=self.now_s)
+        return Plane(self.store, now_s=self.now_s, rules=self.rules)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,18 +12,30 @@ from tests.control.test_publisher import GROUP, clusters, served
 from xds.control.collector import Collector
 from xds.control.publisher import PushOptions
 from xds.model.resource_type import CLUSTER
-from xds.protocol.cache import RETAINED_REVISIONS
+from xds.protocol.order import OrderRules
+from xds.protocol.removal_log import PUSHES_KEPT
 from xds.store.base import GoneError, UnavailableError
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Collected, Retention, StoreStats
 
 LITTLE = Retention(revisions=1, age_s=-60)  # nothing is recent
 SOON_S = 0.01
+RULES = OrderRules(linger_max=1)  # the removal log has the last ten pushes, however young they are
+RETAINED = PUSHES_KEPT + 1  # revisions: the log is made of what differs between two
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[Plane]:
+    made = Plane(rules=RULES)
+    await made.store.open()
+    yield made
+    await made.publisher.close()
+    await made.store.close()
 
 
 async def test_what_the_cache_retains_is_spared(plane: Plane) -> None:
     labels = [""]
-    for turn in range(RETAINED_REVISIONS + 5):
+    for turn in range(RETAINED + 5):
         result = await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
         labels.append(result.versions["clusters"])
     collector = Collector(plane.store, plane.cache, LITTLE, 1)
@@ -31,32 +44,34 @@ async def test_what_the_cache_retains_is_spared(plane: Plane) -> None:
     assert (collector.collected.blobs, collector.stats) == (5, await plane.store.stats())
     after = plane.restarted()
     await after.publisher.load()
-    found = after.cache.history.recall(GROUP, CLUSTER, labels[6])
+    assert after.cache.retained(GROUP) == plane.cache.retained(GROUP) == list(range(6, RETAINED + 6))
+    found = after.cache.log(GROUP).labelled(CLUSTER, labels[6])
     assert found is not None and list(found.resources) == ["a", "b5"]
-    assert after.cache.history.recall(GROUP, CLUSTER, labels[5]) is None
+    assert after.cache.log(GROUP).labelled(CLUSTER, labels[5]) is None
+    assert sorted(after.cache.log(GROUP).names(CLUSTER)) == sorted(plane.cache.log(GROUP).names(CLUSTER))
 
 
 async def test_rolling_back_to_what_is_gone_says_so(plane: Plane) -> None:
-    for turn in range(RETAINED_REVISIONS + 1):
+    for turn in range(RETAINED + 1):
         await plane.publisher.push(GROUP, clusters(f"c{turn}"))
     await Collector(plane.store, plane.cache, LITTLE, 1).collect()
     with pytest.raises(GoneError, match="revision 1 of group 'edge' is no longer kept"):
         await plane.publisher.rollback(GROUP, 1)
     with pytest.raises(GoneError):
         await plane.publisher.content_at(GROUP, 1)
-    assert [line.content for line in await plane.publisher.history(GROUP)] == [True] * RETAINED_REVISIONS + [False]
+    assert [line.content for line in await plane.publisher.history(GROUP)] == [True] * RETAINED + [False]
     assert (await plane.publisher.rollback(GROUP, 2)).changed
 
 
 async def test_a_repeated_push_is_answered_when_its_content_is_gone(plane: Plane) -> None:
     once = PushOptions(push_id="p1")
     await plane.publisher.push(GROUP, clusters("first"), options=once)
-    for turn in range(RETAINED_REVISIONS):
+    for turn in range(RETAINED):
         await plane.publisher.push(GROUP, clusters(f"c{turn}"))
     await Collector(plane.store, plane.cache, LITTLE, 1).collect()
     again = await plane.publisher.push(GROUP, clusters("first"), options=once)
     assert (again.revision, again.changed) == (1, True)
-    assert served(plane.cache) == [f"c{RETAINED_REVISIONS - 1}"]
+    assert served(plane.cache) == [f"c{RETAINED - 1}"]
 
 
 async def test_a_deleted_group_is_brought_back(plane: Plane) -> None:
@@ -87,8 +102,8 @@ class FailingStore(MemoryStore):
 async def test_it_goes_on_after_failures() -> None:
     store = FailingStore()
     await store.open()
-    plane = Plane(store)
-    for turn in range(RETAINED_REVISIONS + 1):
+    plane = Plane(store, rules=RULES)
+    for turn in range(RETAINED + 1):
         await plane.publisher.push(GROUP, clusters(f"c{turn}"))
     collector = Collector(store, plane.cache, LITTLE, SOON_S)
     collector.start()

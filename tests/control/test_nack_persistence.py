@@ -9,11 +9,12 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.fleet.conftest import Client, resource_set, response
-from xds.control import nack_persistence
+from xds.control import batch_writer, nack_persistence
 from xds.control.nack_persistence import NackPersistence
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState
 from xds.model.resource_type import CLUSTER
+from xds.protocol.cache import SnapshotCache
 from xds.store.base import OpenNack, OutOfSpaceError, Store
 from xds.store.memory.engine import MemoryStore
 
@@ -24,13 +25,15 @@ WAIT_S = 10
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nack_persistence, "WRITE_EVERY_S", 0.01)
-    monkeypatch.setattr(nack_persistence, "BATCH_EVERY_S", 0.001)
+    monkeypatch.setattr(batch_writer, "WRITE_EVERY_S", 0.01)
+    monkeypatch.setattr(batch_writer, "BATCH_EVERY_S", 0.001)
 
 
-async def running(store: Store, fleet: Fleet) -> tuple[NackPersistence, nack_persistence.Refused]:
+async def running(
+    store: Store, fleet: Fleet, cache: SnapshotCache | None = None
+) -> tuple[NackPersistence, nack_persistence.Refused]:
     refused: nack_persistence.Refused = {}
-    kept = NackPersistence(store, fleet, refused)
+    kept = NackPersistence(store, fleet, refused, (cache or SnapshotCache()).note_refused)
     await kept.load()
     kept.start()
     return kept, refused
@@ -60,8 +63,9 @@ async def test_the_engine_is_told_of_it_at_the_next_start(plane: Plane) -> None:
     Client(plane.fleet, "n2").nack(response(SERVED))  # the rejected resource is not known
     await kept.close()  # the rest is written
     after = plane.restarted()
-    kept, refused = await running(after.store, after.fleet)
-    assert refused == {"n1": {CLUSTER: {"bad": "x"}}}
+    kept, refused = await running(after.store, after.fleet, after.cache)
+    assert refused == {"n1": {CLUSTER: {"bad": ("x",)}}}
+    assert after.cache.refused_versions() == {(CLUSTER, "bad"): ["x"]}
     assert sorted((record.node, record.state) for record in after.fleet.nack_log.select()) == [
         ("n1", NackState.OPEN),
         ("n2", NackState.OPEN),
@@ -93,7 +97,7 @@ async def test_one_of_two_refusals_of_a_node_is_forgotten(plane: Plane) -> None:
 
 async def test_many_at_once_are_written_in_batches(plane: Plane) -> None:
     kept, _ = await running(plane.store, plane.fleet)
-    number = 3 * nack_persistence.BATCH + 1
+    number = 3 * batch_writer.BATCH + 1
     for index in range(number):
         Client(plane.fleet, f"n{index}").nack(response(SERVED), guilty=("bad",))
     await kept.close()

@@ -30,7 +30,8 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.model.snapshot import content_digest
-from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.removal_log import PUSHES_KEPT
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
 from xds.store.memory.engine import MemoryStore
 
@@ -132,7 +133,7 @@ async def test_labels_of_an_earlier_release_stay_as_they_are(plane: Plane) -> No
     await plane.publisher.put(GROUP, clusters("b")[0])
     assert stems(_labels(plane)) == {"clusters": "2", "endpoints": "1"}
     assert _labels(plane)["endpoints"] == "1"
-    assert plane.cache.history.recall(GROUP, CLUSTER, "1") is not None
+    assert plane.cache.log(GROUP).labelled(CLUSTER, "1") is not None
 
 
 async def test_a_changed_type_without_resources_left_has_a_label(plane: Plane) -> None:
@@ -185,14 +186,13 @@ async def test_restart_serves_the_same(plane: Plane) -> None:
 
 async def test_restart_keeps_revisions_for_clients_that_come_back(plane: Plane) -> None:
     labels = [""]
-    for turn in range(RETAINED_REVISIONS + 2):
+    for turn in range(PUSHES_KEPT + 2):
         result = await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
         labels.append(result.versions["clusters"])
     after = plane.restarted()
     await after.publisher.load()
-    assert after.cache.history.recall(GROUP, CLUSTER, labels[2]) is None
-    found = after.cache.history.recall(GROUP, CLUSTER, labels[3])
-    assert found is not None and list(found.resources) == ["a", "b2"]
+    found = after.cache.log(GROUP).labelled(CLUSTER, labels[1])
+    assert found is not None and list(found.resources) == ["a", "b0"]
     newest = after.cache.get(GROUP)
     assert newest is not None
     assert newest.get(CLUSTER).resources["a"] is found.resources["a"]

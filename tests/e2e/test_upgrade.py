@@ -182,7 +182,10 @@ def test_a_connected_envoy_notices_nothing(tmp_path: Path, variant: Variant) -> 
             assert envoy_state(envoy) == before
             assert set(answers.values()) == {1}
             if variant is Variant.ADS_DELTA:
-                assert envoy.stats(ANSWERS) == answers, "it has shown that it has the versions of today"
+                # Assignments are answered whatever it shows: their clusters may be warming.
+                after = envoy.stats(ANSWERS)
+                kept = {name for name in answers if not name.startswith("cluster.")}
+                assert kept and all(after[name] == answers[name] for name in kept), "it has the versions of today"
 
 
 def envoy_state(envoy: EnvoyProcess) -> Json:

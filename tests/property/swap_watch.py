@@ -27,6 +27,10 @@ class Watch:
         self._guilty: set[tuple[str, str, str]] = set()  # type, name, text
         self._whole: set[tuple[str, Texts]] = set()  # responses, until what is pushed of the type changes
 
+    def note_return(self) -> None:
+        """A client that returns may be sent a refused response once more: what it has is not known."""
+        self._whole = set()
+
     def note_push(self, content: Site, position: int) -> None:
         """What is pushed differently is worth another try, though it may be what it was by the next look."""
         _, pushed = self._pushes[-1]

@@ -11,8 +11,8 @@ from tests.support.envoy_link import Link
 from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, spend
 from tests.support.texts import TARGET, Site, assignment_of
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
-from xds.protocol.cache import RETAINED_REVISIONS
 from xds.protocol.dialect import Variant
+from xds.protocol.removal_log import PUSHES_KEPT
 
 Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without
 FEATURES = (
@@ -37,7 +37,7 @@ DELAYED_S = 8.0  # at most, while something is on its way
 BACK_S = 1.5  # streams that come back do so within a moment
 UNPROMPTED_S = 6.0  # longer waits are of people who read what comes
 CAUGHT_UP_S = 40.0  # whatever was in the way
-BEHIND = RETAINED_REVISIONS - 2  # pushes that a client may have missed
+BEHIND = PUSHES_KEPT - 2  # pushes that a client may have missed
 TTLS = {CLUSTER: 60.0, LISTENER: 90.0}
 MENDED = " @9"  # what makes another text of the same meaning
 
@@ -270,6 +270,8 @@ class World:
                 self.watches[self.clients.index(client)].forget()
         self.delayed_s = max(self.delayed_s, DELAYED_S - BACK_S)
         for client in gone:
+            self.watches[self.clients.index(client)].look(client)
+            self.watches[self.clients.index(client)].note_return()
             client.reconnect(lambda links: list(reversed(links)) if backwards else links)
 
     def _disconnect(self, client: EnvoyLike, *, is_noticed: bool) -> None:

@@ -324,21 +324,6 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
-    "a cluster of a former group that warms gets its assignment after a cut": (
-        SOTW,
-        False,
-        "cuts groups",
-        PLAIN,
-        [
-            Cut(missed=(Plan(inline="t", web="inline", behind="cluster"),)),
-            Wait(1.0),
-            Push(Plan(inline="t", web="inline")),
-            Push(PLAIN, group="node"),
-            Go((0,)),
-            Cut(),
-        ],
-        PLAIN,
-    ),
     "listeners that wait for an internal one of their tree, and one that is removed, end together": (
         SOTW,
         False,
@@ -353,19 +338,6 @@ STORIES: dict[str, Story] = {
         "cuts delays",
         Plan(svc="r2"),
         [Push(PLAIN), Go((0,)), Push(Plan(r1="b")), Cut(), Go((0, 0))],
-        PLAIN,
-    ),
-    "a cluster of a former group lingers in the version that was warm": (
-        SOTW,
-        True,
-        "cuts delays groups",
-        Plan(r2="b", svc="r2"),
-        [
-            Cut(missed=(Plan(inline="b", web="inline", texts=("@1", "eds:x", "@1")),)),
-            Go((0, 0)),
-            Cut(),
-            Push(PLAIN, group="node"),
-        ],
         PLAIN,
     ),
     "the stream of an assignment that is not served any more may come first": (
@@ -437,12 +409,6 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
         Plan(r1="t", r2="ad", behind="assignment", within="r2"),
         [Push(Plan(r1="b")), Wait(620.0), Cut(missed=(Plan(r2="b", web="r2"),))],
         Plan(r2="b", web="r2"),
-    ),
-    "the same, where the client has just come back and did not request its routes yet": (
-        "cuts delays",
-        Plan(r1="t", r2="ad", behind="cluster", within="r2"),
-        [Push(Plan(r1="b")), Wait(620.0), Cut(), Go((0,)), Push(Plan(r2="b", web="r2"))],
-        PLAIN,
     ),
 }
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 import grpc
@@ -115,7 +116,7 @@ class Harness:
         variants: Mapping[str, Translate] | None = None,
         aggregates: LoadAggregates | None = None,
     ) -> None:
-        self.cache = SnapshotCache("test", nonce_prefix="t", translations=variants)
+        self.cache = SnapshotCache("test", nonce_prefix="t", translations=variants, rules=options.order)
         self.fleet = Fleet()
         self.metrics = Metrics()
         self.server = XdsServer(self.cache, self.fleet, options, self.metrics, aggregates)
@@ -154,7 +155,7 @@ class Harness:
         versions = {each.type.type_url: each.version_info for each in before} if before is not None else {}
         resources = [*kept, *(make_resource(type_url, name, text) for name, text in texts.items())]
         snapshot = build_snapshot(group, revision, resources, {**versions, type_url: str(revision)}, before)
-        self.cache.set(snapshot)
+        self.cache.set(snapshot, now_s=monotonic())
         self.fleet.published(snapshot)
         self.server.wake([group])
         return snapshot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -50,7 +51,7 @@ class Poller:
         before = self.cache.get("default")
         revision = before.revision + 1 if before is not None else 1
         versions = {resource.type_url: str(revision) for resource in resources}
-        self.cache.set(build_snapshot("default", revision, resources, versions, before))
+        self.cache.set(build_snapshot("default", revision, resources, versions, before), now_s=monotonic())
 
     async def poll(self, what: str = "clusters", **fields: Any) -> httpx.Response:
         return await self._post(f"/v3/discovery:{what}", fields)

@@ -17,6 +17,7 @@ RETURN_S = 2.0
 GRID_S = 5.0  # ends are rounded up to it
 REMOVED_S = 15.0 + GRID_S  # after all is ACKed, where no listener changed
 DRAINED_S = 600.0 + REMOVED_S  # where one did
+LOGGED_S = ORDER_TIMEOUT_S + REMOVED_S  # after a push that changed no listener: removals have ended in the log
 ASKED_FOR = {
     ENDPOINT: ("a", "b", "c"),
     ROUTE: ("r1",),

@@ -1,4 +1,4 @@
-"""What a reconnecting client shows that it holds decides what it is sent, and when (docs/design.md#coming-back)."""
+"""Clients that return: what they show is left alone, what they may need is added (docs/protocol.md#coming-back)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from tests.spec.by_hand import (
     DRAINED_S,
     GRID_S,
+    LOGGED_S,
     ORDER_TIMEOUT_S,
     REMOVED_S,
     RETURN_S,
@@ -23,7 +24,7 @@ from tests.support.sansio import Client, Held, Server, make_resource
 from tests.support.texts import joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, alias_of
 from xds.protocol.dialect import Variant
-from xds.protocol.events import AckWaitTimedOut
+from xds.protocol.events import AckWaitTimedOut, Send
 
 A, B = site("a"), site("b")
 
@@ -33,14 +34,19 @@ def route_of(client: Client) -> str:
     return client.texts(ROUTE)["r1"]
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
 @pytest.mark.parametrize("pushes", [1, 3])
-def test_a_client_that_comes_back_is_served_in_order(server: Server, client: Client, pushes: int) -> None:
-    """What it shows it holds is the old side of the swap, however many pushes it missed."""
+def test_a_client_that_comes_back_is_served_in_order(
+    server: Server, client: Client, pushes: int, restarted: bool
+) -> None:
+    """However many pushes it missed. What they removed stays until its end in the log, in a new process as well."""
     push(server, A)
     start(client)
     client.disconnect()
     for number in range(pushes):
         push(server, joined(B, {SECRET: {"s": f"@{number}"}}))
+    if restarted:
+        server.restart()
     client.reconnect()
     client.ack(CLUSTER)
     assert set(client.texts(CLUSTER)) == {"a", "b"}
@@ -50,8 +56,9 @@ def test_a_client_that_comes_back_is_served_in_order(server: Server, client: Cli
         client.ack(ENDPOINT)
     client.settle()
     assert route_of(client) == "b"
+    wait(server, LOGGED_S - GRID_S - 1, client)
     assert set(client.texts(CLUSTER)) == {"a", "b"}
-    wait(server, REMOVED_S + GRID_S, client)
+    wait(server, 2, client)
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
@@ -65,7 +72,7 @@ def test_a_client_that_comes_back_may_ask_for_its_types_in_any_order(server: Ser
     while client.inbox:
         client.ack()
         assert route_of(client) in client.texts(CLUSTER)
-    wait(server, REMOVED_S + GRID_S, client)
+    wait(server, LOGGED_S, client)
     assert route_of(client) == "b"
     assert client.texts(CLUSTER) == {"b": "@1"}
 
@@ -85,26 +92,33 @@ def test_a_client_that_asks_for_routes_only_is_not_kept_waiting(server: Server, 
     assert route_of(client) == "b"
 
 
-@pytest.mark.parametrize("known", ["remembered", "by-assignment"])
-def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Client, known: str) -> None:
-    """New trees wait for the CDS request of a client that subscribed to clusters, `order_timeout_s` at most.
+def return_while_a_cluster_warms(client: Client, *names: str) -> None:
+    """Reconnect as Envoy does while a cluster warms: without a CDS request. Everything that is sent is ACKed.
 
-    The server remembers such clients by node id. On an aggregated stream, a client that it does not remember counts as
-    one if it requests an assignment that a served or retained cluster refers to.
+    ``names``: the assignments that it requests.
+    """
+    client.connect()
+    for held in client.types.values():
+        held.nonce, held.nonces = "", set()
+    client.types[ENDPOINT].names = set(names)
+    for url in (ENDPOINT, LISTENER, ROUTE):
+        client._resume(url, client.types[url])
+    client.settle()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
+def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Client, restarted: bool) -> None:
+    """A client that requests the assignment of a cluster of the newest set or the log takes clusters here.
+
+    Its trees wait for its CDS request, `order_timeout_s` at most.
     """
     push(server, A)
     start(client)
     client.disconnect()
-    if known == "by-assignment":
+    if restarted:
         server.restart()
     push(server, joined(A, B))
-    client.connect()
-    for held in client.types.values():
-        held.nonce, held.nonces = "", set()
-    for url in (ENDPOINT, LISTENER, ROUTE):
-        client._resume(url, client.types[url])
-    while client.inbox:
-        client.ack()
+    return_while_a_cluster_warms(client, "a")
     server.elapse(ORDER_TIMEOUT_S - 1)
     client.settle()
     assert route_of(client) == "a"
@@ -112,6 +126,31 @@ def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Clie
     client.settle()
     assert route_of(client) == "b"
     assert [event for event in client.events if isinstance(event, AckWaitTimedOut)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_proof"), [("@2", True), ("hc:8", False), ("sds:s", False)], ids=["plain", "checked", "with-secret"]
+)
+def test_an_acked_assignment_proves_its_cluster_while_clusters_are_not_requested(
+    server: Server, client: Client, cluster: str, is_proof: bool
+) -> None:
+    """The client would not request it if it lacked the cluster. Health checks and secrets come after the assignment."""
+    push(server, A)
+    start(client)
+    client.disconnect()
+    push(server, joined(A, B, {CLUSTER: {"b": cluster}, SECRET: {"s": "1"}}))
+    return_while_a_cluster_warms(client, "a", "b")
+    assert route_of(client) == ("b" if is_proof else "a")
+
+
+def test_an_assignment_of_two_clusters_proves_none_of_them(server: Server, client: Client) -> None:
+    """The client may have requested it for the other one, which it has and a push removed."""
+    push(server, joined(A, {CLUSTER: {"other": "eds:b"}, ENDPOINT: {"b": "1"}}))
+    start(client)
+    client.disconnect()
+    push(server, joined(A, B))
+    return_while_a_cluster_warms(client, "a", "b")
+    assert route_of(client) == "a"
 
 
 def test_a_client_that_asks_for_all_it_took_ends_no_wait(server: Server, client: Client) -> None:
@@ -135,7 +174,7 @@ def test_a_client_that_comes_back_to_what_it_left_is_sent_nothing_anew(server: S
 
 
 def test_a_client_that_left_amid_a_swap_is_served_in_order(server: Server, client: Client) -> None:
-    """What it shows is neither the one nor the other: a mixed set, whose hash tells which."""
+    """What it shows is neither the one nor the other: the label of a mixed set names none."""
     push(server, A)
     start(client)
     push(server, B)
@@ -147,47 +186,64 @@ def test_a_client_that_left_amid_a_swap_is_served_in_order(server: Server, clien
     assert set(client.texts(CLUSTER)) == {"a", "b"}
     client.settle()
     assert route_of(client) == "b"
-    wait(server, REMOVED_S + GRID_S, client)
+    wait(server, LOGGED_S, client)
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
 # -- what lingers over a reconnect -------------------------------------------------------------------------------------
 
 
-def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Client) -> None:
-    """However often the connection is cut: the end belongs to the node id."""
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
+def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Client, restarted: bool) -> None:
+    """However often the connection is cut: the end is in the log of the group, and a new process computes the same."""
     push(server, A)
     start(client)
     push(server, with_listener(B, "r1 @2"))
     client.settle()
     for _ in range(6):
         wait(server, 100, client)
+        client.disconnect()
+        if restarted:
+            server.restart()
         client.reconnect()
     client.settle()
+    wait(server, 44, client)
     assert set(client.texts(CLUSTER)) == {"a", "b"}
-    wait(server, REMOVED_S, client)
+    wait(server, 2, client)
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_what_lingered_at_a_restart_stays_for_the_drain_time_again(server: Server, client: Client) -> None:
-    """After a restart of the server, lingering lasts at most twice the drain time."""
+def test_what_lingers_stays_for_the_removal_delay_of_each_connection(server: Server, client: Client) -> None:
+    """Its end in the log may be over when the client returns: retries and paused requests look the clusters up."""
     push(server, A)
     start(client)
-    push(server, with_listener(B, "r1 @2"))
-    wait(server, 300, client)
     client.disconnect()
-    server.restart()
+    push(server, with_listener(A, "r1 @2"))
+    push(server, with_listener(B, "r1 @2"))
+    server.elapse(643)
     client.reconnect()
     client.settle()
+    wait(server, 14, client)
     assert set(client.texts(CLUSTER)) == {"a", "b"}
-    wait(server, 315, client)
-    assert set(client.texts(CLUSTER)) == {"a", "b"}, "nobody knows since when it drains"
-    wait(server, 2 * DRAINED_S - 315, client)
-    assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_a_new_process_knows_how_ever_many_names_linger(server: Server, client: Client) -> None:
-    """Beyond some dozen names, their combinations were too many to find the set that a SotW client shows."""
+def test_what_the_log_does_not_have_stays_for_the_drain_time(server: Server, delta: Client) -> None:
+    """In Delta a client shows such clusters: nobody knows since when it drains."""
+    push(server, site("b", listener="to:b"))
+    delta.types = {
+        CLUSTER: Held(wildcard=True, resources={"a": b"a=@1"}, versions={"a": "of another server"}),
+        LISTENER: Held(wildcard=True),
+    }
+    delta.reconnect()
+    delta.settle()
+    wait(server, DRAINED_S - GRID_S - 1, delta)
+    assert set(delta.texts(CLUSTER)) == {"a", "b"}
+    wait(server, GRID_S + 1, delta)
+    assert delta.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_a_new_process_keeps_however_many_names_linger(server: Server, client: Client) -> None:
+    """In SotW the set that a client shows was never pushed: it is sent all that the log has as removed."""
     for number in range(4):
         push(server, joined(A, {CLUSTER: {f"x{number}-{each}": "static" for each in range(20)}}))
         if not number:
@@ -206,8 +262,8 @@ def test_a_new_process_knows_how_ever_many_names_linger(server: Server, client: 
     assert (route_of(client), len(client.texts(CLUSTER))) == ("c", 83)
 
 
-def test_a_new_process_knows_which_of_many_changed_clusters_was_rejected(server: Server, sotw: Client) -> None:
-    """The rejected one is as it was accepted, and another one lingers: the client shows a set that was never pushed."""
+def test_what_lingers_of_a_rejected_cluster_is_the_version_before(server: Server, sotw: Client) -> None:
+    """In SotW a removed cluster that some node rejected is sent in the last version that none rejected."""
     push(server, joined(A, {CLUSTER: {f"x{each}": "static" for each in range(18)}}))
     start(sotw)
     changed = {CLUSTER: {f"x{each}": "static @2" for each in range(18)}}
@@ -216,13 +272,15 @@ def test_a_new_process_knows_which_of_many_changed_clusters_was_rejected(server:
     push(server, joined(with_listener(B, "r1 @2"), changed, {CLUSTER: {"y": "static"}}))
     sotw.settle()
     assert route_of(sotw) == "b"
-    assert {sotw.texts(CLUSTER)[each] for each in ("x16", "x17")} == {"static @2", "static"}
     sotw.disconnect()
     server.restart()
+    rejected = make_resource(CLUSTER, "x17", "static @2", references=())
+    server.cache.note_refused(CLUSTER, {"x17": [rejected.version]})
     push(server, site("c"))
     sotw.reconnect()
     sotw.ack(CLUSTER)
-    assert {"b", "x17"} <= sotw.texts(CLUSTER).keys(), "what it shows that it holds lingers"
+    assert {"a", "b", "c", "y"} < sotw.texts(CLUSTER).keys()
+    assert {sotw.texts(CLUSTER)[each] for each in ("x16", "x17")} == {"static @2", "static"}
     sotw.settle()
     assert route_of(sotw) == "c"
 
@@ -268,9 +326,9 @@ def test_a_client_of_another_server_is_told_of_no_removal_before_its_clusters_ar
     assert states(client) == {"synced"}
 
 
-@pytest.mark.parametrize("label", ["2", "2+00000000", "blue"])
-def test_a_label_counts_only_with_the_hash_of_what_is_served(server: Server, sotw: Client, label: str) -> None:
-    """In SotW: it has 8 hex digits of the served set, and the set that is rebuilt from it must have that hash."""
+@pytest.mark.parametrize("label", ["2", "2+00000000", "3", "blue"])
+def test_only_a_whole_label_names_a_set(server: Server, sotw: Client, label: str) -> None:
+    """In SotW: with the hash of what was served. Any other label names nothing, so the newest set is sent."""
     for text in ("@1", "@2", "@3"):
         push(server, joined(A, {LISTENER: {"svc": f"r1 {text}"}}))
     sotw.types = {url: Held(version_info=label) for url in (LISTENER, CLUSTER)}
@@ -278,19 +336,50 @@ def test_a_label_counts_only_with_the_hash_of_what_is_served(server: Server, sot
     sotw.subscribe(CLUSTER)
     wait(server, ORDER_TIMEOUT_S + 1, sotw)
     assert sotw.texts(LISTENER) == {"svc": "r1 @3"}
+    assert sotw.texts(CLUSTER) == {"a": "@1"}
     assert not sotw.stream._require_client().lingering
 
 
-def test_a_callers_own_label_stands_for_history_where_it_is_there_once(server: Server, sotw: Client) -> None:
-    """The server serves a caller's own label as it was given."""
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
+def test_a_client_that_shows_the_newest_label_is_sent_neither_clusters_nor_listeners(
+    server: Server, sotw: Client, restarted: bool
+) -> None:
+    """In SotW it has the newest set: clusters that are sent again would warm again. It is in step at once."""
+    push(server, A)
+    push(server, B)
+    start(sotw)
+    sotw.disconnect()
+    if restarted:
+        server.restart()
+    sotw.reconnect()
+    assert {alias_of(send.type_url) for send in sotw.settle()} == {"endpoints", "routes"}
+    assert states(sotw) == {"synced"}
+    wait(server, RETURN_S, sotw)
+    assert CLUSTER not in sotw.stream._require_client().lingering.names
+    push(server, site("c"))
+    sotw.settle()
+    assert route_of(sotw) == "c"
+
+
+def test_a_client_with_another_label_is_sent_all_clusters_of_the_log(server: Server, sotw: Client) -> None:
+    """In SotW it may hold any cluster that its group had: it gets the newest ones and all that pushes removed."""
+    for name in ("a", "b", "c"):
+        push(server, site(name))
+    sotw.request(type_url=CLUSTER, version_info="of another server")
+    assert [set(send.response.names) for send in sotw.pending(CLUSTER)] == [{"a", "b", "c"}]
+
+
+def test_a_callers_own_label_names_a_set_where_it_is_there_once(server: Server, sotw: Client) -> None:
+    """The server serves a caller's own label as it was given, and it may repeat."""
     push(server, A, label="blue")
     push(server, B, label="green")
     push(server, site("c"), label="green")
-    sotw.request(type_url=CLUSTER, version_info="blue")
-    assert set(sotw.pending()[0].response.names) == {"a", "c"}
+    sotw.request(type_url=CLUSTER, version_info="green")
+    assert set(sotw.pending()[0].response.names) == {"a", "b", "c"}, "several sets: it may be the earlier one"
+    push(server, site("d"), label="red")
     other = Client(server, Variant.SOTW, "other", peer="other")
-    other.request(type_url=CLUSTER, version_info="green")
-    assert set(other.pending()[0].response.names) == {"c"}
+    other.request(type_url=CLUSTER, version_info="red")
+    assert not other.pending()
 
 
 def test_a_client_whose_revision_is_not_retained_ends_in_step(server: Server, client: Client) -> None:
@@ -306,20 +395,47 @@ def test_a_client_whose_revision_is_not_retained_ends_in_step(server: Server, cl
     assert route_of(client) == "b"
 
 
-@pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
-def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(
-    server: Server, delta: Client, url: str
-) -> None:
-    """In Delta: an unknown name in `initial_resource_versions` is not reported as removed before lingering ends (trap
-    9)."""
-    push(server, {url: {"a": "1"}})
-    push(server, {url: {"a": "2"}})
-    shown = {"a": make_resource(url, "a", "1").version, "x": "unheard of"}
-    delta.request(type_url=url, resource_names_subscribe=["a", "x"], initial_resource_versions=shown)
-    assert not [gone for _, _, gone in told(delta) if gone]
+def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(server: Server, delta: Client) -> None:
+    """In Delta: an unknown cluster in `initial_resource_versions` is not reported as removed before lingering ends.
+
+    Trap 9. Nothing is said of its assignment meanwhile.
+    """
+    push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    push(server, {CLUSTER: {"a": "@2"}, ENDPOINT: {"a": "1"}})
+    shown = {"a": make_resource(CLUSTER, "a", "@1").version, "x": "unheard of"}
+    delta.request(type_url=CLUSTER, resource_names_subscribe=["*", "a", "x"], initial_resource_versions=shown)
+    delta.request(type_url=ENDPOINT, resource_names_subscribe=["a", "x"], initial_resource_versions={"x": "unheard of"})
     wait(server, 1, delta)
-    server.elapse(2 * DRAINED_S)
-    assert told(delta) == [(alias_of(url), (), ("x",))]
+    wait(server, 500, delta)
+    assert not [event for event in delta.events if isinstance(event, Send) and event.response.removed]
+    wait(server, DRAINED_S - 500, delta)
+    removed = [(alias_of(e.type_url), e.response.removed) for e in delta.events if isinstance(e, Send)]
+    assert ("clusters", ("x",)) in removed
+    assert states(delta) == {"synced"}
+
+
+def test_an_assignment_that_nobody_knows_is_told_as_missing_at_once(server: Server, delta: Client) -> None:
+    """In Delta, where no cluster lingers that may need it."""
+    push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    delta.request(type_url=ENDPOINT, resource_names_subscribe=["a", "x"], initial_resource_versions={"x": "unheard of"})
+    assert told(delta) == [("endpoints", ("a",), ("x",))]
+
+
+@pytest.mark.parametrize("url", [ENDPOINT, SECRET])
+def test_assignments_and_secrets_are_answered_from_the_newest_set_or_the_log(
+    server: Server, client: Client, url: str
+) -> None:
+    """Every requested one, at once: a cluster that warms waits for it, and a cluster that lingers needs it."""
+    push(server, {url: {"a": "1", "b": "1", "c": "1"}})
+    client.subscribe(url, "a", "b", "c")
+    client.settle()
+    client.disconnect()
+    server.restart()
+    push(server, {url: {"a": "1", "b": "2"}})
+    client.reconnect()
+    assert [sorted(send.response.names) for send in client.pending(url)] == [["a", "b", "c"]]
+    client.settle()
+    assert client.texts(url) == {"a": "1", "b": "2", "c": "1"}
 
 
 def test_a_stream_of_its_own_for_each_type_comes_back_in_any_order(server: Server, connect: Connect) -> None:
@@ -342,49 +458,3 @@ def test_a_stream_of_its_own_for_each_type_comes_back_in_any_order(server: Serve
     assert route_of(streams[ROUTE]) == "b"
     assert streams[CLUSTER].texts(CLUSTER) == {"b": "@1"}
     assert not pending(streams[CLUSTER])
-
-
-def _early(server: Server, variant: Variant, *, names: str) -> Client:
-    """A stream for routes, of a client that has no other one."""
-    early = Client(server, variant, type_url=ROUTE)
-    early.subscribe(ROUTE, names)
-    return early
-
-
-def test_an_early_stream_waits_until_it_is_known_what_its_client_has(server: Server, variant: Variant) -> None:
-    """On streams of its own Envoy asks for routes when it has listeners: this one was here before."""
-    push(server, A, source="api")
-    listeners = Client(server, variant, type_url=LISTENER)
-    listeners.subscribe(LISTENER)
-    clusters = Client(server, variant, type_url=CLUSTER)
-    clusters.subscribe(CLUSTER)
-    listeners.ack()
-    clusters.ack()
-    listeners.disconnect()
-    clusters.disconnect()
-    push(server, B, source="api")
-    server.restart()
-    early = _early(server, variant, names="r1")
-    assert not early.inbox
-    clusters.reconnect()
-    assert early.texts(ROUTE) == {} and len(early.inbox) == 1
-    early.ack()
-    assert early.texts(ROUTE) == {"r1": "a"}, "the client has no cluster b yet"
-
-
-def test_an_early_stream_of_a_client_with_other_listeners_waits_for_a_moment(server: Server, variant: Variant) -> None:
-    push(server, A, source="api")
-    early = _early(server, variant, names="r1")
-    assert not early.inbox
-    server.elapse(RETURN_S)
-    early.ack()
-    assert early.texts(ROUTE) == {"r1": "a"}
-
-
-def test_an_early_stream_of_a_client_with_other_listeners_is_answered_at_once_where_no_listener_names_it(
-    server: Server, variant: Variant
-) -> None:
-    push(server, {**A, LISTENER: {}}, source="api")
-    early = _early(server, variant, names="r1")
-    early.ack()
-    assert early.texts(ROUTE) == {"r1": "a"}

@@ -205,19 +205,35 @@ def test_rule_55_versions_are_content_hashes(server: Server, delta: Client) -> N
     assert message.resources[0].version == other.ack_delta(CLUSTER).resources[0].version == content_version(b"a=1")
 
 
-def test_rule_56_subscribed_names_at_their_current_version_are_skipped(server: Server, delta: Client) -> None:
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER, ROUTE, EXTENSION_CONFIG, RUNTIME, CUSTOM])
+def test_rule_56_subscribed_names_at_their_current_version_are_skipped(server: Server, delta: Client, url: str) -> None:
     """Rule 56: `initial_resource_versions` names them too."""
-    server.push({ENDPOINT: {"a": "1", "b": "2"}})
+    resources = [make_resource(url, name, text) for name, text in (("a", "1"), ("b", "2"))]
+    server.push_resources(resources)
+    initial = {"a": resources[0].version, "b": make_resource(url, "b", "1").version}
+    delta.request(type_url=url, resource_names_subscribe=["a", "b"], initial_resource_versions=initial)
+    wait(server, RETURN_S, delta)
+    assert sends(delta.events) == [(("b",), ())]
+
+
+@pytest.mark.parametrize("url", [ENDPOINT, SECRET])
+def test_rule_56_requested_assignments_and_secrets_are_answered_at_their_current_version_too(
+    server: Server, delta: Client, url: str
+) -> None:
+    """Rule 56: their cluster may be warming, and waits for them."""
+    server.push({url: {"a": "1", "b": "1"}})
     initial = {"a": version("a", "1"), "b": version("b", "1")}
-    events = delta.request(type_url=ENDPOINT, resource_names_subscribe=["a", "b"], initial_resource_versions=initial)
-    assert sends(events) == [(("b",), ())]
+    events = delta.request(type_url=url, resource_names_subscribe=["a", "b"], initial_resource_versions=initial)
+    assert sends(events) == [(("a", "b"), ())]
+    delta.settle()
+    assert len(sends(delta.events)) == 1
 
 
 def test_rule_56_a_client_that_missed_nothing_is_in_step_without_a_word(server: Server, delta: Client) -> None:
     """Rule 56: it is shown as in step all the same."""
-    server.push({ENDPOINT: {"a": "1"}})
+    server.push({CLUSTER: {"a": "1"}})
     events = delta.request(
-        type_url=ENDPOINT, resource_names_subscribe=["a"], initial_resource_versions={"a": version("a", "1")}
+        type_url=CLUSTER, resource_names_subscribe=["a"], initial_resource_versions={"a": version("a", "1")}
     )
     assert sends(events) == []
     assert [event.version_info for event in events if isinstance(event, Synced)] == ["1"]

@@ -158,10 +158,25 @@ def test_the_internal_listener_stays_until_nothing_uses_it(
 @SPLIT
 @BY_EDS
 @pytest.mark.parametrize("is_away", [False, True], ids=["there", "away"])
+@pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
 def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again(
     server: Server, variant: Variant, split: bool, by_eds: bool, is_away: bool
 ) -> None:
     """An internal listener lingers first and drains then. Meanwhile, Envoy keeps its routes, but not their clusters."""
+    name_again_what_drains(server, variant, split=split, by_eds=by_eds, is_away=is_away)
+
+
+@SPLIT
+@BY_EDS
+def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again_in_sotw(
+    server: Server, split: bool, by_eds: bool
+) -> None:
+    """Not after a return: a label does not tell which version of a route a client has."""
+    name_again_what_drains(server, Variant.SOTW, split=split, by_eds=by_eds, is_away=False)
+
+
+def name_again_what_drains(server: Server, variant: Variant, *, split: bool, by_eds: bool, is_away: bool) -> None:
+    """A push names the routes of a draining internal listener again. ``is_away``: the client is away meanwhile."""
     before = tunnelled("b", inner="r2", by_eds=by_eds)
     before[ROUTE] = {**before[ROUTE], "r2": "b"}
     client = live(server, variant, before, split=split)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spec.by_hand import GRID_S, REMOVED_S, start, wait
+from tests.spec.by_hand import DRAINED_S, GRID_S, REMOVED_S, start, wait
 from tests.spec.conftest import Connect
 from tests.support.sansio import DIALECTS, Client, Server
 from tests.support.texts import joined, push, site
@@ -15,6 +15,7 @@ from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, SECRET
 from xds.protocol.dialect import Variant
+from xds.protocol.events import Send
 from xds.protocol.stream import DiscoveryStream
 
 FORMER = joined(site("a"), {SECRET: {"had": "@1", "never": "@1"}, ENDPOINT: {"never": "@1"}})
@@ -94,6 +95,46 @@ def test_nor_when_it_was_moved_while_it_was_away(server: Server, connect: Connec
     client.reconnect()
     client.settle()
     assert client.texts(SECRET).keys() - {"had"} == {"own"}
+
+
+def test_nothing_is_said_of_what_it_had_when_it_comes_back(server: Server, connect: Connect) -> None:
+    """Secrets and assignments of the former group: neither sent nor told as removed while its clusters linger."""
+    client = holding(server, connect)
+    client.disconnect()
+    push(server, PRESENT, "node")
+    client.reconnect()
+    wait(server, 60, client)
+    assert "a" in client.texts(CLUSTER)
+    for url, name in ((SECRET, "had"), (ENDPOINT, "a")):
+        sent = [event.response for event in client.events if isinstance(event, Send) and event.type_url == url]
+        assert all(name not in each.removed for each in sent)
+        assert sum(name in each.names for each in sent) == 1, "before the move"
+
+
+def test_clusters_of_its_former_group_linger_for_the_drain_time_when_it_comes_back(
+    server: Server, connect: Connect
+) -> None:
+    """The end in the log of that group is not the one of the move."""
+    client = holding(server, connect)
+    client.disconnect()
+    push(server, PRESENT, "node")
+    client.reconnect()
+    wait(server, DRAINED_S - GRID_S - 1, client)
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, GRID_S + 1, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
+def test_a_cds_response_in_flight_is_superseded_at_once(server: Server, connect: Connect) -> None:
+    """It may be withheld for a cluster of the former group whose assignment may not be sent any more."""
+    client = holding(server, connect)
+    push(server, joined(FORMER, {CLUSTER: {"c": "@1"}, ENDPOINT: {"c": "1"}}))
+    assert "c" in client.pending(CLUSTER)[-1].response.names
+    push(server, PRESENT, "node")
+    assert "b" in client.pending(CLUSTER)[-1].response.names
+    client.settle()
+    wait(server, 2 * DRAINED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
 
 
 def test_nor_while_no_group_matches(server: Server, connect: Connect) -> None:
@@ -184,8 +225,7 @@ def test_a_group_that_appears_later_is_judged_as_well(server: Server, variant: V
 
 
 def test_history_of_a_group_that_it_may_not_follow_any_more_is_not_for_it(server: Server, variant: Variant) -> None:
-    """On a new stream, routes that a client names are answered from the revision that it holds, unless that is
-    forbidden."""
+    """On a new stream, routes of the former group linger, unless that group is forbidden."""
     push(server, FORMER)
     rules = Rules("default", "node")
     client = ruled(server, variant, rules)

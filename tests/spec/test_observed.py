@@ -9,15 +9,15 @@ import pytest
 
 from tests.spec.by_hand import REMOVED_S, wait
 from tests.spec.conftest import Connect
-from tests.spec.test_overlays import SITE, endpoints, moved, start
+from tests.spec.test_overlays import SITE, moved, start
 from tests.support.sansio import Client, Server
 from tests.support.texts import push
 from xds.fleet.convergence import has_content
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE
 from xds.model.snapshot import ResourceSet
-from xds.protocol.cache import RETAINED_REVISIONS
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
+from xds.protocol.removal_log import PUSHES_KEPT
 
 
 def served(server: Server) -> ResourceSet:
@@ -144,20 +144,26 @@ def test_the_served_set_stands_for_the_pushed_one(server: Server, connect: Conne
 
 
 def test_live_changes_use_up_no_retained_revisions(server: Server, connect: Connect) -> None:
+    """Nor the pushes of the removal log: what the first one had is still there for clients that return."""
     server.push(moved("web"))
     client = start(connect())
     client.disconnect()
-    for count in range(3 * RETAINED_REVISIONS):
-        server.observe({"web": f"{count}"})
-    server.push(moved("web", "new"))
-    assert server.cache.retained("default") == [1, 2]
-    assert server.cache.history.recall("default", CLUSTER, "1") is not None
+    server.push(moved("other"))
+    for count in range(3 * PUSHES_KEPT):
+        server.observe({"other": f"{count}"})
+    server.push(moved("other", "new"))
+    assert server.cache.retained("default") == [1, 2, 3]
+    assert "web" in server.cache.log("default").names(CLUSTER)
+    client.reconnect()
+    client.settle()
+    assert set(client.texts(CLUSTER)) == {"web", "other", "new"}
 
 
 @pytest.mark.parametrize("changes", [0, 1])
-def test_a_client_that_returns_after_a_restart_is_known_by_what_was_observed(
+def test_a_client_that_returns_after_a_restart_is_sent_the_live_assignments_at_once(
     server: Server, connect: Connect, changes: int
 ) -> None:
+    """All that it requests, and never the pushed ones that they replace."""
     server.push(SITE)
     server.observe({"web": "live"})
     client = start(connect())
@@ -169,27 +175,11 @@ def test_a_client_that_returns_after_a_restart_is_known_by_what_was_observed(
     if changes:
         server.observe({"web": "2"})
     client.reconnect()
-    if client.variant is Variant.DELTA:
-        sent = [name for send in client.pending(ENDPOINT) for name in send.response.names]
-        assert sent == (["web"] if changes else [])
-    elif not changes:
-        assert server.cache.history.recall("default", ENDPOINT, client.types[ENDPOINT].version_info) is not None
+    (send,) = client.pending(ENDPOINT)
+    bodies = {each.name: each.body for each in send.response.resource_set.resources.values()}
+    assert bodies == {"web": b"web=2" if changes else b"web=live", "other": b"other=1"}
     client.settle()
     assert client.texts(ENDPOINT)["web"] == ("2" if changes else "live")
-
-
-def test_a_version_info_of_an_earlier_live_change_names_nothing_wrong(server: Server) -> None:
-    """With weights over it, too: the set that is rebuilt from a label has the hash in the label, or is none."""
-    server.push(SITE)
-    server.observe({"other": "live"})
-    server.lay_over({"za": {"web": "+a"}})
-    first, plain = endpoints(server, "za"), served(server)
-    server.observe({"other": "2"})
-    server.lay_over({"za": {"web": "+b"}})
-    endpoints(server, "za")
-    for label, digest in ((first.version_info, first.digest), (plain.version_info, plain.digest)):
-        found = server.cache.history.recall("default", ENDPOINT, label)
-        assert found is None or found.digest == digest
 
 
 def test_weights_are_laid_over_the_observed_assignment(server: Server, connect: Connect) -> None:

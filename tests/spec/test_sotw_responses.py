@@ -22,7 +22,6 @@ from xds.protocol.dialect import Variant
 CUSTOM = "type.googleapis.com/example.Custom"
 FULL = (CLUSTER, LISTENER)
 PARTIAL = (ENDPOINT, ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG, CUSTOM)
-RESOURCE_WRAPPER = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 
 @pytest.mark.parametrize("url", [*FULL, SCOPED_ROUTE])

@@ -422,7 +422,7 @@ def test_trap_10_lingering_ends_though_connections_are_short(server: Server, var
             assert "a" in client.active
         client.disconnect()
         client.reconnect()
-    spend(OFFER_TIMEOUT_S, client)
+    spend(REMOVED_S, client)  # each connection keeps it for `removal_delay_s`
     assert_in_step(client, inline("b"))
 
 

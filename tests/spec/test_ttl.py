@@ -113,7 +113,7 @@ def test_rule_72_only_subscribed_resources_beat(server: Server, delta: Client) -
 def test_rule_72_a_client_that_comes_back_is_sent_a_heartbeat_at_once(
     server: Server, delta: Client, url: str, restarted: bool, changed: bool
 ) -> None:
-    """Rule 72: its TTLs went on while it was disconnected."""
+    """Rule 72: its TTLs went on while it was disconnected. Requested assignments are sent whole, which renews them."""
 
     def push(text: str) -> None:
         server.push_resources(
@@ -135,13 +135,35 @@ def test_rule_72_a_client_that_comes_back_is_sent_a_heartbeat_at_once(
         for send, message in delta.inbox
         for resource in cast(wire_pb2.DeltaDiscoveryResponse, message).resources
     }
-    assert renewed["a"] is False and "b" in renewed
+    assert renewed["a"] is (url == ENDPOINT) and "b" in renewed
     delta.settle()
     assert delta.texts(url) == {"a": "1", "b": "2" if changed else "1"}
     server.elapse(TTL_S / 3 - 1)
     assert not delta.pending()
     server.elapse(1)
     assert [resource.name for resource in delta.ack_delta().resources] == ["a", "b"]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
+@pytest.mark.parametrize("url", [CLUSTER, ENDPOINT, ROUTE])
+def test_rule_72_what_lingers_for_a_client_that_comes_back_has_heartbeats(
+    server: Server, delta: Client, url: str, restarted: bool
+) -> None:
+    """Rule 72: old connections use what a push removed while the client was away."""
+    server.push_resources([make_resource(url, name, "1", ttl_s=TTL_S) for name in ("a", "b")])
+    delta.subscribe(url, *(("a", "b") if url != CLUSTER else ()))
+    delta.settle()
+    delta.disconnect()
+    server.push_resources([make_resource(url, "b", "1", ttl_s=TTL_S)])
+    if restarted:
+        server.restart()
+    delta.reconnect()
+    server.elapse(0)
+    assert "a" in {name for send in delta.settle() for name in send.response.names}
+    for _ in range(3):
+        server.elapse(TTL_S / 3)
+        assert "a" in {name for send in delta.settle() for name in send.response.names}
+    assert delta.texts(url) == {"a": "1", "b": "1"}
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE])

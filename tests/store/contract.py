@@ -379,6 +379,24 @@ class StoreContract:
                 await push(store, Rollback(to), group=group)
         assert await store.head("g") == Head("g", 2, live=False)
 
+    async def test_lifetimes_and_the_head_tell_the_content_of_earlier_revisions(self, store: Store) -> None:
+        a, b, c, d = cluster("a"), cluster("b"), cluster("c"), cluster("d")
+        contents = [(a, b), (cluster("b", b"2"), a), (a, c, d), None, (a, d), (d, a, b)]
+        for content in contents:
+            await (push(store, full(*content)) if content is not None else push(store, Drop()))
+        head = await store.manifest("g")
+        for since in range(1, len(contents)):
+            changed = await store.lifetimes("g", since)
+            assert all(each.born > since or each.died > since for each in changed)
+            begun = {each.entry[:2] for each in changed if each.born > since}
+            for at in range(since, len(contents) + 1):
+                alive = {each.entry for each in changed if each.born <= at and (not each.died or at < each.died)}
+                alive |= {entry for entry in head.entries if entry[:2] not in begun}
+                expected = set((await store.manifest("g", at)).entries) if contents[at - 1] is not None else alive
+                assert alive == expected, (since, at)
+        assert await store.lifetimes("g", len(contents)) == []
+        assert await store.lifetimes("unknown", 1) == []
+
     async def test_a_dropped_group_keeps_its_history_and_never_repeats_a_revision(self, store: Store) -> None:
         await push(store, full(cluster("a"), endpoints("x")))
         assert await push(store, Drop(), expect=1) == Commit("g", 2)

@@ -19,7 +19,7 @@ from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
-from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
+from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
@@ -67,11 +67,12 @@ class Server:
         self.streams: list[Client] = []
         self.history: list[tuple[Client, Event]] | None = None  # the events of all streams, if a test wants them
         self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with the handling of NACKs
+        self.pushed_s: dict[Snapshot, float] = {}
         self._starts = 0
         self._start()
 
     def _start(self) -> None:
-        self.cache = SnapshotCache("test", nonce_prefix="n" * (self._starts + 1))
+        self.cache = SnapshotCache("test", nonce_prefix="n" * (self._starts + 1), rules=self.rules)
         self.clients = ClientTable(self.cache, self.rules)
 
     def restart(self) -> None:
@@ -80,8 +81,9 @@ class Server:
         self._starts += 1
         self._start()
         for pushed in self.pushed.values():
-            *earlier, newest = read_back([snapshot for snapshot, _ in pushed[-RETAINED_REVISIONS:]])
-            self.cache.set(newest, retained=earlier, on_nack=pushed[-1][1])
+            kept = [snapshot for snapshot, _ in pushed[-self.rules.linger_max :]]
+            *earlier, newest = zip((self.pushed_s[each] for each in kept), read_back(kept), strict=True)
+            self.cache.set(newest[1], retained=earlier, on_nack=pushed[-1][1], now_s=newest[0])
 
     def push(
         self, content: Content, group: str = "default", label: str = "", on_nack: str = "hold", wake: bool = True
@@ -115,8 +117,9 @@ class Server:
             if old is not None and old.digest == draft.get(url).digest:
                 versions[url] = old.version_info
         snapshot = build_snapshot(group, revision, resources, versions, before)
-        self.cache.set(snapshot, on_nack=on_nack)
+        self.cache.set(snapshot, on_nack=on_nack, now_s=self.now)
         self.pushed.setdefault(group, []).append((snapshot, on_nack))
+        self.pushed_s[snapshot] = self.now
         if wake:
             self.wake()
         return snapshot

@@ -43,6 +43,7 @@ from xds.control.audit_log import SERVER, Caller
 from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.destinations import Destinations
+from xds.control.engine_persistence import EnginePersistence
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.live_endpoints import LiveEndpoints
@@ -58,6 +59,7 @@ from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import XdsError
 from xds.protocol.cache import SnapshotCache
+from xds.protocol.order import OrderRules
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
@@ -160,10 +162,12 @@ def new_fleet() -> Fleet:
     return Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
 
 
-def new_cache() -> SnapshotCache:
+def new_cache(rules: OrderRules) -> SnapshotCache:
     """An empty snapshot cache. The random nonce prefix keeps nonces of processes apart."""
     prefix = secrets.token_hex(NONCE_PREFIX_BYTES)
-    return SnapshotCache(f"xds-server/{__version__}", nonce_prefix=prefix, translations={V2: translate_to_v2})
+    return SnapshotCache(
+        f"xds-server/{__version__}", nonce_prefix=prefix, translations={V2: translate_to_v2}, rules=rules
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class Server:
         self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes)
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
-        self.cache = new_cache()
+        self.cache = new_cache(settings.order.rules())
         self.aggregates = LoadAggregates(settings.load.interval_s)
         self.grpc = XdsServer(
             self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.aggregates
@@ -207,7 +211,8 @@ class Server:
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.aggregates, wake
         )
-        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected)
+        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected, self.cache.note_refused)
+        self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)
         self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
         self.watched = self._watched()
         self.services = ServiceLayer(
@@ -300,7 +305,7 @@ class Server:
         self.services.start()
         await self.grpc.start()
         await self.grpc.set_ready()
-        for part in (self.collector, self.nacks, self.assignments, self.by_hand):
+        for part in (self.collector, self.nacks, self.engine, self.assignments, self.by_hand):
             part.start()
         self.phase = Phase.READY
         self.services.start_clocks()
@@ -320,10 +325,11 @@ class Server:
     async def _load(self) -> None:
         """Load the stored state and the watched directory. Raises ``StoreError``."""
         await self.store.open()
+        await self.engine.load()
+        await self.nacks.load()
         await self.publisher.load()
         await self.services.load_catalog()
         await self.assignments.load()
-        await self.nacks.load()
         await self.services.load_registrations()
         self.destinations.load()
         if self.watched is not None:
@@ -401,6 +407,7 @@ class Server:
         await self.publisher.close()
         await self.collector.close()
         await self.nacks.close()
+        await self.engine.close()
         await self.store.close()
 
     async def drain(self) -> None:

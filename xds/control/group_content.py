@@ -6,7 +6,8 @@ same objects, so that a stream sees by identity that they are unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -19,7 +20,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import Change, ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, empty_set
 from xds.protocol.cache import Precomputed
-from xds.store.base import NO_META, CorruptError, Delta, Entry, Manifest, Meta, blob_id
+from xds.store.base import NO_META, CorruptError, Delta, Entry, Lifetime, Manifest, Meta, blob_id
 
 Key = tuple[str, str]  # (type_url, name)
 
@@ -122,6 +123,30 @@ def blob_ids(entries: Iterable[Entry], current: BlobIds | None = None) -> BlobId
     """The blob ids of a manifest's entries, in their order. ``current`` are the blob ids that they replace."""
     lines = {(type_url, name): blob for type_url, name, blob in entries}
     return current.replaced(lines) if current is not None else BlobIds(lines)
+
+
+def ids_at(head: Iterable[Entry], changed: Iterable[Lifetime], revisions: Sequence[int]) -> Iterator[BlobIds]:
+    """The blob ids at earlier revisions, the oldest first, each amended from the one before. Their order is lost.
+
+    ``head`` are the entries of the head, ``changed`` those that began or ended after the first of ``revisions``.
+    """
+    puts, ends = ([dict[Key, str]() for _ in revisions] for _ in range(2))
+    begun = set[Key]()
+    for (type_url, name, blob), born, died in changed:
+        first = bisect_left(revisions, born)
+        end = bisect_left(revisions, died) if died else len(revisions)
+        if first:
+            begun.add((type_url, name))
+        if first < end:
+            puts[first][type_url, name] = blob
+            if end < len(revisions):
+                ends[end][type_url, name] = blob
+    present = ((key, blob) for key, blob in blob_ids(head).items() if key not in begun)
+    ids = BlobIds({**dict(present), **puts[0]})
+    yield ids
+    for put, ended in zip(puts[1:], ends[1:], strict=True):
+        ids = ids.amended(put, [key for key in ended if key not in put and key in ids])
+        yield ids
 
 
 def amended(current: BlobIds, delta: Delta) -> BlobIds:

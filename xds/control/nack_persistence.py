@@ -7,43 +7,43 @@ A NACK is deleted when it is resolved or its node is forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from time import time
 
 import structlog
 
-from xds.control.lifecycle import BackgroundTask
+from xds.control.batch_writer import BATCH, BatchWriter
 from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import decoded, encoded
 from xds.fleet.refused_content import RefusedContent
 from xds.store.base import OpenNack, Store, StoreError
 
-WRITE_EVERY_S = 1.0
-BATCH = 200  # records that the event loop encodes at once
-BATCH_EVERY_S = 0.1
-RETRY_AT_MOST_S = 30.0
-
 # The resources that nodes rejected before the restart: node id -> type URL -> name -> version.
-Refused = MutableMapping[str, Mapping[str, Mapping[str, str]]]
+Refused = MutableMapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]]
+NoteRefused = Callable[[str, Mapping[str, Iterable[str]]], None]
 
 _log = structlog.get_logger(logger_name="xds.control.nack_persistence")
 
 
 class NackPersistence:
-    """Keeps the open NACKs of the fleet in the store. The engine does not send the resources in ``refused``."""
+    """Keeps the open NACKs of the fleet in the store.
 
-    def __init__(self, store: Store, fleet: Fleet, refused: Refused) -> None:
+    The engine does not send the resources in ``refused`` to their nodes. ``note_refused`` tells it of the versions that
+    must not take the place of others, by type URL and name.
+    """
+
+    def __init__(self, store: Store, fleet: Fleet, refused: Refused, note_refused: NoteRefused) -> None:
         self._store = store
         self._fleet = fleet
         self._refused = refused
+        self._note_refused = note_refused
         self._node_of: dict[int, str] = {}  # node id by record id, for the records in ``refused``
         self._restored: dict[str, dict[int, RefusedContent]] = {}  # by node id and record id
         self._unreadable: list[int] = []
-        self._is_failing = False
-        self._task = BackgroundTask()
+        self._writer = BatchWriter(self._write)
 
     async def load(self) -> None:
-        """Load the open NACKs. Call it before any stream is answered. Raises ``StoreError``."""
+        """Load the open NACKs. Call it before groups are loaded. Raises ``StoreError``."""
         refusals = []
         for row in await self._store.nacks():
             try:
@@ -56,32 +56,23 @@ class NackPersistence:
             if refusal.guilty:
                 self._node_of[refusal.record.id] = refusal.record.node
                 self._restored.setdefault(refusal.record.node, {})[refusal.record.id] = refusal
-        self._refused.update((node, _by_type(by_id.values())) for node, by_id in self._restored.items())
+        for node, by_id in self._restored.items():
+            self._refused[node] = _by_type(by_id.values())
+            for type_url, versions in self._refused[node].items():
+                self._note_refused(type_url, versions)
         if refusals:
             _log.info("nacks.restored", nacks_n=len(refusals))
 
     def start(self) -> None:
         """Start writing changes."""
-        self._task.start(self._run())
+        self._writer.start()
 
     async def close(self) -> None:
         """Stop, and write the remaining changes that the store accepts."""
-        if await self._task.stop():
-            while await self._write() == BATCH:
-                pass
+        await self._writer.close()
 
-    async def _run(self) -> None:
-        delay_s = WRITE_EVERY_S
-        while True:
-            await asyncio.sleep(delay_s)
-            written = await self._write()
-            if self._is_failing:
-                delay_s = min(2 * delay_s, RETRY_AT_MOST_S)
-            else:
-                delay_s = BATCH_EVERY_S if written == BATCH else WRITE_EVERY_S
-
-    async def _write(self) -> int:
-        """Write one batch. Returns the number of records, 0 when the store failed."""
+    async def _write(self) -> int | None:
+        """Write one batch. Returns the number of records, None when the store failed."""
         changes = self._fleet.nack_log.take_changes(BATCH)
         self._forget(changes.closed)
         if not (changes.open or changes.closed or self._unreadable):
@@ -94,12 +85,10 @@ class NackPersistence:
             raise
         except StoreError as error:
             self._fleet.nack_log.give_back(changes)
-            if not self._is_failing:
+            if not self._writer.is_failing:
                 _log.warning("nacks.not_kept", error_message=str(error))
-            self._is_failing = True
-            return 0
+            return None
         self._unreadable.clear()
-        self._is_failing = False
         return len(changes.open) + len(changes.closed)
 
     def _forget(self, ids: Collection[int]) -> None:
@@ -117,12 +106,12 @@ class NackPersistence:
                 self._refused[node] = _by_type(remaining.values())
 
 
-def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, str]]:
+def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, tuple[str, ...]]]:
     """The names that are known to be rejected with their versions, by type URL."""
-    by_type: dict[str, dict[str, str]] = {}
+    by_type: dict[str, dict[str, tuple[str, ...]]] = {}
     for refusal in refusals:
         versions = refusal.refused_versions
-        by_type.setdefault(refusal.record.type_url, {}).update((name, versions[name]) for name in refusal.guilty)
+        by_type.setdefault(refusal.record.type_url, {}).update((name, (versions[name],)) for name in refusal.guilty)
     return by_type
 
 

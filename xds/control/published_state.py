@@ -16,16 +16,15 @@ from xds.control.group_content import (
     GroupContent,
     Key,
     blob_ids,
-    build_content,
     changes,
     decode_resources,
-    shared,
 )
 from xds.control.groups import GroupTable
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.lowered_groups import LoweredGroups
 from xds.control.progress import PushLog, RolloutStatus, rollout_status
-from xds.control.push import PushResult, by_type_label, check_is_group, result_of
+from xds.control.push import check_is_group
+from xds.control.revision_reader import RevisionReader
 from xds.control.threads import run_sized
 from xds.control.translation import UnexpressedResource, unexpressed
 from xds.control.undo import UndoPlan, UndoPlanner
@@ -35,8 +34,8 @@ from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change, Snapshot
-from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
-from xds.store.base import DELETE, Commit, CorruptError, Entry, GoneError, Manifest, RevisionInfo, Store
+from xds.protocol.cache import SnapshotCache
+from xds.store.base import DELETE, Entry, RevisionInfo, Store
 
 _log = structlog.get_logger(logger_name="xds.control.published_state")
 
@@ -165,109 +164,6 @@ class PublishedState:
         return await run_sized(
             explain, node_context(self._cache, node, self.live, self.lowered.content), query, resources=0
         )
-
-
-class RevisionReader:
-    """Builds the content of revisions from the store.
-
-    ``current`` is always the published content of the group. Its resources are shared, and not read again.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def content(self, group: str, revision: int | None, current: GroupContent | None) -> GroupContent:
-        """A group's content at a revision (None: the head). Raises ``NotFoundError``, ``StoreError``."""
-        return await self.restore(await self._store.manifest(group, revision), current, None)
-
-    async def retained(self, group: str, lowered: dict[str, Resource] | None = None) -> list[GroupContent]:
-        """The revisions that a reconnecting client may still have, oldest first. The last one is the head.
-
-        ``lowered`` are the lowered resources that were read so far, by blob id: groups share them. Those of this group
-        are added. A damaged earlier revision is left out with all revisions before it, so that the server still starts.
-        """
-        contents: list[GroupContent] = []
-        *earlier, head = reversed(await self._retained(group))
-        for manifest in earlier:
-            try:
-                contents.append(await self.restore(manifest, None, contents[-1] if contents else None, lowered))
-            except CorruptError as error:
-                _log.error("store.revision_damaged", group=group, revision=manifest.revision, error_message=str(error))
-                contents.clear()
-        return [*contents, await self.restore(head, None, contents[-1] if contents else None, lowered)]
-
-    async def replayed(self, commit: Commit, current: GroupContent | None) -> PushResult:
-        """The result of a push that was committed before. It is incomplete if its revisions are no longer kept."""
-        group, revision = commit.group, commit.revision
-        try:
-            content = await self.content(group, revision, current)
-        except GoneError:
-            return PushResult(group, revision, "", {}, {}, commit.changed)
-        except NotFoundError:  # the revision that deleted the group
-            return PushResult(group, revision, "", {}, by_type_label(changes(await self._before(commit), BlobIds())))
-        if not commit.changed:
-            return result_of(content, {}, changed=False)
-        return result_of(content, changes(await self._before(commit), content.blob_ids))
-
-    async def _before(self, commit: Commit) -> BlobIds:
-        """The blob ids before a commit; empty if they are no longer kept."""
-        try:
-            return blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
-        except NotFoundError:
-            return BlobIds()
-
-    async def restore(
-        self,
-        manifest: Manifest,
-        current: GroupContent | None,
-        base: GroupContent | None,
-        lowered: dict[str, Resource] | None = None,
-    ) -> GroupContent:
-        """The content of a manifest. Sets equal to those of ``base`` are the same objects. Raises ``StoreError``.
-
-        ``lowered`` as in ``retained``.
-        """
-        by_blob = lowered if lowered is not None else {}
-        known = {
-            (entry.type_url, entry.name): by_blob[entry.blob_id]
-            for entry in manifest.entries
-            if entry.blob_id in by_blob
-        }
-        known |= {**shared(manifest, current), **shared(manifest, base)}
-        unknown = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
-        blobs = await self._store.blobs({entry.blob_id for entry in unknown})
-        decoded = await run_sized(decode_resources, unknown, blobs, resources=len(unknown))
-        if lowered is not None:
-            ids = ((entry.blob_id, decoded[entry.type_url, entry.name]) for entry in unknown)
-            lowered.update((blob_id, resource) for blob_id, resource in ids if resource.is_lowered)
-        return await run_sized(
-            build_content,
-            manifest,
-            blob_ids(manifest.entries),
-            {**known, **decoded},
-            base,
-            resources=len(manifest.entries),
-        )
-
-    async def _retained(self, group: str) -> list[Manifest]:
-        """The manifests of ``retained``, newest first."""
-        try:
-            manifests = [await self._store.manifest(group)]
-        except NotFoundError as error:
-            raise CorruptError(
-                f"group {group!r} is listed in the store, but has no manifest: the store is damaged"
-            ) from error
-        for info in await self._store.history(group, before=manifests[0].revision, limit=RETAINED_REVISIONS - 1):
-            if not info.live:
-                continue
-            try:
-                manifests.append(await self._store.manifest(group, info.revision))
-            except NotFoundError:
-                break
-            except CorruptError as error:
-                _log.error("store.revision_damaged", group=group, revision=info.revision, error_message=str(error))
-                break
-        return manifests
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,21 +112,20 @@ class Publisher(ServedState):
         await self._load_documents()
         lowered_by_blob: dict[str, Resource] = {}
         for group in await self._stored_groups():
-            contents = await self._revisions.retained(group, lowered_by_blob)
-            self._serve(contents, await self._precomputed(contents[-1]))
+            self._serve(*await self._read(group, lowered_by_blob))
         await self._lower_again()
 
     async def reload(self) -> None:
         """Publish the restored store in place of everything else. The caller holds the lock of all groups."""
-        contents = [await self._revisions.retained(group) for group in await self._stored_groups()]
-        precomputed = [await self._precomputed(each[-1]) for each in contents]
+        groups = await self._stored_groups()
+        contents = [await self._read(group) for group in groups]
         await self.entries.load()
         await self._load_documents()
         former_groups = set(self._contents)
-        for group in former_groups - {each[-1].group for each in contents}:
+        for group in former_groups - set(groups):
             self._withdraw(group)
-        for retained, head_precomputed in zip(contents, precomputed, strict=True):
-            self._serve(retained, head_precomputed)
+        for retained, precomputed in contents:
+            self._serve(retained, precomputed)
         await self.settings.load()
         await self._lower_again()
         self._wake(former_groups | set(self._contents))

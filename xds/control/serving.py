@@ -6,7 +6,8 @@ The caller wakes the streams.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
+from time import monotonic, time
 from typing import Protocol
 
 import structlog
@@ -19,9 +20,11 @@ from xds.control.journal import PushJournal
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.published_state import PublishedState
 from xds.control.push import CONFIG_ENTRIES_LINE, PlannedChange, Published, by_type_label, check_new_group_name
+from xds.control.revision_reader import Retained, StoredReach
 from xds.control.threads import run_sized
 from xds.control.writes import WriteLocks
 from xds.fleet.fleet import Fleet
+from xds.model.resource import Resource
 from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import Commit, Drop, Manifest, Meta, Store, StoreError
 
@@ -138,17 +141,27 @@ class ServedState(PublishedState):
         self, content: GroupContent, changed_types: frozenset[str], precomputed: Precomputed = NOTHING_PRECOMPUTED
     ) -> None:
         self._contents[content.group] = content
-        self._cache.set(content.snapshot, on_nack=self._on_nack, precomputed=precomputed)
+        self._cache.set(content.snapshot, on_nack=self._on_nack, precomputed=precomputed, now_s=monotonic())
         self._fleet.published(content.snapshot)
         self.pushes.record(content.group, content.revision, changed_types)
 
-    def _serve(self, contents: Sequence[GroupContent], precomputed: Precomputed) -> None:
-        """Publish the retained revisions of a group, oldest first; the last one is its head."""
-        *earlier, head = contents
+    def _serve(self, retained: Retained, precomputed: Precomputed) -> None:
+        """Publish the head of a group, after a start with the revisions before it.
+
+        For a group that is served, the head of a restored store is one more push.
+        """
+        head, is_served = retained.head, self._cache.pushed(retained.head.group) is not None
+        earlier, pushed_s = ((), monotonic()) if is_served else (retained.earlier, retained.pushed_s)
         self._contents[head.group] = head
-        for content in contents:
-            self._fleet.published(content.snapshot)
-        self._cache.set(head.snapshot, [content.snapshot for content in earlier], self._on_nack, precomputed)
+        for snapshot in (*(snapshot for _, snapshot in retained.earlier), head.snapshot):
+            self._fleet.published(snapshot)
+        self._cache.set(head.snapshot, earlier, self._on_nack, precomputed, pushed_s)
+
+    async def _read(self, group: str, lowered: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
+        """Read what ``_serve`` needs; ``lowered`` as in `RevisionReader.retained`. Raises ``StoreError``."""
+        reach = StoredReach(self._cache.rules_of(group), self._cache.refused_versions(), time(), monotonic())
+        retained = await self._revisions.retained(group, reach, lowered)
+        return retained, await self._precomputed(retained.head)
 
     async def _precomputed(self, content: GroupContent) -> Precomputed:
         return await run_sized(self._cache.precompute, content.snapshot, resources=len(content.blob_ids))

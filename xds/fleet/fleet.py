@@ -411,6 +411,10 @@ class Fleet:
     def _subscribed(self, stream: StreamRecord, event: Subscribed, now: float) -> None:
         record = stream.record_of(event.type_url, now)
         record.subscribe(event, now)
+        if self.nack_log and record.sent is None and stream.node is not None and not record.refusals:
+            # A client that returns may be sent nothing as long as what it rejected is pushed.
+            record.refusals = tuple(self.nack_log.open_of(stream.node.node.id, event.type_url))
+            record.enter(Sync.NACKED if record.refusals else record.state, now)
         if not record.refusals:
             return
         wants = holding(record).interest.wants_name

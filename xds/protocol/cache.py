@@ -7,7 +7,6 @@ the results that streams need before a push is served; it may run in another thr
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -17,18 +16,19 @@ from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Derivation, ResourceSet, Snapshot, diff, diff_among
 from xds.protocol.diffs import MEMO_ENTRIES, Diffs
-from xds.protocol.history import RevisionHistory
 from xds.protocol.membership import ChooseGroup, Membership, Rule
 from xds.protocol.memo import Memo
 from xds.protocol.observed_layer import ObservedLayer, touched_by_push, translate_changes
-from xds.protocol.order import DEFAULT_ORDER, GroupOrder
+from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
 from xds.protocol.release import Releases
+from xds.protocol.removal_log import NodeVersion, RemovalLog
 from xds.protocol.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
 from xds.protocol.set_diff import SetDiff
 from xds.protocol.subscription import InterestTable
 
-RETAINED_REVISIONS = 10
+_REFUSED_LIMIT = 10_000
+_DEFAULT_RULES = OrderRules()
 _CHANGES_PER_AGE = 10  # of the memos: pushes, and changes of observed assignments
 
 Translate = Callable[[ResourceSet], ResourceSet | None]
@@ -69,12 +69,15 @@ _NO_OVERLAYS: Mapping[Locality, Overlay] = {}
 
 @dataclass(slots=True)
 class _Group:
-    """One served group. ``snapshot`` is ``pushed`` with the observed assignments, and the last of ``retained``."""
+    """One served group. ``snapshot`` is ``pushed`` with the observed assignments.
+
+    ``logs`` are the removal logs by API version; there is always one for none.
+    """
 
     pushed: Snapshot
     snapshot: Snapshot
     proceed_on_nack: bool
-    retained: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=RETAINED_REVISIONS))
+    logs: dict[str, RemovalLog]
     views: dict[ViewKey, View] = field(default_factory=dict)
     overlaid: OverlaidSets = field(default_factory=OverlaidSets)
 
@@ -84,7 +87,7 @@ class SnapshotCache:
 
     ``identifier`` is sent to clients as ``control_plane.identifier``. ``nonce_prefix`` must differ between processes.
     ``translations`` maps an API version to the function that translates a set to it; the function returns None for a
-    type that the version does not have.
+    type that the version does not have. ``rules`` say how long clients may need what a push removed.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class SnapshotCache:
         nonce_prefix: str = "",
         translations: Mapping[str, Translate] | None = None,
         response_bytes_limit: int = 256 << 20,
+        rules: OrderRules = _DEFAULT_RULES,
     ) -> None:
         self.epoch = 0  # grows when nodes may belong to other groups: a group was added or dropped, a selector changed
         self._groups: dict[str, _Group] = {}
@@ -103,11 +107,12 @@ class SnapshotCache:
         self._observed: dict[str, ObservedLayer] = {}
         self._translate_to = dict(translations or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(MEMO_ENTRIES)
-        self._referring: Memo[tuple[object, ...], bool] = Memo(MEMO_ENTRIES)
         self._changes = 0
+        self._rules = rules
+        self._refused: dict[NodeVersion, None] = {}  # versions that some node refused, the latest last
+        self.changed_refusals: dict[tuple[str, str], None] = {}  # resources whose refused versions are to be stored
         self.interests = InterestTable()
         self.diffs = Diffs()
-        self.history = RevisionHistory(self, self.diffs)
         self.releases = Releases(self.diffs.between)
         self.responses = ResponseBuilder(identifier, nonce_prefix, self.diffs.change, response_bytes_limit)
 
@@ -116,14 +121,16 @@ class SnapshotCache:
     def set(
         self,
         snapshot: Snapshot,
-        retained: Sequence[Snapshot] = (),
+        retained: Sequence[tuple[float, Snapshot]] = (),
         on_nack: str = "hold",
         precomputed: Precomputed = NOTHING_PRECOMPUTED,
+        now_s: float = 0.0,
     ) -> None:
         """Serve this snapshot to its group.
 
-        ``retained`` are earlier revisions, oldest first (after a restart). ``precomputed`` is the result of
-        `precompute` for this snapshot. ``on_nack`` is the setting ``hold`` or ``proceed``.
+        ``retained`` are the earlier revisions with the times of their pushes, oldest first (after a restart).
+        ``precomputed`` is the result of `precompute` for this snapshot. ``on_nack`` is the setting ``hold`` or
+        ``proceed``. ``now_s`` is the time of the push, on the clock of the streams.
         """
         group = self._groups.get(snapshot.group)
         proceed = on_nack == "proceed"
@@ -131,11 +138,13 @@ class SnapshotCache:
         self.diffs.keep(*precomputed.diffs)
         served = self._with_observed(group, snapshot)
         if group is None:
-            self._groups[snapshot.group] = group = _Group(snapshot, served, proceed)
+            logs = {"": self._new_log(snapshot.group)}
+            self._groups[snapshot.group] = group = _Group(snapshot, served, proceed, logs)
             self.epoch += 1
         self.responses.drop_parts(group.pushed, snapshot)
-        group.retained.extend(retained)
-        group.retained.append(served)
+        for pushed_s, each in (*retained, (now_s, served)):
+            for api_version, log in group.logs.items():
+                log.note_push(self._translate(each, api_version), pushed_s, is_stored=bool(retained))
         group.pushed, group.snapshot, group.proceed_on_nack = snapshot, served, proceed
         group.views.clear()
         self.responses.keep_parts(precomputed.parts)
@@ -144,7 +153,7 @@ class SnapshotCache:
         """Begin a new age of the memos every few changes, because their entries keep older sets in memory."""
         self._changes += 1
         if self._changes % _CHANGES_PER_AGE == 0:
-            for memo in (self.responses, self.releases, self.diffs, self.history, self._translated, self._referring):
+            for memo in (self.responses, self.releases, self.diffs, self._translated):
                 memo.begin_age()
 
     def precompute(self, snapshot: Snapshot) -> Precomputed:
@@ -162,8 +171,10 @@ class SnapshotCache:
         """Set the rules by which nodes belong to groups, and the order settings of groups."""
         self.membership.assign(rules)
         self._orders = dict(orders)
-        for group in self._groups.values():
+        for name, group in self._groups.items():
             group.views.clear()
+            for log in group.logs.values():
+                log.rules = self.rules_of(name)
         self.epoch += 1
 
     def choose_groups(self, choose: ChooseGroup | None = None) -> None:
@@ -178,8 +189,8 @@ class SnapshotCache:
     def observe(self, group: str, put: Mapping[str, Resource], removed: Collection[str] = ()) -> bool:
         """Put live assignments in the place of pushed ones, in this and later snapshots; drop those in ``removed``.
 
-        All other live assignments stay. This makes no revision; the latest retained revision is replaced. The live
-        assignments outlive their group. Returns whether the served content of the group changed.
+        All other live assignments stay. This makes no revision. The live assignments outlive their group. Returns
+        whether the served content of the group changed.
         """
         layer = self._observed.setdefault(group, ObservedLayer())
         touched = layer.change(put, removed)
@@ -193,7 +204,7 @@ class SnapshotCache:
             return False
         self._count_change()
         self._note_difference(before, served, touched)
-        found.snapshot = found.retained[-1] = served
+        found.snapshot = served
         found.views.clear()
         return True
 
@@ -274,9 +285,58 @@ class SnapshotCache:
         return sorted(self._groups)
 
     def retained(self, group: str) -> list[int]:
-        """The retained revisions of a group, oldest first. A reconnected client may show their content."""
+        """The revisions of the removal log of a group, oldest first. The store keeps them for the next start."""
         found = self._groups.get(group)
-        return [snapshot.revision for snapshot in found.retained] if found is not None else []
+        return found.logs[""].revisions() if found is not None else []
+
+    def rules_of(self, group: str) -> OrderRules:
+        """The order rules with the settings of a group."""
+        order = self._orders.get(group, DEFAULT_ORDER)
+        delay_s, drain_s = order.removal_delay_s, order.listener_drain_s
+        return replace(
+            self._rules,
+            removal_delay_s=delay_s if delay_s is not None else self._rules.removal_delay_s,
+            listener_drain_s=drain_s if drain_s is not None else self._rules.listener_drain_s,
+        )
+
+    def log(self, group: str, api_version: str = "") -> RemovalLog:
+        """The removal log of a group. Of a group that is not served, an empty one."""
+        found = self._groups.get(group)
+        if found is None:
+            return self._new_log(group)
+        log = found.logs.get(api_version)
+        if log is None:  # most groups have no client of another API version
+            log = found.logs[api_version] = found.logs[""].translated(
+                self._translate_to[api_version], self._translate(found.snapshot, api_version)
+            )
+        return log
+
+    def note_refused(self, type_url: str, refused: Mapping[str, Iterable[str]]) -> None:
+        """A node refused these versions, by name: no client is given them in place of another version."""
+        for name, versions in refused.items():
+            new = [(type_url, name, version) for version in versions if (type_url, name, version) not in self._refused]
+            if new:
+                self._refused.update(dict.fromkeys(new))
+                self.changed_refusals[type_url, name] = None
+        while len(self._refused) > _REFUSED_LIMIT:
+            oldest = next(iter(self._refused))
+            del self._refused[oldest]
+            self.changed_refusals[oldest[:2]] = None
+
+    def refused_versions(self) -> dict[tuple[str, str], list[str]]:
+        """The versions that some node refused, by type URL and name."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for url, name, version in self._refused:
+            found.setdefault((url, name), []).append(version)
+        return found
+
+    def may_return(self, type_url: str, name: str, versions: Iterable[str]) -> bool:
+        """Whether one of these versions is in the log of a group, so that a client could be given it again."""
+        logs = [log for group in self._groups.values() for log in group.logs.values()]
+        return any(log.has(type_url, name, version) for log in logs for version in versions)
+
+    def _new_log(self, group: str) -> RemovalLog:
+        return RemovalLog(self.rules_of(group), self.diffs.between, self._refused)
 
     # -- what a stream follows --------------------------------------------------------------------------------------
 
@@ -298,21 +358,6 @@ class SnapshotCache:
         """The names of a type in the served snapshot of a group."""
         view = self.view(group, api_version)
         return view.snapshot.get(type_url).resources.keys() if view is not None else frozenset()
-
-    def refers_to(self, snapshot: Snapshot, clusters: str, assignments: frozenset[str]) -> bool:
-        """Whether a served or retained cluster of the snapshot's group refers to one of these assignments.
-
-        ``clusters`` is the type URL of clusters.
-        """
-        group = self._groups.get(snapshot.group)
-        newest = group.snapshot if group is not None else snapshot  # a key: it changes when the retained ones do
-
-        def find() -> bool:
-            snapshots = (snapshot, *(reversed(group.retained) if group is not None else ()))
-            sets = dict.fromkeys(each.get(clusters) for each in snapshots)
-            return any(not assignments.isdisjoint(self.diffs.assignments(None, each)) for each in sets)
-
-        return self._referring.get((snapshot, newest, clusters, assignments), find)
 
     def _view(self, group: _Group, api_version: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)
@@ -366,46 +411,6 @@ class SnapshotCache:
     def _translate_set(self, resource_set: ResourceSet, api_version: str) -> ResourceSet | None:
         key = (api_version, resource_set.id)
         return self._translated.get(key, lambda: self._translate_to[api_version](resource_set))
-
-    # -- retained revisions -----------------------------------------------------------------------------------------
-
-    def retained_sets(self, groups: Sequence[str], type_url: str, api_version: str) -> list[ResourceSet]:
-        """The distinct sets of a type among the retained revisions, group by group, newest first."""
-        snapshots = (
-            self._translate(snapshot, api_version)
-            for each in self._served(groups)
-            for snapshot in reversed(each.retained)
-        )
-        return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
-
-    def changed_since(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
-        """The names among these that a retained revision has in another version than the snapshot of its group."""
-        now = snapshot.get(type_url).resources
-        candidates = snapshot.get(type_url).among(names)
-        return frozenset(
-            name
-            for each in self._retained_of(snapshot.group, type_url)
-            if candidates
-            for name in each.among(candidates)
-            if each.resources[name].version != now[name].version
-        )
-
-    def no_longer_served(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
-        """The names among these that a retained revision of the group has, and the snapshot lacks."""
-        candidates = names.difference(snapshot.get(type_url).resources)
-        sets = self._retained_of(snapshot.group, type_url) if candidates else ()
-        return frozenset().union(*(each.among(candidates) for each in sets))
-
-    def _retained_of(self, group: str, type_url: str) -> Iterable[ResourceSet]:
-        found = self._groups.get(group)
-        return {each.get(type_url) for each in found.retained} if found is not None else ()
-
-    def overlaid_sets(self, groups: Sequence[str]) -> list[OverlaidSets]:
-        """The overlaid sets of each group."""
-        return [each.overlaid for each in self._served(groups)]
-
-    def _served(self, groups: Sequence[str]) -> list[_Group]:
-        return [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
 
 
 def precompute(

@@ -18,32 +18,34 @@ per type is ordered too. The state refers to shared snapshots and sets, so it do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.cluster_parts import proved_at_start, unassigned
 from xds.protocol.events import HeldContent
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
+from xds.protocol.group_logs import GroupLogs
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
-from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.proof import NO_PROOF, Proof
-from xds.protocol.reconnect import ShownContent, is_early_request, resume_from
+from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Rejections
 from xds.protocol.release import Releases, merge_names
+from xds.protocol.removal_log import RemovalLog
 from xds.protocol.removals import (
     start_clock,
     still_lingering,
     with_accepted_versions,
     with_removed,
     with_sent_clusters,
+    without_doubted,
     without_unsent_names,
     without_unsent_resources,
 )
+from xds.protocol.returning import Shown, resume, shows_return, unsaid_names, with_earlier_routes
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
@@ -57,13 +59,13 @@ class ClientState:
 
     * ``goal``: the newest snapshot of its group; ``released``: the content that may be sent to it now, the same object
       as ``goal`` when nothing waits or lingers;
-    * ``watches``: its subscriptions; ``past``: the memories of its earlier connections;
+    * ``watches``: its subscriptions;
+    * ``refused_before``: the versions that its node rejected on earlier streams, by type URL and name;
+    * ``former_groups``: the groups that its node followed before, and may return to;
     * ``has_requested_clusters``: it has requested clusters on this connection;
     * ``stream_ended_s``: when the last stream with clusters or listeners ended; None if none did;
     * ``proof``: what is proved of its clusters;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
-    * ``early_watches``: the watches of early requests (`is_early_request`);
-    * ``unknown_until_s``: when names that a Delta client showed and no revision has are reported as removed;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
     * ``cut_removals``: the removals that ``linger_max`` ended early and that no event has reported yet;
     * ``reported_lingering``, ``reported_held_content``: as in the last events.
@@ -72,17 +74,19 @@ class ClientState:
     __slots__ = (
         "_may_send",
         "_position",
+        "api_version",
         "cache",
         "cut_removals",
         "drain_until_s",
-        "early_watches",
+        "former_groups",
         "goal",
+        "has_requested_assignments",
         "has_requested_clusters",
         "is_aggregated",
         "lingering",
         "order",
-        "past",
         "proof",
+        "refused_before",
         "released",
         "reported_held_content",
         "reported_lingering",
@@ -91,15 +95,13 @@ class ClientState:
         "stream_ended_s",
         "streams",
         "transition",
-        "unknown_until_s",
         "watches",
     )
 
-    def __init__(
-        self, cache: SnapshotCache, rules: OrderRules, view: View | None, memories: Sequence[ClientMemory]
-    ) -> None:
+    def __init__(self, cache: SnapshotCache, rules: OrderRules, view: View | None) -> None:
         self.cache = cache
         self.rules = rules
+        self.api_version = view.api_version if view is not None else ""
         self.order: GroupOrder = DEFAULT_ORDER
         self.streams = 0
         self.goal: Snapshot = NO_SNAPSHOT
@@ -107,15 +109,14 @@ class ClientState:
         self.watches = Watches()
         self.lingering: Lingering = NOTHING_LINGERS
         self.transition: Transition | None = None
-        self.past = Past(memories)
+        self.refused_before: RefusedVersions = NOTHING_REFUSED
+        self.former_groups: tuple[str, ...] = ()
         self.is_aggregated = False
-        self.has_requested_clusters = False
+        self.has_requested_assignments = self.has_requested_clusters = False
         self.stream_ended_s: float | None = None
         self.drain_until_s = 0.0
         self.proof: Proof = NO_PROOF
         self.returned_s: float | None = None
-        self.early_watches: tuple[Watch, ...] = ()
-        self.unknown_until_s: float | None = None
         self.reported_lingering: Lingering = NOTHING_LINGERS
         self.reported_held_content: tuple[HeldContent, ...] = ()
         self.cut_removals: tuple[Removal, ...] = ()
@@ -132,8 +133,6 @@ class ClientState:
         """
         clone = copy(self)
         clone.watches, copies = self.watches.copy()
-        clone.early_watches = tuple(copies[watch] for watch in self.early_watches if watch in copies)
-        clone.past = copy(self.past)
         clone.transition = self.transition.copy() if self.transition is not None else None
         return clone, copies
 
@@ -157,6 +156,29 @@ class ClientState:
         """Whether the client has reconnected and may request further types soon (phase RETURNING)."""
         return self.has_returned and self.transition is not None and self.transition.returning_until_s is not None
 
+    @property
+    def log(self) -> RemovalLog:
+        """The removal log of its group."""
+        return self.cache.log(self.goal.group, self.api_version)
+
+    @property
+    def logs(self) -> GroupLogs:
+        """The removal logs of its group and of its former groups."""
+        return GroupLogs(self.cache, self.goal.group, self.former_groups, self.api_version)
+
+    def rejections_before(self, type_url: str) -> Rejections | None:
+        """The rejections of a type on earlier streams of the node; None if there are none."""
+        refused = self.refused_before.get(type_url)
+        return Rejections(refused) if refused else None
+
+    def may_have_anything(self, type_url: str) -> bool:
+        """Whether it is unknown what the client has of a type: it has returned, and ACKed nothing of it since."""
+        return any(watch.is_unknown for watch in self.watches.of(type_url))
+
+    def drop_doubted(self) -> None:
+        """Drop what a client that may have anything seems to reject (`without_doubted`)."""
+        self.lingering = without_doubted(self)
+
     def release_of(self, type_url: str) -> ResourceSet:
         """The content of a type that may be sent to the client now, and with which its requests are answered."""
         return self.released.get(type_url)
@@ -164,6 +186,13 @@ class ClientState:
     def is_withheld(self, type_url: str) -> bool:
         """Whether nothing of this type may be sent, because the content that the client holds of it is unknown."""
         return self.transition is not None and type_url in self.transition.withheld_types
+
+    def is_in_step(self, watch: Watch) -> bool:
+        """Whether all newest content of a type is released, and the client has it."""
+        url = watch.type.type_url
+        return (
+            not watch.is_pending and not self.releases.diff(self.released.get(url), self.goal.get(url)).added_or_changed
+        )
 
     def upcoming_set(self, type_url: str) -> ResourceSet | None:
         """The newest set of a type while some of it is held. Its names are not reported as missing meanwhile.
@@ -180,8 +209,8 @@ class ClientState:
         """The secrets that content in use newly names: not reported as missing for `order_timeout_s`."""
         transition = self.transition
         if transition is None or not transition.awaited_until_s or resource_type(type_url).alias != "secrets":
-            return NO_NAMES
-        return frozenset(transition.awaited_until_s)
+            return unsaid_names(self, type_url)
+        return frozenset(transition.awaited_until_s) | unsaid_names(self, type_url)
 
     def is_held_back(self, type_url: str) -> bool:
         """Whether the transition holds newer content of this type."""
@@ -201,7 +230,7 @@ class ClientState:
 
     def follow(self, view: View, now_s: float) -> None:
         """Serve this view from now on: at once if no part of the change has to wait, else by a transition."""
-        self.order = view.order
+        self.order, self.api_version = view.order, view.api_version
         goal = view.snapshot
         if goal is self.goal:
             return
@@ -212,6 +241,8 @@ class ClientState:
         is_move = self.released.group != goal.group
         if is_move:
             self.released = with_sent_clusters(self, self.released)
+            for watch in self.watches.of(self.url_of("clusters")):
+                watch.is_read = True  # superseded at once: the client may wait for what is not sent to it any more
         if self.transition is not None:
             self.note_proof()
         self.goal = goal
@@ -240,36 +271,22 @@ class ClientState:
         transition.note_missing_secrets(self, step.missing_secrets if self.is_live else NO_NAMES, now_s)
         removed = without_unsent_names(self, step.removed) if is_move else step.removed
         self.lingering = with_removed(self, removed, goal.revision)
+        self.drop_doubted()
 
     def become_orphaned(self, now_s: float) -> None:
         """No group matches the client any more. It keeps its content, except unsent secrets and endpoints."""
         self.goal = without_unsent_resources(self, self.goal)
         self.release(without_unsent_resources(self, self.released), now_s)
 
-    def add_watch(self, watch: Watch, names: frozenset[str], shown: ShownContent | None, now_s: float) -> None:
-        """A stream requests a type for the first time; ``shown`` is the earlier content that the request shows."""
+    def add_watch(self, watch: Watch, names: frozenset[str], shown: Shown, now_s: float) -> None:
+        """A stream requests these names of a type for the first time."""
         url = watch.type.type_url
         watch.rejections = self.watches.rejections_of(url)
         self.watches.add(watch, now_s)
         self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
-        if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
-            if self.has_returned:  # it has reconnected, and never accepted a response of this type
-                watch.rejections = watch.rejections or self.past.rejections(url)
-            if is_early_request(self, watch, names):
-                self.early_watches = (*self.early_watches, watch)
-                transition = self.begin_return(now_s)
-                transition.returning_until_s = transition.returning_until_s or now_s + self.rules.return_s
-                transition.withheld_types |= {url}
-            return
-        resume_from(self, watch, shown, now_s, is_first=len(self.watches.of(url)) == 1)
-
-    def take_early_watches(self) -> tuple[Watch, ...]:
-        """Return and forget the watches of early requests without a response, when the client's content is known."""
-        early_watches, self.early_watches = self.early_watches, ()
-        if self.transition is not None:
-            self.transition.withheld_types -= {watch.type.type_url for watch in early_watches}
-        self._may_send = True
-        return tuple(watch for watch in early_watches if watch.ack.state is ResponseState.NEW)
+        self.has_requested_assignments = self.has_requested_assignments or watch.type.alias == "endpoints"
+        if self.rules.ordered and self.goal is not NO_SNAPSHOT and shows_return(self, watch, shown, names):
+            resume(self, watch, shown, names, now_s)
 
     def remove_watch(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
@@ -279,10 +296,10 @@ class ClientState:
         if self.transition is not None and (watch.is_pending or is_awaited):
             # If the connection is broken, the other streams end next, and the client continues with its old content.
             self.transition.broken_until_s = now_s + self.rules.return_s
-        self.past.note_ended(watch)
+        url, rejections = watch.type.type_url, watch.rejections
+        if rejections or url in self.refused_before:
+            self.refused_before = {**self.refused_before, url: dict(rejections.refused) if rejections else {}}
         self.watches.remove(watch)
-        if self.early_watches:
-            self.early_watches = tuple(other for other in self.early_watches if other is not watch)
 
     def update(self, watch: Watch, now_s: float) -> None:
         """Note whether the watch is in sync with the released content, after a response or a request."""
@@ -313,6 +330,8 @@ class ClientState:
         self._may_send = self._may_send or transition.withheld_types is not withheld_before
         lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
         released = with_accepted_versions(self, self.released, lingering)
+        if self.has_returned and held:
+            released = with_earlier_routes(self, released, held)
         self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
         if transition.is_acked(self):
             start_clock(self, transition, now_s)
@@ -325,9 +344,6 @@ class ClientState:
 
     def expire(self, now_s: float) -> list[str]:
         """End waits and lingering that are over; returns the types without whose ACK content is sent now."""
-        if self.unknown_until_s is not None and self.unknown_until_s <= now_s:
-            self.unknown_until_s = None
-            self._report_unknown(now_s)
         if self.lingering.next_end_s is not None and self.lingering.next_end_s <= now_s:
             self._set_lingering(self.releases.lingerings.without_ended(self.lingering, now_s), now_s)
         transition = self.transition
@@ -340,9 +356,9 @@ class ClientState:
 
     def deadline_s(self) -> float | None:
         """When `expire` is due if no request or push comes before; None if it is not needed."""
-        if self.transition is None and self.lingering is NOTHING_LINGERS and self.unknown_until_s is None:
+        if self.transition is None and self.lingering is NOTHING_LINGERS:
             return None
-        due = [self.lingering.next_end_s, self.unknown_until_s]
+        due = [self.lingering.next_end_s]
         if self.transition is not None:
             due.append(self.transition.deadline_s(self))
         return min((each for each in due if each is not None), default=None)
@@ -363,10 +379,8 @@ class ClientState:
 
     @property
     def is_live(self) -> bool:
-        """Whether the client may serve traffic: it ACKed or showed a listener or a route, or its content is unknown."""
-        if self.transition is not None and self.transition.withheld_types:
-            return True
-        return self.watches.have_acked(TRAFFIC_TYPES)
+        """Whether the client may serve traffic: it has returned, or it ACKed a listener or a route."""
+        return self.has_returned or self.watches.have_acked(TRAFFIC_TYPES)
 
     def url_of(self, alias: str) -> str:
         """The type URL of an alias in the API version that the client uses, v2 or v3."""
@@ -378,11 +392,6 @@ class ClientState:
     def rejected_versions(self, type_url: str) -> Mapping[str, str]:
         """The newest resources that the client rejects and never accepted in another version, name to version."""
         return self.watches.rejected_versions(type_url, self.goal.get(type_url))
-
-    def last_acked(self, type_url: str) -> ResourceSet | None:
-        """The set of a type that the client ACKed last, on this connection or before; None if it ACKed none."""
-        found = self.watches.acked(type_url)
-        return found if found is not None else self.past.acked(type_url, self.releases)
 
     def release(self, release: Snapshot, now_s: float) -> None:
         """Make this the released content. Watches of changed types become pending."""
@@ -401,7 +410,6 @@ class ClientState:
         if self.transition is None:
             self.note_proof()
             self.transition = Transition(self, now_s)
-            self.transition.drains = self.has_returned and self.past.drains
             if awaits_cluster_request(self, now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
             elif self.returned_s is not None and is_returning(self, now_s):
@@ -463,7 +471,16 @@ class ClientState:
         return bool(unproved) and not unproved <= self.proof.overdue & unassigned(self)
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
-        self.lingering = lingering
+        url, before, self.lingering = self.url_of("clusters"), self.lingering, lingering
+        for watch in self.watches.of(url):
+            if watch.untold_names:
+                ended = watch.untold_names & before.names.get(url, NO_NAMES) - lingering.names.get(url, NO_NAMES)
+                watch.known.mark_uncertain(ended - self.goal.get(url).resources.keys())
+                watch.untold_names -= ended
+                self.watches.mark_pending(watch, now_s)
+                self._may_send = True
+        if self.has_returned:
+            self.offer_pending_release(now_s)  # what was not said of assignments and secrets
         held = self.transition.held_names if self.transition is not None else NO_NAMES_BY_TYPE
         names = self.releases.lingerings.names_missing_in(lingering, self.goal)
         self.release(self.releases.release(self.released, self.goal, merge_names(held, names)), now_s)
@@ -475,12 +492,3 @@ class ClientState:
                 if watch.pending_release:
                     self.watches.mark_pending(watch, now_s)
                     self._may_send = True
-
-    def _report_unknown(self, now_s: float) -> None:
-        for url in self.watches:
-            for watch in self.watches.of(url):
-                if watch.unknown_names:
-                    watch.known.mark_uncertain(watch.unknown_names)
-                    watch.unknown_names = NO_NAMES
-                    self.watches.mark_pending(watch, now_s)
-        self._may_send = True

@@ -1,6 +1,7 @@
-"""The table of connected clients, and the memories of disconnected ones.
+"""The table of connected clients, and what is remembered of nodes beyond their connections.
 
-All streams of a client share one `ClientState`. When the last stream ends, the state becomes a memory of the node id.
+All streams of a client share one `ClientState`. Of a node two things outlive its connections: the versions that it
+rejects, and the groups that it followed.
 """
 
 from __future__ import annotations
@@ -9,68 +10,84 @@ from collections.abc import Mapping
 
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
-from xds.protocol.memory import NO_REJECTIONS, Memories
 from xds.protocol.order import OrderRules
+from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Versions
 from xds.protocol.watch import Watch
 
 ClientKey = tuple[str, str]  # peer address, and node id
+NODES_LIMIT = 50_000
+_FOLLOWED_PER_NODE = 2  # groups; a client may have disconnected in the transition from one group to the other
 
 
 class ClientTable:
     """The states of all connected clients, by (peer address, node id).
 
-    ``rejected`` has the resources that nodes rejected before the server started: by node id and type URL, name to
-    version. The caller sets it. docs/protocol.md#rejections: "rejections are remembered per node id, also across a
-    restart of the server".
+    ``rejected`` has the versions that nodes rejected: by node id, type URL and name. The caller sets those
+    from before the server started. docs/protocol.md#rejections: "rejections are remembered per node id, also across a
+    restart of the server". ``changed_moves`` are the nodes that changed groups, until the caller has stored it.
     """
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules) -> None:
         self._cache = cache
         self._rules = rules
         self._states: dict[ClientKey, ClientState] = {}
-        self._by_node: dict[str, tuple[ClientState, ...]] = {}
-        self.rejected: dict[str, Mapping[str, Mapping[str, str]]] = {}
-        self.memories = Memories(2 * (rules.listener_drain_s + rules.removal_delay_s))
+        self.rejected: dict[str, RefusedVersions] = {}
+        self.changed_moves: dict[str, None] = {}
+        self._followed: dict[str, tuple[str, ...]] = {}  # by node id; the first node changed groups longest ago
 
-    def enter(self, key: ClientKey, view: View | None, now_s: float) -> ClientState:
+    def enter(self, key: ClientKey, view: View | None) -> ClientState:
         """The state of the client of a new stream. `exit` must be called once when the stream ends."""
         state = self._states.get(key)
         if state is None:
-            node_id = key[1]
-            others = self._by_node.get(node_id, ())
-            # A client may reconnect before the end of its broken connection is noticed.
-            present = (memory for other in others if (memory := other.past.memory(other, now_s)) is not None)
-            memories = (*present, *self.memories.of(node_id, now_s))
-            state = self._states[key] = ClientState(self._cache, self._rules, view, memories)
-            state.past.rejected_before = self.rejected.get(node_id, NO_REJECTIONS)
-            self._by_node[node_id] = (*others, state)
+            state = self._states[key] = ClientState(self._cache, self._rules, view)
+            state.refused_before = self.rejected.get(key[1], NOTHING_REFUSED)
         state.streams += 1
         return state
 
     def copy(self, key: ClientKey) -> tuple[ClientTable, dict[Watch, Watch]]:
         """A table with a copy of one client only, and the copy of each of its watches (for `DiscoveryStream.copy`)."""
         clone = ClientTable(self._cache, self._rules)
-        state, watches = self._states[key].copy()
-        clone._states[key], clone._by_node[key[1]] = state, (state,)
+        clone._states[key], watches = self._states[key].copy()
         return clone, watches
 
-    def exit(self, key: ClientKey, now_s: float) -> None:
+    def exit(self, key: ClientKey) -> None:
         """A stream of the client ended. Its state is dropped with its last stream (rule 80)."""
         state = self._states[key]
         state.streams -= 1
         if state.streams:
             return
         del self._states[key]
-        node_id = key[1]
-        others = tuple(other for other in self._by_node[node_id] if other is not state)
-        if others:
-            self._by_node[node_id] = others
-        else:
-            del self._by_node[node_id]
-        memory = state.past.memory(state, now_s)
-        if memory is not None:
-            self.memories.keep(node_id, memory)
-            self.rejected.pop(node_id, None)  # the memory has these rejections from now on
+        for url, versions in state.refused_before.items():
+            self.note_rejected(key[1], url, versions)
+
+    def note_rejected(self, node_id: str, type_url: str, versions: Mapping[str, Versions]) -> None:
+        """A client of this node rejects these versions, by name."""
+        before = self.rejected.pop(node_id, NOTHING_REFUSED)
+        after = {url: each for url, each in {**before, type_url: dict(versions)}.items() if each}
+        if after:
+            self.rejected[node_id] = after
+        if len(self.rejected) > NODES_LIMIT:
+            del self.rejected[next(iter(self.rejected))]
+
+    def note_followed(self, node_id: str, group: str) -> None:
+        """Note that the node follows this group now."""
+        before = self._followed.pop(node_id, ())
+        self._followed[node_id] = (group, *(each for each in before if each != group))[:_FOLLOWED_PER_NODE]
+        if before and before[0] != group:
+            self.changed_moves[node_id] = None
+        if len(self._followed) > NODES_LIMIT:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            self.changed_moves.pop(oldest, None)
+
+    def followed(self, node_id: str) -> tuple[str, ...]:
+        """The groups that a node followed last, the latest first."""
+        return self._followed.get(node_id, ())
+
+    def forget_former_groups(self, node_id: str) -> None:
+        """The node changed groups so long ago that none of its connections is that old."""
+        if node_id in self._followed:
+            self._followed[node_id] = self._followed[node_id][:1]
 
     def state(self, key: ClientKey) -> ClientState | None:
         """The state of a connected client; None if it has no stream."""

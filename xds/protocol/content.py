@@ -14,6 +14,7 @@ from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.snapshot import Change, ResourceSet
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.diffs import ChangeOf, resolve
+from xds.protocol.leftover import Leftover
 from xds.protocol.subscription import Interest
 
 
@@ -125,7 +126,7 @@ def _difference(
     goal, interest = key.goal, key.interest
     resources = goal.resources
     if key.base is None and not uncertain:
-        return _selected(interest, goal), ()
+        return tuple([name for name in _selected(interest, goal) if type(resources[name]) is not Leftover]), ()
     change = change_of(key.base, goal)
     requested = key.unanswered | key.resend_names
     candidates = dict.fromkeys((*change.added, *change.changed, *resolve(requested, goal), *uncertain))
@@ -138,7 +139,7 @@ def _difference(
         wanted = [name for name in wanted if name in subscribed or interest.wants(resources[name])]
     if uncertain:
         wanted = [name for name in wanted if uncertain.get(name) != resources[name].version or name in requested]
-    names = tuple(wanted)
+    names = tuple([name for name in wanted if type(resources[name]) is not Leftover])
     candidates = dict.fromkeys((*change.removed, *uncertain))
     removed = tuple(name for name in candidates if name not in resources and interest.wants_name(name))
     return names, removed

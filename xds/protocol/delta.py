@@ -14,10 +14,9 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.origin import Origin
-from xds.protocol.reconnect import ShownContent, shown_by_versions, unanswered_at_first
 from xds.protocol.requests import DeltaRequest, StreamLimits, UnknownOf
 from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
+from xds.protocol.returning import Shown
 
 if TYPE_CHECKING:
     from xds.model.snapshot import ResourceSet
@@ -76,10 +75,8 @@ class DeltaDialect(Dialect[DeltaRequest]):
     ) -> None:
         """Nothing to note: in Delta every newly subscribed name is answered (rule 53)."""
 
-    def shown_content(
-        self, watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin
-    ) -> ShownContent | None:
-        return shown_by_versions(watch, request, cache, origin)
+    def shown(self, watch: Watch, request: DeltaRequest) -> Shown:
+        return Shown(versions=request.initial_versions)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
@@ -90,7 +87,10 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
-        return unanswered_at_first(watch, names, released, cache)
+        """Rule 56: "Names that are subscribed at their current version may be skipped on the first message"."""
+        if watch.known.base is None and not watch.known.uncertain:
+            return names
+        return cache.diffs.lacking(names, watch.known.base, released)
 
     def sends_whole_set(self, type: ResourceType) -> bool:
         return False

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from xds.protocol.cache import SnapshotCache
     from xds.protocol.content import ResponseContent
     from xds.protocol.decode import RequestDecoder
-    from xds.protocol.origin import Origin
-    from xds.protocol.reconnect import ShownContent
     from xds.protocol.requests import StreamLimits, UnknownOf
     from xds.protocol.responses import EncodedParts, Response
+    from xds.protocol.returning import Shown
     from xds.protocol.subscription import InterestChange, InterestTable, Subscription
     from xds.protocol.warming import ReleaseOf, WatchesByType
     from xds.protocol.watch import Watch
@@ -107,10 +106,8 @@ class Dialect(Protocol[R_contra]):
 
     # -- a client that reconnects -----------------------------------------------------------------------------------
 
-    def shown_content(
-        self, watch: Watch, request: R_contra, cache: SnapshotCache, origin: Origin
-    ) -> ShownContent | None:
-        """The content that the client holds, as the first request of the type shows; None if it shows none."""
+    def shown(self, watch: Watch, request: R_contra) -> Shown:
+        """What the first request of a type shows of an earlier connection."""
         ...
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:

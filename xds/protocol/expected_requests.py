@@ -1,17 +1,15 @@
 """The requests that a client is expected to send soon, and what is known of its clusters before it sends them.
 
-The server remembers per node id which clients subscribed to clusters (``memory``). A reconnected client requests its
-types in any order, and Envoy requests no clusters while one warms: docs/protocol.md#coming-back.
+A client that returns requests its types in any order, and Envoy requests no clusters while one warms:
+docs/protocol.md#coming-back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from xds.model.resource import Resource
 from xds.model.resource_type import alias_of
-from xds.model.snapshot import ResourceSet
 from xds.protocol.trees import listeners_naming
 
 if TYPE_CHECKING:
@@ -21,17 +19,21 @@ if TYPE_CHECKING:
 def subscribes_to_clusters(client: ClientState) -> bool:
     """Whether the client is known to subscribe to clusters of this server, even before it requests them.
 
-    docs/protocol.md#coming-back: "The server remembers per node id which clients subscribed to clusters"; "On ADS, an
-    unknown client counts as subscribed to clusters if it requests the assignment of a served cluster". Clusters of
-    retained revisions count too.
+    docs/protocol.md#coming-back: "On ADS, a client counts as subscribed to clusters if it requests the assignment of a
+    served cluster". Clusters of the removal log count too.
     """
     if not client.is_aggregated:
         return False
     url = client.url_of("clusters")
-    if client.past.subscribed_to(url):
-        return True
     named = client.watches.names(client.url_of("endpoints"))
-    return bool(named) and client.cache.refers_to(client.goal, url, named)
+    if not named:
+        return False
+    return not named.isdisjoint(client.cache.diffs.assignments(None, client.goal.get(url))) or any(
+        each.name in named and alias_of(each.type_url) == "endpoints"
+        for name in client.log.names(url)
+        for cluster in client.log.versions(url, name)
+        for each in cluster.references
+    )
 
 
 def is_returning(client: ClientState, now_s: float) -> bool:
@@ -82,37 +84,29 @@ def listeners_with_unshown_filters(client: ClientState) -> frozenset[str]:
     return listeners_naming(((url, frozenset(unshown)),), client.released) if unshown else frozenset()
 
 
-def unremembered_clusters(client: ClientState, type_url: str) -> frozenset[str]:
-    """The clusters of the newest snapshot that the client is not known to have used on an earlier connection.
+def unproved_by_assignments(client: ClientState, type_url: str) -> frozenset[str]:
+    """The clusters of the newest snapshot that a returned client does not prove while it does not request clusters.
 
-    On separate streams a client ACKs a cluster before it is warm, so only clusters that were warm count. On ADS a
-    client requests the assignments of all its clusters and has their secrets. A memory with other clusters is therefore
-    of another proxy with the same node id.
+    Envoy requests no clusters on a new stream while one warms. A cluster is proved then if the client ACKed its
+    assignment on this stream, no other cluster of the newest set or the log has that assignment, and no version of the
+    cluster has health checks or secrets. The sets and logs of its former groups count too.
     """
-    held, goal = (
-        client.last_acked(type_url) if client.is_aggregated else client.past.warm_clusters,
-        client.goal.get(type_url),
-    )
-    if held is None or (
-        client.is_aggregated and not client.watches.of(type_url) and not _has_dependencies_of(client, held)
-    ):
+    goal = client.goal.get(type_url)
+    if not client.is_aggregated:
         return frozenset(goal.resources)
-    return client.releases.diff(held, goal).added
-
-
-def _has_dependencies_of(client: ClientState, clusters: ResourceSet) -> bool:
-    """Whether the client requests the assignments of these clusters and has their secrets."""
-    secrets = (watch.accepted_names() for watch in client.watches.of(client.url_of("secrets")))
-    found = clusters.resources.values()
-    if lacks_dependency(found, frozenset().union(*secrets), "secrets"):
-        return False
-    return not lacks_dependency(found, client.names_wanted(client.url_of("endpoints")), "endpoints")
-
-
-def lacks_dependency(clusters: Iterable[Resource], names: Collection[str], alias: str) -> bool:
-    """Whether some of these clusters refers to a resource of the type ``alias`` on ADS that is not among ``names``."""
-    return any(
-        each.source == "ads" and alias_of(each.type_url) == alias and each.name not in names
-        for cluster in clusters
-        for each in cluster.references
-    )
+    accepted = frozenset[str]().union(*(w.accepted_names() for w in client.watches.of(client.url_of("endpoints"))))
+    users: dict[str, set[str]] = {}
+    unprovable = set[str]()
+    logs = client.logs
+    newest = (each for held in (goal, *logs.former_sets(type_url)) for each in held.resources.values())
+    logged = (each for log in logs.all for name in log.names(type_url) for each in log.versions(type_url, name))
+    for cluster in chain(newest, logged) if accepted else ():
+        for each in cluster.references:
+            if alias_of(each.type_url) == "endpoints":
+                users.setdefault(each.name, set()).add(cluster.name)
+            elif alias_of(each.type_url) == "secrets":
+                unprovable.add(cluster.name)
+        if cluster.first_check_s:
+            unprovable.add(cluster.name)
+    proved = (each for name, each in users.items() if name in accepted and len(each) == 1)
+    return frozenset(goal.resources).difference(frozenset().union(*proved) - unprovable)

@@ -65,7 +65,7 @@ def _rejected_assignments(client: ClientState) -> frozenset[str]:
     """
     url = client.url_of("endpoints")
     watches = client.watches.of(url)
-    rejections = [watch.rejections for watch in watches] if watches else [client.past.rejections(url)]
+    rejections = [watch.rejections for watch in watches] if watches else [client.rejections_before(url)]
     goal = client.goal.get(url)
     found = frozenset[str]().union(*(each.rejected_in(goal) for each in rejections if each is not None))
     return frozenset(name for name in found if not any(watch.has_accepted(name) for watch in watches))
@@ -79,6 +79,8 @@ def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returni
     reconnected and may still request further names.
     """
     url, releases = client.url_of("listeners"), client.releases
+    if client.may_have_anything(url):
+        return NO_NAMES_BY_TYPE  # the listeners that it has may use them
     named = releases.diff(client.released.get(url), client.goal.get(url)).newly_named
     if named:
         requested_later = (
@@ -98,7 +100,7 @@ def _may_still_request(client: ClientState, named: NamesByType) -> NamesByType:
     found = {}
     for url, names in named:
         if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
-            found[url] = client.cache.changed_since(client.goal, url, names - client.names_wanted(url))
+            found[url] = _changed_since(client, url, names - client.names_wanted(url))
     return names_by_type(found)
 
 
@@ -116,4 +118,14 @@ def is_served_here(client: ClientState, type_url: str, names: frozenset[str]) ->
     """Whether one of these names is in the newest snapshot, in the released content or in a retained revision."""
     if any(not names.isdisjoint(each.get(type_url).resources) for each in (client.goal, client.released)):
         return True
-    return bool(client.cache.no_longer_served(client.goal, type_url, names))
+    return not names.isdisjoint(client.log.names(type_url))
+
+
+def _changed_since(client: ClientState, type_url: str, names: frozenset[str]) -> frozenset[str]:
+    """The names among these that the log has in another version than the newest set."""
+    now = client.goal.get(type_url)
+    return frozenset(
+        name
+        for name in now.among(names)
+        if any(each.version != now.resources[name].version for each in client.log.versions(type_url, name))
+    )

@@ -14,12 +14,12 @@ from xds.protocol.requests import StreamLimits
 def known_sets(
     type_url: str, view: View | None, client: ClientState | None, cache: SnapshotCache
 ) -> Iterator[ResourceSet]:
-    """The sets of a type that were pushed, released to the client, or retained; none while no group matches."""
+    """The sets of a type that were pushed, released to the client, or removed; none while no group matches."""
     if view is not None:
         yield view.snapshot.get(type_url)
         if client is not None:
             yield client.release_of(type_url)
-        yield from cache.retained_sets((view.group,), type_url, view.api_version)
+        yield cache.log(view.group, view.api_version).last(type_url)
 
 
 def unknown_among(names: frozenset[str], sets: Iterable[ResourceSet]) -> frozenset[str]:

@@ -139,9 +139,20 @@ class Lingerings:
         )
         return self._of(tuple(each for each in remaining if each.names))
 
-    def with_ends(self, lingering: Lingering, ends_s: float, used: NamesByType = NO_NAMES_BY_TYPE) -> Lingering:
-        """``lingering`` with this end for the removals without an end, except removals of names in ``used``."""
-        return self._made.get((lingering, ends_s, used), lambda: _with_ends(lingering, ends_s, used))
+    def with_ends(
+        self,
+        lingering: Lingering,
+        ends_s: float,
+        used: NamesByType = NO_NAMES_BY_TYPE,
+        later: tuple[tuple[Removal, float], ...] = (),
+    ) -> Lingering:
+        """``lingering`` with this end for the removals without an end, except removals of names in ``used``.
+
+        ``later``: removals that end later than the others, with their ends.
+        """
+        return self._made.get(
+            (lingering, ends_s, used, later), lambda: _with_ends(lingering, ends_s, used, dict(later))
+        )
 
     def without_ends(self, lingering: Lingering, names: NamesByType) -> Lingering:
         """``lingering`` with these names in removals without an end."""
@@ -224,13 +235,13 @@ def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
     return Lingering(tuple(removals)) if removals else NOTHING_LINGERS
 
 
-def _with_ends(lingering: Lingering, ends_s: float, used: NamesByType) -> Lingering:
+def _with_ends(lingering: Lingering, ends_s: float, used: NamesByType, later: Mapping[Removal, float]) -> Lingering:
     def is_unused(removal: Removal) -> bool:
         return all(names.isdisjoint(removal.names.get(url, ())) for url, names in used)
 
     return Lingering(
         tuple(
-            replace(each, ends_s=ends_s) if each.ends_s is None and is_unused(each) else each
+            replace(each, ends_s=later.get(each, ends_s)) if each.ends_s is None and is_unused(each) else each
             for each in lingering.removals
         )
     )

@@ -11,18 +11,17 @@ import math
 from collections.abc import Iterable, Mapping
 
 from xds.model.names import NO_NAMES
-from xds.model.resource import Resource
-from xds.model.resource_type import PARENTS, resource_type
-from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.model.resource_type import PARENTS
+from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
+from xds.protocol.cluster_parts import PARTS
 from xds.protocol.content import ResponseKey, pending_release_of
 from xds.protocol.delta import next_heartbeat_s, renewable, separated
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
-from xds.protocol.rejections import Rejections
 from xds.protocol.release import Releases
 from xds.protocol.requests import Request
 from xds.protocol.responses import Response
@@ -111,6 +110,10 @@ class Offers:
         rejections = watch.rejections
         assert rejections is not None
         is_full = self._dialect.sends_whole_set(watch.type)
+        if is_full and client.may_have_anything(watch.type.type_url):
+            # What it has is unknown, so no suspect is left out: that would delete it.
+            self._offer_without(rejections.rejected_in(released), watch, client, released, events, now_s)
+            return
         if is_full and rejections.rejected_set is released:
             watch.ack.remain_rejected()  # "a rejected full-state set ... waits until its content changes"
             return
@@ -141,9 +144,13 @@ class Offers:
         assert rejections is not None
         held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
         mixed = mixed_of(released, held, left_out)
-        silent = rejections.refused_in(left_out, mixed)
-        if silent and self._dialect.sends_whole_set(watch.type):
-            earlier = self._earlier_versions(client.goal, rejections, url, silent)
+        silent, is_whole = rejections.refused_in(left_out, mixed), self._dialect.sends_whole_set(watch.type)
+        if watch.type.alias in PARTS or client.may_have_anything(url):
+            # A cluster may wait for the name, or the client may have an earlier version of it.
+            lacking = left_out.difference(mixed.resources)
+            mixed = mixed_of(mixed, client.logs.stand_ins(url, lacking, rejections), lacking)
+        if silent and is_whole:
+            earlier = client.logs.stand_ins(url, silent, rejections)
             if rejections.is_spent or not silent <= earlier.resources.keys():
                 watch.ack.remain_rejected()
                 return False
@@ -151,17 +158,6 @@ class Offers:
         elif silent:
             mixed = mixed_of(mixed, watch.known.base or empty_set(url), silent)
         return self._offer(watch, client, mixed, events, now_s, left_out, silent)
-
-    def _earlier_versions(
-        self, goal: Snapshot, rejections: Rejections, type_url: str, names: frozenset[str]
-    ) -> ResourceSet:
-        """The latest versions of these names in the retained revisions that the client does not reject."""
-        found: dict[str, Resource] = {}
-        for each in self._cache.retained_sets((goal.group,), type_url, self._api_version):
-            for name in names - found.keys() - rejections.doubted_in(each):
-                if name in each.resources:
-                    found[name] = each.resources[name]
-        return ResourceSet(resource_type(type_url), "", found)
 
     def _offer(
         self,
@@ -254,7 +250,7 @@ class Offers:
             watch.allows_placeholders,
             watch.reported_missing,
             watch.reads_errors,
-            client.awaited_names(url) if client.transition is not None else NO_NAMES,
+            client.awaited_names(url) if client.transition is not None or client.has_returned else NO_NAMES,
         )
 
     def _settle(

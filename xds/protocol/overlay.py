@@ -6,8 +6,7 @@ other resources are shared"; "`version_info` is that of the push with `+<8 hex o
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,8 +15,6 @@ from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
 from xds.protocol.diffs import Diffs
 from xds.protocol.set_diff import SetDiff
-
-_OVERRIDES_LIMIT = 64  # overlaid sets of a group that a reconnected client may show
 
 
 class Override:
@@ -97,14 +94,12 @@ class _Overlaid(NamedTuple):
 
 
 class OverlaidSets:
-    """The overlaid sets of one group: the latest of each view, and earlier ones that a reconnected client may show."""
+    """The latest overlaid set of each view of one group."""
 
-    __slots__ = ("_latest", "_overrides")
+    __slots__ = ("_latest",)
 
     def __init__(self) -> None:
         self._latest: dict[ViewKey, _Overlaid] = {}
-        # Only the resources that were put into sets; the latest last.
-        self._overrides: deque[ResourceSet] = deque(maxlen=_OVERRIDES_LIMIT)
 
     def apply(self, key: ViewKey, base: ResourceSet, put: Mapping[str, Resource], diffs: Diffs) -> ResourceSet:
         """The set of a view. The change from the view's previous set is stored in ``diffs``."""
@@ -114,33 +109,8 @@ class OverlaidSets:
             # Otherwise all names of both sets would be compared. Their bases were compared before.
             names = (*diffs.change(before.base, base).names, *before.names, *put)
             diffs.keep(SetDiff(before.whole, whole, diff_among(before.whole, whole, names)))
-        if whole is not base:
-            derivation = Derivation(origin_id=base.origin_id)
-            self._overrides.append(ResourceSet(base.type, whole.version_info, put, derivation=derivation))
         return whole
 
     def keep_sources(self, sources: Collection[Locality]) -> None:
         """Keep the latest sets of these sources only."""
         self._latest = {key: overlaid for key, overlaid in self._latest.items() if key[1] in sources}
-
-    def latest(self) -> list[ResourceSet]:
-        """The latest set of each view."""
-        return [overlaid.whole for overlaid in self._latest.values()]
-
-    def overrides(self) -> list[ResourceSet]:
-        """The resources that were put into sets, the latest first."""
-        return list(reversed(self._overrides))
-
-    def named(self, label: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
-        """The overlaid set with this version_info whose base is a set of ``history``; None if there is none."""
-        ids = {base.id for base in history}
-        for base, whole, _ in self._latest.values():
-            if whole.version_info == label and base.id in ids:
-                return whole
-        for put in self.overrides():
-            base_set = next((base for base in history if base.origin_id == put.origin_id), None)
-            if put.version_info == label and base_set is not None and base_set.type == put.type:
-                whole = apply_overrides(base_set, put.resources)
-                if whole.version_info == label:  # otherwise, other assignments were observed at that time
-                    return whole
-        return None

@@ -25,7 +25,7 @@ from xds.model.resource import Reference, Resource
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cluster_parts import lacking_parts, rejected_parts, requests_assignments, unassigned
-from xds.protocol.expected_requests import unremembered_clusters
+from xds.protocol.expected_requests import unproved_by_assignments
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -182,8 +182,8 @@ class Readiness:
 
     def _wait_ends_s(self, client: ClientState, since_s: float) -> float:
         """When a wait for a cluster that began at ``since_s`` times out."""
-        rules, url = client.rules, client.url_of("endpoints")
-        requests = requests_assignments(client) or client.past.is_ended(url)
+        rules = client.rules
+        requests = requests_assignments(client) or client.has_requested_assignments
         if client.is_aggregated or self.acked_since_s is None or requests:
             return since_s + rules.order_timeout_s
         # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
@@ -194,9 +194,9 @@ class Readiness:
         goal = client.goal.get(url)
         if not client.watches.of(url):
             return self._not_known_warm(client, goal) if is_awaited else NO_NAMES
-        acked = client.watches.acked(url)
-        if acked is None:
-            return frozenset(goal.resources) if client.is_live else NO_NAMES
+        if client.watches.acked(url) is None and not client.is_live:
+            return NO_NAMES
+        acked = client.watches.acked(url) or empty_set(url)
         cold = client.releases.diff(acked, goal).added
         if acked is not goal:
             cold |= goal.among(client.releases.diff(client.release_of(url), acked).incomplete_aggregates)
@@ -225,7 +225,7 @@ class Readiness:
         """The clusters that are not known to be warm while no stream subscribes to clusters."""
         if client.proof.clusters is not None and client.has_requested_clusters:
             return client.unproved(goal)  # the stream for clusters has just ended
-        return unremembered_clusters(client, goal.type.type_url)
+        return unproved_by_assignments(client, goal.type.type_url)
 
     def _proved_one_by_one(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
         """The clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
@@ -260,9 +260,13 @@ class Readiness:
         url, mixed = client.url_of("clusters"), client.releases.mixed
         for watch in client.watches.of(url):
             offered, held = watch.ack.in_flight, watch.acked_set
-            if offered is not None and held is not None:
+            if offered is not None:
+                held = held or empty_set(url)
                 new = offered.resource_set.among(proved.difference(held.resources))
                 watch.accept_part(mixed(held, offered.resource_set, new))
+                client.log.note_accepted(
+                    offered.resource_set.amended("", {}, offered.resource_set.resources.keys() - proved)
+                )
                 client.note_proved(mixed(client.proof.clusters or empty_set(url), offered.resource_set, proved))
 
     def _lacking_parts(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:

@@ -24,6 +24,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from itertools import pairwise
+from types import MappingProxyType
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
@@ -35,6 +36,8 @@ VERSIONS_LIMIT = 32
 NAMES_LIMIT = 4096  # with more, names without a resource are forgotten
 Versions = tuple[str, ...]
 NO_VERSIONS: Versions = ()
+RefusedVersions = Mapping[str, Mapping[str, Versions]]  # of a node, by type URL and name
+NOTHING_REFUSED: RefusedVersions = MappingProxyType({})
 PushId = tuple[int, int]
 
 
@@ -74,9 +77,9 @@ class Rejections:
         "tried",
     )
 
-    def __init__(self, rejected: Mapping[str, str] | None = None) -> None:
-        self.rejected: dict[str, str] = dict(rejected or {})
-        self.refused: dict[str, Versions] = {name: (version,) for name, version in self.rejected.items()}
+    def __init__(self, refused: Mapping[str, Versions] | None = None) -> None:
+        self.refused: dict[str, Versions] = dict(refused or {})
+        self.rejected: dict[str, str] = {name: versions[-1] for name, versions in self.refused.items()}
         self.suspects: dict[str, str] = {}
         self.narrowed: tuple[str, ...] = ()
         self.is_whole = False
@@ -182,6 +185,10 @@ class Rejections:
         self.is_whole = is_whole
         if is_whole and len(self.narrowed) == 1:
             self._refuse(self.narrowed[0], self.suspects[self.narrowed[0]])
+
+    def forget_absent(self, released: ResourceSet) -> None:
+        """Resources that are not released are no part of the present content."""
+        self.rejected = {name: version for name, version in self.rejected.items() if name in released.resources}
 
     # -- questions --------------------------------------------------------------------------------------------------
 

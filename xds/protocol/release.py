@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import alias_of, resource_type
+from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot, mix
-from xds.protocol.diffs import leads_within
+from xds.protocol.diffs import NAMES_BUDGET
 from xds.protocol.linger import (
     Lingering,
     Lingerings,
@@ -29,6 +29,8 @@ from xds.protocol.trees import (
 )
 
 _MEMO_ENTRIES = 1024
+
+ShownSet = tuple[Mapping[str, str], ResourceSet]  # the versions that a client showed, and the set of them
 
 
 class Releases:
@@ -47,7 +49,10 @@ class Releases:
         self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._resumed: Memo[tuple[Snapshot, str, int, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
+        self._replaced: Memo[tuple[Snapshot, int], Snapshot] = Memo(_MEMO_ENTRIES)
+        self.shown_sets: Memo[tuple[object, ...], ShownSet] = Memo(
+            _MEMO_ENTRIES, NAMES_BUDGET, lambda key, shown: 2 * len(shown[1])
+        )
 
     def begin_age(self) -> None:
         """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
@@ -63,7 +68,8 @@ class Releases:
             self._users,
             self._by_assignment,
             self._unassigned,
-            self._resumed,
+            self._replaced,
+            self.shown_sets,
         ):
             memo.begin_age()
 
@@ -143,25 +149,11 @@ class Releases:
         """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
         return self._by_assignment.get((clusters.id, source), clusters_by_assignment, clusters, source)
 
-    def resumed(
-        self,
-        released: Snapshot,
-        type_url: str,
-        held: ResourceSet,
-        clusters: ResourceSet | None = None,
-        *,
-        is_first: bool,
-    ) -> Snapshot:
-        """The release with the resources of a type that a reconnected client holds (``held``).
-
-        Clusters and tree types are taken from ``held`` as a whole. Of other types, only the names that the release
-        lacks are taken. ``is_first``: no other stream of the
-        client showed resources of the type, so the client holds no others: they are left out of the release. Resources
-        of partial types that refer to no clusters but ``clusters`` stay in it, because the client may request them
-        next.
-        """
-        key = (released, type_url, held.id, clusters.id if clusters is not None else 0, is_first)
-        return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, clusters, is_first))
+    def replaced(self, released: Snapshot, held: ResourceSet) -> Snapshot:
+        """The release with this set in place of that of its type."""
+        if released.get(held.type.type_url) is held:
+            return released
+        return self._replaced.get((released, held.id), lambda: released.with_set(held))
 
     def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
         """The release with these names as an earlier release has them."""
@@ -175,27 +167,6 @@ def _clusters_of(clusters: ResourceSet, parts: frozenset[str], alias: str) -> fr
         for name, cluster in clusters.resources.items()
         if any(each.name in parts and alias_of(each.type_url) == alias for each in cluster.references)
     )
-
-
-def _resumed(
-    releases: Releases,
-    released: Snapshot,
-    type_url: str,
-    held: ResourceSet,
-    clusters: ResourceSet | None,
-    is_first: bool,
-) -> Snapshot:
-    type, present = resource_type(type_url), released.get(type_url)
-    names = held.resources.keys() - present.resources.keys()
-    if type.is_route_target or type.in_tree:
-        names = {*held.resources}
-        if is_first:
-            others = [(n, each) for n, each in present.resources.items() if n not in held.resources]
-            names |= {n for n, each in others if type.full_state or not leads_within(each, clusters)}
-    mixed = releases.mixed(present, held, frozenset(names))
-    if mixed is present:
-        return released
-    return released.with_set(mixed)
 
 
 def merge_names(*parts: NamesByType) -> NamesByType:

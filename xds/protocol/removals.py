@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.linger import Lingering, NamesByType, names_by_type, on_grid
+from xds.protocol.linger import Lingering, NamesByType, Removal, names_by_type, on_grid
 from xds.protocol.trees import ResourceId
 
 if TYPE_CHECKING:
@@ -87,11 +87,32 @@ def start_clock(client: ClientState, transition: Transition, now_s: float) -> No
     transition.ready_release, transition.is_ready_release_unproved = client.released, False
     ends_s = max(on_grid(now_s + delay_s), client.drain_until_s)
     if client.lingering.lacks_end:
-        used = _members_in_use(client)
-        client.lingering = client.releases.lingerings.with_ends(client.lingering, ends_s, used)
-    watches = (watch for url in client.watches for watch in client.watches.of(url))
-    if client.unknown_until_s is None and any(watch.unknown_names for watch in watches):
-        client.unknown_until_s = ends_s
+        used, lingerings = _members_in_use(client), client.releases.lingerings
+        unknown_s = on_grid(now_s + drain_s + delay_s)
+        later = [
+            (removal, end_s)
+            for removal in (client.lingering.removals if client.has_returned else ())
+            if removal.ends_s is None and (end_s := _end_in_log(client, removal, unknown_s)) > ends_s
+        ]
+        client.lingering = lingerings.with_ends(client.lingering, ends_s, used, tuple(later))
+
+
+def _end_in_log(client: ClientState, removal: Removal, unknown_s: float) -> float:
+    """Until when connections of a returned client may need what a removal names.
+
+    docs/internals/engine.md#what-leaves-and-when: the end in the log; "the log does not have this version, or the node
+    moved: now + `listener_drain_s` + `removal_delay_s`" (``unknown_s``).
+    """
+    ends = [0.0]
+    for url, names in removal.names.items():
+        for name in names:
+            held = client.released.get(url).resources.get(name)
+            end_s = None
+            if not client.former_groups:
+                log = client.log
+                end_s = log.end_s(held) if held is not None else log.end_of_name_s(url, name)  # None: an untold name
+            ends.append(on_grid(end_s) if end_s is not None else unknown_s)
+    return max(ends)
 
 
 def _drains_listeners(client: ClientState) -> bool:
@@ -170,7 +191,7 @@ def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
         for name, cluster in clusters.resources.items()
         if not any(name in each and each[name].version == cluster.version for each in sent)
     )
-    if not watches or not unsent:
+    if not watches or not unsent or client.may_have_anything(url):
         return snapshot
     return Snapshot(
         snapshot.group, snapshot.revision, {**snapshot.sets, url: client.releases.mixed(clusters, held, unsent)}
@@ -189,7 +210,11 @@ def with_accepted_versions(client: ClientState, snapshot: Snapshot, lingering: N
     for url, names in lingering:
         for watch in client.watches.pending(url):
             if watch.rejections and (rejected := names & watch.rejections.doubted_in(sets[url])):
-                sets[url] = client.releases.mixed(sets[url], watch.acked_set or empty_set(url), rejected)
+                held = watch.acked_set
+                if client.may_have_anything(url):
+                    held = client.logs.stand_ins(url, rejected, watch.rejections)
+                    rejected = held.among(rejected)
+                sets[url] = client.releases.mixed(sets[url], held or empty_set(url), rejected)
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
 
@@ -211,8 +236,10 @@ def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
 def _removed_in_use(client: ClientState, url: str, removed: frozenset[str]) -> frozenset[str]:
     """The names among ``removed`` that the client may use."""
     watches, type = client.watches.of(url), resource_type(url)
+    if client.may_have_anything(url):
+        return removed
     # On separate streams, each stream may have shown its own names only.
-    held = [each for watch in watches for each in (watch.acked_set, watch.possible_set) if each is not None]
+    held = [watch.acked_set for watch in watches if watch.acked_set is not None]
     names = frozenset().union(*(each.among(removed) for each in held))
     if type.is_route_target:
         names |= removed.intersection(_members_of_changed_aggregates(client, url))
@@ -235,3 +262,30 @@ def _named_by_listeners(client: ClientState) -> frozenset[ResourceId]:
     """The resources that released listeners refer to. The client requests them while a newer listener is held."""
     listeners = client.released.get(client.url_of("listeners")).resources
     return client.releases.used_by(frozenset(listeners), client.released)
+
+
+def without_doubted(client: ClientState) -> Lingering:
+    """The lingering resources without what a client that may have anything seems to reject.
+
+    docs/protocol.md#rejections: "a refused leftover must not make a returning client refuse the repaired set". Nothing
+    is dropped while a response is in flight, nor what some client accepted. What no client accepted goes first, else
+    what came with the latest push before a restart.
+    """
+    url = client.url_of("clusters")
+    watches, goal = client.watches.of(url), client.goal.get(url).resources
+    if not client.lingering or not client.may_have_anything(url) or any(w.ack.in_flight for w in watches):
+        return client.lingering
+    lingering = client.lingering.names.get(url, NO_NAMES)
+    versions = [item for watch in watches if watch.rejections for item in watch.rejections.suspects.items()]
+    suspects = {n: each for n, each in versions if n in lingering or (n in goal and goal[n].version == each)}
+    logs, doubted = client.logs.all, lingering.intersection(suspects)
+    # If only what is newest is that suspect, a push has the repair.
+    if unaccepted := frozenset().union(*(log.unaccepted(url, suspects) for log in logs)):
+        doubted &= unaccepted
+    else:
+        unknown = frozenset().union(*(log.unaccepted(url, suspects, is_stored=True) for log in logs))
+        doubted = client.log.latest(url, doubted & unknown)
+    for watch in watches:
+        if doubted and watch.rejections:  # an earlier version takes the place (`with_accepted_versions`)
+            doubted = doubted.difference(client.logs.stand_ins(url, doubted, watch.rejections).resources)
+    return client.releases.lingerings.without_names(client.lingering, names_by_type({url: doubted}))

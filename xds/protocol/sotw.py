@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xds.model.errors import StatusCode
+from xds.model.names import NO_NAMES
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import Missing, ResourceType, resource_type
 from xds.model.snapshot import content_digest
 from xds.protocol import warming
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.origin import Origin
-from xds.protocol.reconnect import ShownContent, shown_by_version_info
 from xds.protocol.requests import SotwRequest, StreamLimits, UnknownOf
 from xds.protocol.responses import (
     EncodedParts,
@@ -27,6 +26,7 @@ from xds.protocol.responses import (
     encode_parts,
     encode_sotw,
 )
+from xds.protocol.returning import Shown
 from xds.protocol.subscription import InterestTable, Subscription
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ class SotwDialect(Dialect[SotwRequest]):
         """A request with other names may also request the assignments of warming clusters."""
         warming.note_uncertain_clusters(watch, watches, release_of, cache)
 
-    def shown_content(
-        self, watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin
-    ) -> ShownContent | None:
-        return shown_by_version_info(watch, request, cache, origin)
+    def shown(self, watch: Watch, request: SotwRequest) -> Shown:
+        watch.allows_placeholders = not request.version_info
+        watch.acked_label = request.version_info  # until it ACKs a response on this stream
+        return Shown(label=request.version_info)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Nothing to note: every SotW request repeats all names, so a repeated name needs no answer."""
@@ -97,7 +97,13 @@ class SotwDialect(Dialect[SotwRequest]):
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
-        """Rule 13: "The first request of a type on a stream is answered, even if its version is current"."""
+        """All of them, but none of a client that shows the newest set by its label: it is in step.
+
+        Rule 13: "The first request of a type on a stream is answered, even if its version is current".
+        """
+        if watch.type.full_state and watch.shown_set is released and watch.subscription.interest.everything:
+            watch.ack.become_settled()
+            return NO_NAMES
         return names
 
     def sends_whole_set(self, type: ResourceType) -> bool:

@@ -30,6 +30,7 @@ from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
+from xds.protocol.cluster_parts import PARTS
 from xds.protocol.decode import node_prefix
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
@@ -42,16 +43,14 @@ from xds.protocol.events import (
     LingerCut,
     NodeMismatch,
     Subscribed,
+    Synced,
     TransitionAdvanced,
     ViewChanged,
 )
-from xds.protocol.expected_requests import subscribes_to_clusters
 from xds.protocol.hold_reasons import held_content
 from xds.protocol.known_names import check_unread, known_sets, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
-from xds.protocol.origin import Origin, origin_of
-from xds.protocol.reconnect import answer_early_requests
 from xds.protocol.requests import (
     ParkedRequests,
     Request,
@@ -82,7 +81,7 @@ class DiscoveryStream:
     """
 
     __slots__ = (
-        "_authorize", "_budget", "_cache", "_client", "_clients", "_dialect", "_former_groups", "_limits",
+        "_authorize", "_budget", "_cache", "_client", "_clients", "_dialect", "_limits",
         "_matched_epoch", "_matched_group", "_may_return", "_node_prefix", "_offers", "_parked", "_peer",
         "_remaining_since_s", "_type_url", "_watches", "api_version", "client_key", "node", "view",
     )  # fmt: skip
@@ -120,7 +119,6 @@ class DiscoveryStream:
         self._node_prefix = b""
         self._matched_group = ""
         self._matched_epoch = -1
-        self._former_groups: tuple[str, ...] = ()  # the groups that the node followed before
         self._offers = Offers(cache, dialect, limits.offer_timeout_s, api_version)
         self._watches: Mapping[str, Watch] = self._offers.watches
         self._remaining_since_s: float | None = None  # since when types wait for the next call
@@ -226,7 +224,7 @@ class DiscoveryStream:
             for watch in self._watches.values():
                 self._client.remove_watch(watch, now_s)
             self._client.forget_reports()
-            self._clients.exit(self.client_key, now_s)
+            self._clients.exit(self.client_key)
         self._budget.leave(self)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
@@ -301,7 +299,7 @@ class DiscoveryStream:
         """As `NameHolder.unknown_names_cost`."""
         held = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
         for type_url, watch in self._watches.items():
-            names = watch.subscription.interest.names | watch.unknown_names
+            names = watch.subscription.interest.names | watch.leftover_names
             held += cost_of(self._unknown_names(type_url, b"", names))
         return held
 
@@ -328,24 +326,26 @@ class DiscoveryStream:
         events.append(Identified(node, view.group if view is not None else ""))
         # Nodes with the same id that differ otherwise may have two views, which would alternate for ever in one client.
         self.client_key = (f"{self._peer}{self.api_version}{node.fingerprint}", node.id)
-        self._client = self._clients.enter(self.client_key, view, now_s)
+        self._client = self._clients.enter(self.client_key, view)
         if not self._type_url:
             self._client.is_aggregated = True
-        self._former_groups = self._cache.history.followed(node.id)
-        if self._may_return is not None:
-            allowed = tuple(group for group in self._former_groups if self._may_return(node, group))
-            if allowed != self._former_groups:
-                self._former_groups = allowed
-                self._client.past.forget()  # the memories may be of groups that the node may not use
         if view is not None:
             self._follow_view(view, now_s)
 
     def _follow_view(self, view: View, now_s: float) -> None:
         if self.node is not None and (self.view is None or self.view.group != view.group):
-            self._cache.history.note_followed(self.node.id, view.group)
+            self._clients.note_followed(self.node.id, view.group)
         self.view = view
         client = self._require_client()
+        client.former_groups = self._former_groups(view.group)
         client.follow(view, now_s)
+
+    def _former_groups(self, group: str) -> tuple[str, ...]:
+        """The other groups that the node followed, and whose content it may still use."""
+        node = self.node
+        assert node is not None, "the node is identified before anything else"
+        others = (each for each in self._clients.followed(node.id) if each != group)
+        return tuple(each for each in others if self._may_return is None or self._may_return(node, each))
 
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: a client is not answered while "its group is unknown"; its requests wait until a group matches."""
@@ -374,24 +374,41 @@ class DiscoveryStream:
         event = note_answer(watch, kind, request, self._dialect, self._offers, self._cache.releases)
         if event is not None:
             events.append(event)
+            self._note_for_others(watch)
+        if kind is RequestKind.NACK:
+            client.drop_doubted()
         before = watch.subscription.interest
         change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
-        has_changed = bool(change)
-        if has_changed:
+        if change:
             self._note_interest_change(watch, change, kind)
         if kind is RequestKind.FIRST and (watch.known.base is not None or watch.known.uncertain):
-            # A reconnected client may show its content of a child type after the changed parent was sent.
-            for parent in self._watches.values():
-                if parent.ack.in_flight is not None:
-                    self._offers.note_sent_before(parent, watch, parent.ack.in_flight.resource_set, client, now_s)
+            self._note_parents_sent(watch, now_s)
         if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
-        if kind is RequestKind.REPEAT and not has_changed:
+        if kind is RequestKind.REPEAT and not change:
             if not self._dialect.note_repeated_ack(watch, self._watches):
                 events.append(AckRepeated(type_url))
-        elif has_changed and kind is not RequestKind.FIRST:
+        elif change and kind is not RequestKind.FIRST:
             self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
         client.update(watch, now_s)
+        if kind is RequestKind.FIRST and watch.ack.state is ResponseState.SETTLED and client.is_in_step(watch):
+            events.append(Synced(type_url, client.release_of(type_url)))  # it is in step without a response
+
+    def _note_parents_sent(self, watch: Watch, now_s: float) -> None:
+        """A reconnected client may show its content of a child type after the changed parent was sent."""
+        for parent in self._watches.values():
+            if parent.ack.in_flight is not None:
+                sent = parent.ack.in_flight.resource_set
+                self._offers.note_sent_before(parent, watch, sent, self._require_client(), now_s)
+
+    def _note_for_others(self, watch: Watch) -> None:
+        """Note what an answer shows to be accepted or rejected, for other connections of the node and other nodes."""
+        assert self.node is not None, "the node is identified before anything else"
+        if watch.type.full_state and watch.acked_set is not None:
+            self._require_client().log.note_accepted(watch.acked_set)
+        if watch.rejections is not None and watch.rejections.refused:
+            self._cache.note_refused(watch.type.type_url, watch.rejections.refused)
+            self._clients.note_rejected(self.node.id, watch.type.type_url, watch.rejections.refused)
 
     def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now_s: float) -> None:
         """Handle the answer to a heartbeat. It may also change the interest.
@@ -414,17 +431,10 @@ class DiscoveryStream:
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         in_rank_order = sorted((*self._watches.values(), watch), key=lambda watch: watch.type.rank)
         self._watches = self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
-        shown = self._dialect.shown_content(watch, request, self._cache, self._origin(type_url))
-        client.add_watch(watch, self._dialect.requested_names(request), shown, now_s)
-        if client.early_watches and type.is_route_target:
-            answer_early_requests(client, self._cache, self._origin, now_s)
+        client.add_watch(watch, self._dialect.requested_names(request), self._dialect.shown(watch, request), now_s)
         if watch.known.base is not None:  # the TTLs of the shown versions have run since the last connection
             self._dialect.plan_heartbeat(watch, now_s, None)
         return watch
-
-    def _origin(self, type_url: str) -> Origin:
-        groups = self._former_groups, self.group, self.api_version
-        return origin_of(self._require_client(), self._cache, type_url, *groups)
 
     def _note_interest_change(self, watch: Watch, change: InterestChange, kind: RequestKind) -> None:
         """Rules 25 and 53: requested names need an answer, even if the client holds them."""
@@ -443,19 +453,10 @@ class DiscoveryStream:
         unanswered = change.unanswered
         if unanswered:
             self._dialect.note_subscribed(watch, unanswered, is_first=kind is RequestKind.FIRST)
-        if kind is RequestKind.FIRST and not self._may_warm(watch):
+        if kind is RequestKind.FIRST and watch.type.alias not in PARTS:
             released = self._require_client().release_of(watch.type.type_url)
             unanswered = self._dialect.unanswered_at_first(watch, unanswered, released, self._cache)
         known.mark_unanswered(unanswered)
-
-    def _may_warm(self, watch: Watch) -> bool:
-        """Whether a cluster of the client may wait for its assignment, although the client shows the newest version.
-
-        docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". That cluster
-        needs its assignment again, even if the client already has it.
-        """
-        client = self._require_client()
-        return watch.type.alias == "endpoints" and not client.has_requested_clusters and subscribes_to_clusters(client)
 
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest

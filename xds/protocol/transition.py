@@ -138,8 +138,6 @@ class Transition:
         """The names that keep their released version, except lingering ones. All others may be released."""
         is_awaited = self.returning_until_s is not None or self.broken_until_s is not None
         cold = self.readiness.update(client, now_s, is_awaited=is_awaited)
-        if self.withheld_types and not cold and self._are_clusters_known(client):
-            self.withheld_types = NO_NAMES
         reverted = self._revert_listeners(client, now_s)
         unready = self._unready_listeners(client, now_s, is_awaited=is_awaited)
         self.held_trees, held, absent = (), [], NO_NAMES
@@ -151,6 +149,11 @@ class Transition:
             held.append(aggregates_of_cold_members(client, self.readiness))
         held.append(clusters_without_assignments(client, self.readiness))
         self.held_names, self.absent_listeners = merge_names(*held), absent
+        waiting = [
+            url for url in self.withheld_types if self.holds_type(url) or client.watches.rejects(client.goal.get(url))
+        ]
+        if len(waiting) < len(self.withheld_types):
+            self.withheld_types = frozenset(waiting)
         return self.held_names
 
     def _held_by_trees(
@@ -254,6 +257,8 @@ class Transition:
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
         in_flight = [watch.ack.in_flight for watch in client.watches.of(url) if watch.ack.in_flight is not None]
         needed = client.releases.diff(acked, goal).newly_named
+        if needed and client.may_have_anything(url):  # its listeners may use what it has
+            needed = client.watches.not_fetched(needed)
         for each in in_flight:
             if needed:
                 needed = without_names(needed, client.releases.diff(acked, each.resource_set).newly_named)
@@ -287,7 +292,7 @@ class Transition:
             return None if is_awaited and goal.resources else NO_NAMES
         acked = client.watches.acked(url)
         if acked is None:
-            return None if url in self.withheld_types else NO_NAMES
+            return None if client.may_have_anything(url) else NO_NAMES
         self._note_acked_release(client, acked)
         unready = client.releases.diff(acked, goal).added_or_changed
         if unready and client.order.proceed_on_nack:
@@ -362,17 +367,6 @@ class Transition:
         until_s, before = now_s + client.rules.order_timeout_s, self.awaited_until_s
         if before or missing:
             self.awaited_until_s = {n: before.get(n, until_s) for n in still_named({*before, *missing}, client.goal)}
-
-    def _are_clusters_known(self, client: ClientState) -> bool:
-        """Whether the client's clusters are known, so that the withheld types may be sent.
-
-        docs/protocol.md#coming-back: "if the content of a client is unknown, no removal is sent before its clusters are
-        known".
-        """
-        url = client.url_of("clusters")
-        if not client.watches.of(url):
-            return self.returning_until_s is None
-        return client.watches.acked(url) is not None
 
     # -- rejections -------------------------------------------------------------------------------------------------
 
@@ -458,8 +452,6 @@ class Transition:
             ended = ended or (subscribes_to_clusters(client) and not client.has_requested_clusters)
         if self.broken_until_s is not None and now_s >= self.broken_until_s:
             self.broken_until_s = None
-        if self.withheld_types and now_s >= self.began_s + rules.order_timeout_s:
-            self.withheld_types = NO_NAMES
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
         if any(until_s <= now_s for until_s in self.awaited_until_s.values()):
@@ -483,8 +475,7 @@ class Transition:
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
         due += self.awaited_until_s.values()
-        waits = (self.held_names or client.lingering.lacks_end) and not self.has_timed_out
-        if self.withheld_types or waits:
+        if (self.held_names or client.lingering.lacks_end) and not self.has_timed_out:
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
 

@@ -111,10 +111,11 @@ class Watch:
 
     * ``subscription``; ``known``;
     * ``acked_set``: the set that it accepted last, as far as ACKs prove it; after a reconnect, the set that it showed;
-    * ``possible_set``: if it reconnected and showed one of several sets, the largest; None once it ACKs a response;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``reported_missing``: the requested names that were reported to it as missing (rule 39);
-    * ``unknown_names``: the names that a reconnected Delta client showed and no retained set has: removed later;
+    * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
+    * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
+    * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
     * ``rejections``: the resources that it rejects; None until the first NACK;
     * ``allows_placeholders``, ``reads_errors``: as in `ResponseKey`.
 
@@ -150,12 +151,13 @@ class Watch:
         "interest_replaced",
         "is_pending",
         "is_read",
+        "is_unknown",
         "known",
         "last_sent_set",
+        "leftover_names",
         "offered_goal",
         "pending_release",
         "pending_release_from",
-        "possible_set",
         "reads_errors",
         "rejections",
         "reported_missing",
@@ -166,7 +168,7 @@ class Watch:
         "subscription",
         "superseded_sets",
         "type",
-        "unknown_names",
+        "untold_names",
     )
 
     def __init__(self, type: ResourceType) -> None:
@@ -186,16 +188,16 @@ class Watch:
         self.shown_set: ResourceSet | None = None
         self.offered_goal: ResourceSet | None = None
         self.is_read = False
-        self.is_pending = False
+        self.is_pending = self.is_unknown = False
         self.response_position = 0
         self.last_sent_set: ResourceSet | None = None
         self.superseded_sets: tuple[ResourceSet, ...] = ()
         self.acked_set: ResourceSet | None = None
-        self.possible_set: ResourceSet | None = None
         self.acked_label = ""
         self.rejections: Rejections | None = None
         self.heartbeats: Heartbeats | None = None
-        self.unknown_names: frozenset[str] = NO_NAMES
+        self.leftover_names: frozenset[str] = NO_NAMES
+        self.untold_names: frozenset[str] = NO_NAMES
 
     def copy(self) -> Watch:
         """An independent watch in the same state. Sets, responses and interests are immutable and shared."""
@@ -273,9 +275,11 @@ class Watch:
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
         self.answered_names = self.resent_names = NO_NAMES  # frees large sets
-        self.shown_set = self.possible_set = None
+        self.shown_set, self.is_unknown = None, False
         if self.rejections is not None:
             self.rejections.note_ack(response.versions())
+            if self.offered_goal is not None:
+                self.rejections.forget_absent(self.offered_goal)
             if self.rejections.is_empty:
                 self.rejections = None
         if self.interest_replaced:
@@ -384,7 +388,7 @@ class Watch:
     def sent_sets(self) -> Iterable[ResourceSet]:
         """All sets of which the client may use some resources."""
         offered = (self.ack.in_flight.resource_set,) if self.ack.in_flight is not None else ()
-        held = (each for each in (self.acked_set, self.possible_set) if each is not None)
+        held = (self.acked_set,) if self.acked_set is not None else ()
         return (*held, *offered, *self.superseded_sets)
 
     def sent_names(self) -> frozenset[str]:

@@ -9,8 +9,9 @@ from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.diffs import Diffs
+from xds.protocol.leftover import Leftover
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
-from xds.protocol.rejections import Rejections
+from xds.protocol.rejections import Rejections, Versions
 from xds.protocol.watch import Watch
 
 
@@ -158,10 +159,10 @@ class Watches:
 
         Envoy requests the assignment of a changed cluster on another stream than before.
         """
-        rejected: dict[str, str] = {}
+        rejected: dict[str, Versions] = {}
         for watch in self.pending(type_url):
             if watch.rejections:
-                rejected |= watch.rejections.rejected
+                rejected |= {name: (version,) for name, version in watch.rejections.rejected.items()}
         return Rejections(rejected) if rejected else None
 
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
@@ -191,6 +192,11 @@ class Watches:
         """The names that the client rejects in the version of a set, whatever version of them it accepted before."""
         pending = self.pending(goal_set.type.type_url)
         return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in pending if watch.rejections))
+
+    def rejects(self, goal_set: ResourceSet) -> bool:
+        """Whether a stream rejects something of a set."""
+        watches = self.of(goal_set.type.type_url)
+        return any(watch.rejections is not None and watch.rejections.doubted_in(goal_set) for watch in watches)
 
     def doubted_in(self, goal_set: ResourceSet) -> frozenset[str]:
         """The names that the client rejects in the version of a set, or that are suspect in it."""
@@ -277,7 +283,10 @@ class Watches:
                     yield from (each for name, each in watch.acked_set.resources.items() if wants_name(name))
 
     def outdated(self, names: NamesByType, goal: Snapshot) -> NamesByType:
-        """The subscribed names among these, in listener trees, whose version in ``goal`` the client lacks."""
+        """The subscribed names among these, in listener trees, whose version in ``goal`` the client lacks.
+
+        Not those of a `Leftover`: what that leads to lingers, and listeners of which nothing is known may use it.
+        """
         found = {}
         for url, wanted in names:
             subscribed = wanted & self.names(url) if resource_type(url).in_tree else ()
@@ -290,7 +299,7 @@ class Watches:
         held = (
             w.acked_set.resources[name] for w in self.of(type_url) if w.acked_set is not None and w.has_accepted(name)
         )
-        return any(each.version == resource.version for each in held)
+        return any(each.version == resource.version or type(each) is Leftover for each in held)
 
 
 def names_of(watches: Iterable[Watch]) -> frozenset[str]:

@@ -50,6 +50,14 @@ class Entry(NamedTuple):
     blob_id: str
 
 
+class Lifetime(NamedTuple):
+    """An entry of a group. It is in the content of revisions from ``born`` until before ``died``; 0: still."""
+
+    entry: Entry
+    born: int
+    died: int
+
+
 @dataclass(frozen=True, slots=True)
 class Meta:
     """Who pushed and why. ``time_s`` is seconds since the epoch, given by the caller.
@@ -393,6 +401,9 @@ class Store(Protocol):
         Raises ``NotFoundError``, also for a revision that deleted the group; ``GoneError`` for one whose content was
         collected; ``CorruptError``.
         """
+
+    async def lifetimes(self, group: str, since: int) -> list[Lifetime]:
+        """The entries that began or ended after a revision: with the head, the content of kept revisions from there."""
 
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Blobs by id, with verified hashes. Raises ``CorruptError`` for a missing or damaged blob."""

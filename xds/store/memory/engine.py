@@ -31,6 +31,7 @@ from xds.store.base import (
     GroupCommitted,
     GroupPush,
     Head,
+    Lifetime,
     Manifest,
     Meta,
     ObservedRecord,
@@ -44,7 +45,7 @@ from xds.store.base import (
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.memory.tables import AuditList, MemoryGroup, group_of_records, records_of_group
+from xds.store.memory.tables import AuditList, MemoryGroup, group_of_records, lifetimes, records_of_group
 from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, entry_of, record_of
 from xds.store.retention import Collected, Retention, RevisionBounds, StoreCondition, StoreStats, content_floor
 from xds.store.revisions import ContentEdit, RollbackStep
@@ -142,6 +143,11 @@ class MemoryStore(Store):
         if state is None:
             raise NotFoundError(f"no such group: {group!r}")
         return _manifest(state, revision)
+
+    async def lifetimes(self, group: str, since: int) -> list[Lifetime]:
+        self._check_open()
+        state = self._groups.get(group)
+        return lifetimes(state, since) if state is not None else []
 
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
         self._check_open()

@@ -21,7 +21,7 @@ from xds.store.audit_entries import (
     page,
     position_of_cursor,
 )
-from xds.store.base import CorruptError, Entry, Head, Manifest, Meta, RevisionInfo
+from xds.store.base import CorruptError, Entry, Head, Lifetime, Manifest, Meta, RevisionInfo
 from xds.store.records import ENTRIES, GROUPS, REVISIONS, Record, merge_audit_lists
 from xds.store.retention import Retention
 from xds.store.revisions import Key
@@ -46,6 +46,20 @@ class MemoryGroup:
     def current(self) -> Manifest | None:
         """The manifest of the head; None after a deletion."""
         return self.manifests.get(self.head.revision)
+
+
+def lifetimes(state: MemoryGroup, since: int) -> list[Lifetime]:
+    """``Store.lifetimes``."""
+    found: list[Lifetime] = []
+    born: dict[Entry, int] = {}
+    for at in sorted(at for at in {*state.manifests, *state.history} if at >= since):
+        if at not in state.manifests and state.history[at].live:
+            continue  # its content was collected
+        entries = set(state.manifests[at].entries) if at in state.manifests else set()
+        found += [Lifetime(entry, born.pop(entry), at) for entry in born.keys() - entries]
+        born.update(dict.fromkeys(entries - born.keys(), at))
+    found += [Lifetime(entry, at, 0) for entry, at in born.items()]
+    return [each for each in found if each.born > since or each.died]
 
 
 _Row = tuple[str, int, int]  # blob id, rank, born

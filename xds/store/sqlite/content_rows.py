@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from xds.store import rank
-from xds.store.base import CorruptError, Entry
+from xds.store.base import CorruptError, Entry, Lifetime
 from xds.store.revisions import ContentEdit, Key
 
 Connection = sqlite3.Connection
@@ -137,6 +137,17 @@ def entries_at(connection: Connection, group: int, revision: int) -> list[Entry]
         {"grp": group, "at": revision},
     )
     return [Entry(url, name, h.hex()) for url, name, h in rows]
+
+
+def lifetimes(connection: Connection, group: int, since: int) -> list[Lifetime]:
+    """The rows that began or ended after a revision."""
+    rows = connection.execute(
+        "SELECT url, name, h, born, 0 FROM entry JOIN type ON id = type WHERE grp = :grp AND born > :since"
+        " UNION ALL"
+        " SELECT url, name, h, born, died FROM past JOIN type ON id = type WHERE grp = :grp AND died > :since",
+        {"grp": group, "since": since},
+    )
+    return [Lifetime(Entry(url, name, h.hex()), born, died) for url, name, h, born, died in rows]
 
 
 def _type_id(connection: Connection, url: str) -> int:

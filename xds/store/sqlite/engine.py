@@ -29,6 +29,7 @@ from xds.store.base import (
     GroupChange,
     GroupPush,
     Head,
+    Lifetime,
     Manifest,
     Meta,
     ObservedRecord,
@@ -130,6 +131,9 @@ class SqliteStore(Store):
 
     async def manifest(self, group: str, revision: int | None = None) -> Manifest:
         return await self._read(lambda connection: ledger.manifest(connection, group, revision))
+
+    async def lifetimes(self, group: str, since: int) -> list[Lifetime]:
+        return await self._read(lambda connection: ledger.lifetimes(connection, group, since))
 
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
         wanted = list(ids)

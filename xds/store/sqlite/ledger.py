@@ -29,6 +29,7 @@ from xds.store.base import (
     GroupCommitted,
     GroupPush,
     Head,
+    Lifetime,
     Manifest,
     Meta,
     OpenNack,
@@ -153,6 +154,12 @@ def manifest(connection: Connection, name: str, revision: int | None) -> Manifes
             f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources are left"
         )
     return Manifest(name, wanted, content, found.versions, found.meta)
+
+
+def lifetimes(connection: Connection, name: str, since: int) -> list[Lifetime]:
+    """``Store.lifetimes``."""
+    group = find_group(connection, name)
+    return content_rows.lifetimes(connection, group.id, since) if group is not None else []
 
 
 def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:

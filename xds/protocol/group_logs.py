@@ -1,0 +1,120 @@
+"""The removal logs of the groups whose content one client may have: its own, and those that it was moved from.
+
+docs/protocol.md#removals: "secrets and endpoints of a former group linger only if the client was sent them". So of
+former groups only other types are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
+
+from xds.model.names import NO_NAMES
+from xds.model.resource import Resource
+from xds.model.resource_type import ROUTE_TARGETS, resource_type
+from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.rejections import NO_VERSIONS, RefusedVersions, Rejections
+from xds.protocol.removal_log import RemovalLog
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLogs:
+    """The logs of a client of ``group``, in an API version; ``former``: the groups that it may return from."""
+
+    cache: SnapshotCache
+    group: str
+    former: Sequence[str]
+    api_version: str
+
+    @property
+    def own(self) -> RemovalLog:
+        """The log of its group."""
+        return self.cache.log(self.group, self.api_version)
+
+    @property
+    def all(self) -> tuple[RemovalLog, ...]:
+        """The log of its group, then those of its former groups, the latest first."""
+        return (self.own, *(self.cache.log(group, self.api_version) for group in self.former))
+
+    def former_sets(self, type_url: str) -> list[ResourceSet]:
+        """The newest sets of a type of the former groups that are still served."""
+        views = (self.cache.view(group, self.api_version) for group in self.former)
+        return [view.snapshot.get(type_url) for view in views if view is not None]
+
+    def labelled(self, type_url: str, label: str) -> ResourceSet | None:
+        """The full-state set with this label; None for none, or if groups have different sets of that label."""
+        found = [log.labelled(type_url, label) for log in self.all if log.has_label(type_url, label)]
+        first = found[0] if found else None
+        is_one = first is not None and all(each is not None and each.digest == first.digest for each in found)
+        return first if is_one else None
+
+    def last(self, goal: ResourceSet, label: str, refused: RefusedVersions) -> ResourceSet:
+        """The versions that a client may have of what the log has of a type; of former groups, of all that they have.
+
+        In this order: as in the set with the shown ``label``, unless the node rejected something; as the log of its
+        group has them last; as its former groups have them. Of former groups, not what ``goal`` has, but for aggregate
+        clusters: an aggregate in another version may have members that the client lacks.
+        """
+        url, own = goal.type.type_url, self.own
+        if goal.type.kept_on_move:
+            return own.last(url)
+        goal_names = goal.resources.keys()
+        unaggregated = goal_names - self.cache.releases.members(goal).keys()
+        found = empty_set(url)
+        if not any(has_refused(log, url, refused) for log in self.all):
+            shown = self.labelled(url, label)
+            if shown is not None:
+                found = self._with(found, shown, NO_NAMES if own.labelled(url, label) is shown else unaggregated)
+        found = self._with(found, own.last(url), NO_NAMES)
+        former = [*self.former_sets(url), *(log.last(url) for log in self.all[1:])]
+        for held in former:
+            lacking = frozenset(name for name, each in held.resources.items() if not self._has_parts(each))
+            found = self._with(found, held, unaggregated | lacking)
+        for held in former:
+            found = self._with(found, held, goal_names)
+        return found
+
+    def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
+        """``found`` with the resources that only ``more`` has, but not those ``excluded``."""
+        names = more.resources.keys() - found.resources.keys() - excluded
+        return self.cache.releases.mixed(found, more, frozenset(names))
+
+    def earlier(self, type_url: str) -> ResourceSet:
+        """What its group had before the last changes of a type; of a moved client, also what its former groups have."""
+        found = self.own.earlier(type_url)
+        for former in self.former_sets(type_url):
+            names = former.resources.keys() - found.resources.keys()
+            found = self.cache.releases.mixed(found, former, frozenset(names))
+        return found
+
+    def stand_ins(self, type_url: str, names: frozenset[str], rejections: Rejections) -> ResourceSet:
+        """The latest versions of these names that may take the place of those that the client rejects.
+
+        A suspect that some client accepted has none: another resource of the rejected response is bad.
+        """
+        found: dict[str, Resource] = {}
+        for name in names:
+            suspect = rejections.suspects.get(name, "")
+            if any(log.is_accepted(type_url, name, suspect) for log in self.all):
+                continue
+            refused = {*rejections.refused.get(name, ()), suspect}
+            own = list(self.own.stand_ins(type_url, name, refused))
+            former = [each for log in self.all[1:] for each in log.stand_ins(type_url, name, refused)]
+            fitting = (each for each in former if self._has_parts(each))
+            stand_in = next(chain(own, fitting, former), None)
+            if stand_in is not None:
+                found[name] = stand_in
+        return ResourceSet(resource_type(type_url), "", found)
+
+    def _has_parts(self, each: Resource) -> bool:
+        """Whether the client may be sent all members, assignments and secrets that a resource needs."""
+        parts = (part for part in each.references if part.source in ("ads", "api") or part.type_url in ROUTE_TARGETS)
+        return all(self.own.had(part) for part in parts)
+
+
+def has_refused(log: RemovalLog, type_url: str, refused: RefusedVersions) -> bool:
+    """Whether one of these rejected versions is in the log: the clients of the node have applied the others."""
+    by_name = refused.get(type_url, {})
+    return any(log.has(type_url, name, version) for name, each in by_name.items() for version in each or NO_VERSIONS)

@@ -1,0 +1,16 @@
+"""A resource that a client has, in a version of which the server has no body."""
+
+from __future__ import annotations
+
+from xds.model.resource import Resource
+
+SOME_VERSION = "?"  # the version of a `Leftover` if it is unknown; no resource has it
+
+
+class Leftover(Resource):
+    """A resource that a client showed in a version that is neither the newest one nor in the removal log.
+
+    It is left alone: it is never sent. It refers to nothing, as far as it is known.
+    """
+
+    __slots__ = ()

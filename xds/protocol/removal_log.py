@@ -1,0 +1,431 @@
+"""The removal log of a group: what its pushes removed or changed, so that clients which return may still need it.
+
+docs/internals/engine.md#a-client-that-returns: a client that returns "may hold anything that its group had within the
+time that old connections live". The log has the versions of each such name, and until when connections may use them.
+The ends are computed from pushes alone, so they are the same in a new process that reads the same pushes.
+
+Time is an argument: seconds of any clock that all calls share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from xds.model.resource import Reference, Resource
+from xds.model.resource_type import ROUTE_TARGETS, alias_of, resource_type
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.order import OrderRules
+from xds.protocol.set_diff import DiffOf
+
+PUSHES_KEPT = 10  # whatever their age: a refused push may stand for days
+VERSIONS_KEPT = 10  # of one name
+_ACCEPTED_KEPT = 8
+_NEVER = 1 << 62
+_NONE: Mapping[str, Resource] = MappingProxyType({})
+
+NodeVersion = tuple[str, str, str]  # type URL, name, version
+
+
+@dataclass(slots=True)
+class _Push:
+    """One push: its revision, time and end, and whether it was before a restart.
+
+    ``labels``: its version_info by type URL; ``listeners``: its sets of listeners; ``removed``: what it removed or
+    changed, by type URL and name; ``came``: the names of each full-state type that it added or changed;
+    ``unaccepted``: the names of ``removed`` in versions that no client ACKed.
+    """
+
+    revision: int
+    at_s: float
+    end_s: float
+    is_stored: bool
+    labels: dict[str, str]
+    listeners: tuple[ResourceSet, ...]
+    removed: dict[str, dict[str, Resource]] = field(default_factory=dict)
+    came: dict[str, frozenset[str]] = field(default_factory=dict)
+    unaccepted: dict[str, set[str]] = field(default_factory=dict)
+
+
+class RemovedVersion(NamedTuple):
+    """A version of a name that a push removed or changed; it came with the push of revision ``since`` (0: before)."""
+
+    push: _Push
+    since: int
+    resource: Resource
+
+
+class RemovalLog:
+    """The log of one group: its pushes with what each removed. What a push costs is one pass over what it changed.
+
+    ``diff`` compares two sets (`Diffs.between`). ``refused`` are the versions that some node refused: they take no
+    one's place. ``rules`` are those of the group, which may change. ``number`` grows with every change of the answers.
+    """
+
+    def __init__(self, rules: OrderRules, diff: DiffOf, refused: Collection[NodeVersion]) -> None:
+        self.number = 0
+        self.rules = rules
+        self._diff = diff
+        self._refused = refused
+        self._newest: Snapshot | None = None
+        self._forgotten = 0  # the revision of the push before the oldest; 0 for none
+        self._pushes: list[_Push] = []  # the oldest first
+        self._live_from = _NEVER  # the revision of the first push since the restart; 0 if it was the first of all
+        self._accepted: dict[str, list[ResourceSet]] = {}  # the last sets that clients ACKed, by type URL
+        self._listeners_changed_s: float | None = None
+        self._sets: dict[tuple[str, str], ResourceSet | None] = {}  # full-state sets by type and label, None: several
+        self._last: dict[str, tuple[int, int, ResourceSet]] = {}  # as `last`, with the number and count of refused
+        self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
+
+    def note_push(self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False) -> None:
+        """A push of this snapshot at ``at_s``; pushes are noted in their order, those before a restart (``is_stored``)
+        as well."""
+        before, self._newest = self._newest, snapshot
+        self.number += 1
+        self._note_labels(before, snapshot)
+        if not is_stored and self._live_from is _NEVER:
+            self._live_from = 0 if before is None else snapshot.revision
+        if before is None:
+            self._pushes.append(_new_push(snapshot, at_s, at_s, is_stored=is_stored))
+            return
+        changes = {url: self._diff(before.get(url), snapshot.get(url)) for url in {**before.sets, **snapshot.sets}}
+        if any(alias_of(url) == "listeners" and each.change for url, each in changes.items() if url in before.sets):
+            self._listeners_changed_s = at_s
+            self._extend_latest(at_s)
+        push = _new_push(snapshot, at_s, self._end_s(at_s), is_stored=is_stored)
+        for url, each in changes.items():
+            if names := (*each.change.changed, *each.change.removed):
+                old = before.get(url)
+                push.removed[url] = removed = {name: old.resources[name] for name in names}
+                if old.type.full_state and not any(one is old for one in self._accepted.get(url, ())):
+                    unaccepted = {name for name, one in removed.items() if not self._has_accepted(one)}
+                    push.unaccepted[url] = unaccepted
+            if snapshot.get(url).type.full_state:
+                push.came[url] = each.added_or_changed
+        self._pushes.append(push)
+        self._forget(at_s)
+
+    def _note_labels(self, before: Snapshot | None, snapshot: Snapshot) -> None:
+        for held in snapshot.sets.values():
+            if held.type.full_state:
+                key = (held.type.type_url, held.version_info)
+                last = before.get(held.type.type_url) if before is not None else None
+                is_new = key not in self._sets  # a label that comes back may be that of a set between
+                is_same = last is not None and last.version_info == held.version_info
+                is_run = is_same and last is not None and last.digest == held.digest
+                self._sets[key] = held if is_new or (is_run and self._sets[key] is not None) else None
+
+    def note_accepted(self, held: ResourceSet) -> None:
+        """A client ACKed this set of a full-state type."""
+        url, resources = held.type.type_url, held.resources
+        accepted = self._accepted.setdefault(url, [])
+        if any(each is held for each in accepted):
+            return
+        accepted.append(held)
+        del accepted[:-_ACCEPTED_KEPT]
+        for push in self._pushes:
+            if unaccepted := push.unaccepted.get(url):
+                unaccepted -= {
+                    name
+                    for name in unaccepted
+                    if (each := resources.get(name)) is not None and each.version == push.removed[url][name].version
+                }
+        if any(url == kind and name in resources and resources[name].version == v for kind, name, v in self._refused):
+            self.number += 1
+
+    def _has_accepted(self, resource: Resource) -> bool:
+        found = (each.resources.get(resource.name) for each in self._accepted.get(resource.type_url, ()))
+        return any(each is not None and each.version == resource.version for each in found)
+
+    def _removals(self, type_url: str, name: str) -> tuple[list[RemovedVersion], int]:
+        """The versions of a name that pushes removed, the oldest first, and the push that the newest one came with."""
+        found: list[RemovedVersion] = []
+        since, first = 0, dict[str, int]()
+        for push in self._pushes:
+            resource = push.removed.get(type_url, _NONE).get(name)
+            if resource is not None:  # a version that came back came with the first one
+                found.append(RemovedVersion(push, first.setdefault(resource.version, since), resource))
+            if name in push.came.get(type_url, ()):
+                since = push.revision
+        newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
+        return found[-VERSIONS_KEPT:], first.get(newest.version, since) if newest is not None else since
+
+    def _unaccepted_since(self, type_url: str, name: str, version: str) -> int | None:
+        """The push that a version came with which no client is known to have ACKed; None for any other version."""
+        if not resource_type(type_url).full_state:
+            return None
+        removals, newest_since = self._removals(type_url, name)
+        same = [each for each in removals if each.resource.version == version]
+        if any(name not in each.push.unaccepted.get(type_url, ()) for each in same):
+            return None
+        newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
+        if newest is not None and newest.version == version:
+            return None if self._has_accepted(newest) else newest_since
+        return same[0].since if same else None
+
+    # -- questions --------------------------------------------------------------------------------------------------
+
+    def last(self, type_url: str) -> ResourceSet:
+        """Of each name of a type that pushes removed or changed, the last version that no node refused.
+
+        A name of which every version was refused is left out. A cluster whose assignment nobody can have, or of which
+        the client may lack members, is the last choice.
+        """
+        found = self._last.get(type_url)
+        if found is None or found[:2] != (self.number, len(self._refused)):
+            stand_ins = (self._most_served(type_url, name) for name in self.names(type_url))
+            resources = {each.name: each for each in stand_ins if each is not None}
+            last = ResourceSet(resource_type(type_url), "", resources) if resources else empty_set(type_url)
+            self._last[type_url] = found = (self.number, len(self._refused), last)
+        return found[2]
+
+    def _most_served(self, type_url: str, name: str) -> Resource | None:
+        unrefused = [each for each in self.versions(type_url, name) if self._is_unrefused(each)]
+        return min(unrefused, key=self._lacks, default=None)
+
+    def _lacks(self, cluster: Resource) -> tuple[int, int]:
+        """How little a cluster may serve: 1 if it is an aggregate, whose members may be cold; 2 if it lacks a part.
+
+        Then the push that the latest of its members came with: clients are most likely to have the earliest.
+        """
+        found, since = 0, 0
+        for each in cluster.references:
+            if each.type_url in ROUTE_TARGETS:
+                found = max(found, 1 if self._is_newest(each) else 2)
+                since = max(since, self._first_since(each))
+            elif alias_of(each.type_url) == "endpoints" and each.source in ("ads", "api") and not self.had(each):
+                found = 2
+        return found, since
+
+    def _first_since(self, each: Reference) -> int:
+        """The push that a name of the newest set came with, in any version that the log has; 0 for before."""
+        removals, newest_since = self._removals(each.type_url, each.name)
+        return removals[0].since if removals else newest_since
+
+    def _is_unrefused(self, each: Resource) -> bool:
+        """Whether no node refused a version, or some client accepted it: a node that refuses it harms only itself."""
+        if (each.type_url, each.name, each.version) not in self._refused:
+            return True
+        return self.is_accepted(each.type_url, each.name, each.version)
+
+    def _is_newest(self, each: Reference) -> bool:
+        """Whether a name is in the newest set."""
+        return self._newest is not None and each.name in self._newest.get(each.type_url).resources
+
+    def had(self, each: Reference) -> bool:
+        """Whether a name is in the newest set, or was in one that a push replaced."""
+        return self._is_newest(each) or each.name in self.names(each.type_url)
+
+    def end_s(self, resource: Resource) -> float | None:
+        """Until when connections may need a removed resource; None if the log does not have this version."""
+        has_version = any(each.version == resource.version for each in self.versions(resource.type_url, resource.name))
+        return self.end_of_name_s(resource.type_url, resource.name) if has_version else None
+
+    def end_of_name_s(self, type_url: str, name: str) -> float | None:
+        """Until when connections may need a removed name in some version; None if the log does not have it."""
+        removed_by = self.removed_by(type_url, name)
+        return next((push.end_s for push in self._pushes if push.revision == removed_by), None) if removed_by else None
+
+    def removed_by(self, type_url: str, name: str) -> int:
+        """The revision of the last push that removed or changed a name; 0 for none."""
+        pushes = (push.revision for push in reversed(self._pushes) if name in push.removed.get(type_url, _NONE))
+        return next(pushes, 0)
+
+    def named_at(self, type_url: str, label: str) -> frozenset[str] | None:
+        """The names of a type to which the listeners of pushes with this label referred; None without such a push."""
+        pushes = [push for push in self._pushes if push.labels.get(type_url) == label]
+        named = (
+            each
+            for push in pushes
+            for held in push.listeners
+            for one in held.resources.values()
+            for each in one.references
+        )
+        return frozenset(each.name for each in named if each.type_url == type_url) if pushes else None
+
+    def versions(self, type_url: str, name: str) -> Iterator[Resource]:
+        """The versions of a name that pushes removed or changed, the latest first."""
+        return (each.resource for each in reversed(self._removals(type_url, name)[0]))
+
+    def has(self, type_url: str, name: str, version: str) -> bool:
+        """Whether a version of a name is the newest one, or one that a push removed or changed."""
+        newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
+        if newest is not None and newest.version == version:
+            return True
+        return any(each.version == version for each in self.versions(type_url, name))
+
+    def names(self, type_url: str) -> Collection[str]:
+        """The names of a type that pushes removed or changed."""
+        found = self._names.get(type_url)
+        if found is None or found[0] != self.number:
+            names = frozenset[str]().union(*(push.removed.get(type_url, _NONE) for push in self._pushes))
+            self._names[type_url] = found = (self.number, names)
+        return found[1]
+
+    def earlier(self, type_url: str) -> ResourceSet:
+        """Each name in the version before its last change; a new name that no client accepted is left out."""
+        newest, last = (
+            self._newest.get(type_url) if self._newest is not None else empty_set(type_url),
+            self.last(type_url),
+        )
+        unaccepted = self.unaccepted(type_url, {n: each.version for n, each in newest.resources.items()})
+        kept = {n: each for n, each in newest.resources.items() if n not in unaccepted}
+        return ResourceSet(newest.type, "", {**kept, **last.resources})
+
+    def latest(self, type_url: str, names: Collection[str]) -> frozenset[str]:
+        """The names among these whose removed versions came with the latest push; all if the log has none of them."""
+        removals = {name: self._removals(type_url, name)[0] for name in names}
+        pushes = {name: each[-1].since if each else 0 for name, each in removals.items()}
+        return frozenset(name for name, push in pushes.items() if push == max(pushes.values()))
+
+    def unaccepted(self, type_url: str, versions: Mapping[str, str], *, is_stored: bool = False) -> frozenset[str]:
+        """The names among these whose versions came with a push of the log and that no client accepted.
+
+        ``is_stored``: those of pushes before a restart, of which it is not known what was ACKed before it.
+        """
+        since = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
+        return frozenset(
+            name for name, each in since.items() if each is not None and (each < self._live_from) is is_stored
+        )
+
+    def is_accepted(self, type_url: str, name: str, version: str) -> bool:
+        """Whether some client is known to have ACKed a version of the log."""
+        is_known = resource_type(type_url).full_state and self.has(type_url, name, version)
+        return is_known and self._unaccepted_since(type_url, name, version) is None
+
+    def stand_ins(self, type_url: str, name: str, refused: Collection[str] = ()) -> Iterator[Resource]:
+        """The versions of a name that may take the place of another one, the latest first.
+
+        Without those that some node refused, those among ``refused``, and those that came since a restart and that no
+        client accepted: no client has them.
+        """
+        versions = [each for each in self.versions(type_url, name) if each.version not in refused]
+        return (
+            each
+            for each in versions
+            if self._is_unrefused(each) and not self.unaccepted(type_url, {name: each.version})
+        )
+
+    def came_back(self, type_url: str) -> frozenset[str]:
+        """The names that a push removed or changed, and that the newest set has in that version again."""
+        newest = self._newest.get(type_url).resources if self._newest is not None else {}
+        return frozenset(
+            name
+            for name in self.names(type_url)
+            if (now := newest.get(name)) is not None
+            and any(each.version == now.version for each in self.versions(type_url, name))
+        )
+
+    def labelled(self, type_url: str, label: str) -> ResourceSet | None:
+        """The set of a full-state type that a push served under this label; None for none, or if several differ."""
+        return self._sets.get((type_url, label))
+
+    def has_label(self, type_url: str, label: str) -> bool:
+        """Whether a push served a set of a full-state type under this label."""
+        return (type_url, label) in self._sets
+
+    def changed_since(self, type_url: str, label: str) -> frozenset[str]:
+        """The names of a type that pushes removed or changed after the last push with this label."""
+        since = max((push.revision for push in self._pushes if push.labels.get(type_url) == label), default=0)
+        later = (push.removed.get(type_url, _NONE) for push in self._pushes if push.revision > since)
+        return frozenset[str]().union(*later)
+
+    def revisions(self) -> list[int]:
+        """The revisions from which the log can be made again, oldest first."""
+        first = (self._forgotten,) if self._forgotten else ()
+        return [*first, *(push.revision for push in self._pushes)]
+
+    def translated(self, translate: Callable[[ResourceSet], ResourceSet | None], newest: Snapshot) -> RemovalLog:
+        """The log of the same pushes in another API version, of which ``newest`` is the newest snapshot."""
+        log = RemovalLog(self.rules, self._diff, self._refused)
+        log._newest, log._listeners_changed_s, log._live_from = newest, self._listeners_changed_s, self._live_from
+        for (_, label), held in self._sets.items():
+            found = translate(held) if held is not None else None
+            if found is not None:
+                log._sets[found.type.type_url, label] = found
+        for push in self._pushes:
+            removed, urls = dict[str, dict[str, Resource]](), dict[str, str]()
+            for url, resources in push.removed.items():
+                found = translate(ResourceSet(resource_type(url), "", resources))
+                if found is not None:
+                    urls[url] = found.type.type_url
+                    removed[urls[url]] = dict(found.resources)
+            listeners = tuple(found for each in push.listeners if (found := translate(each)) is not None)
+            labels = {**push.labels, **{urls[url]: label for url, label in push.labels.items() if url in urls}}
+            labels |= {each.type.type_url: each.version_info for each in listeners}
+            came = {urls.get(url, url): names for url, names in push.came.items()}
+            log._pushes.append(
+                replace(push, removed=removed, listeners=listeners, labels=labels, came=came, unaccepted={})
+            )
+        return log
+
+    # -- what is kept -----------------------------------------------------------------------------------------------
+
+    @property
+    def _settle_s(self) -> float:
+        """How long a push may take until clients have all of it."""
+        return self.rules.order_timeout_s + self.rules.removal_delay_s
+
+    def _end_s(self, at_s: float) -> float:
+        """Connections of a listener that changed within a drain before the push may use what the push removed."""
+        changed_s = self._listeners_changed_s
+        drained_s = changed_s + self.rules.listener_drain_s if changed_s is not None else at_s
+        return max(at_s, drained_s) + self._settle_s
+
+    def _extend_latest(self, at_s: float) -> None:
+        """A client may have skipped the pushes just before listeners changed: old connections use what they removed."""
+        for push in self._pushes:
+            if at_s <= push.at_s + self._settle_s:
+                push.end_s = max(push.end_s, at_s + self.rules.listener_drain_s + self._settle_s)
+
+    def _forget(self, now_s: float) -> None:
+        """Drop old pushes, but not the last ten, and none of ``linger_max`` while a node refuses newest content."""
+        while len(self._pushes) > PUSHES_KEPT:
+            oldest = self._pushes[0]
+            is_young = now_s - oldest.at_s <= kept_s(self.rules) or self._is_newest_refused()
+            if is_young and len(self._pushes) <= self.rules.linger_max:
+                break
+            self._forgotten = oldest.revision
+            del self._pushes[0]
+        self._forget_versions()
+        for key in list(self._sets)[: -(len(self._pushes) + 1) * 3]:
+            del self._sets[key]
+        newest = self._newest.sets.values() if self._newest is not None else ()
+        kept = {(held.type.type_url, held.version_info) for held in newest}
+        clusters = [key for key, held in self._sets.items() if key[0] in ROUTE_TARGETS and held is not None]
+        for key in clusters[: -PUSHES_KEPT - 2]:  # sets of clusters may be large
+            if key not in kept:
+                self._sets[key] = None
+
+    def _forget_versions(self) -> None:
+        """Keep `VERSIONS_KEPT` of what every push changes."""
+        if len(self._pushes) <= VERSIONS_KEPT:
+            return
+        oldest, *later = self._pushes[-VERSIONS_KEPT - 1 :]
+        for url, removed in oldest.removed.items():
+            names = set(removed)
+            for push in later:
+                names.intersection_update(push.removed.get(url, _NONE))
+            for name in names:
+                del removed[name]
+            oldest.unaccepted.get(url, set()).difference_update(names)
+
+    def _is_newest_refused(self) -> bool:
+        newest = self._newest
+        return newest is not None and any(
+            (found := newest.get(url).resources.get(name)) is not None and found.version == version
+            for url, name, version in self._refused
+        )
+
+
+def kept_s(rules: OrderRules) -> float:
+    """How long pushes are kept, beyond the last ten."""
+    return 2 * (rules.listener_drain_s + rules.removal_delay_s)
+
+
+def _new_push(snapshot: Snapshot, at_s: float, end_s: float, *, is_stored: bool) -> _Push:
+    labels = {url: held.version_info for url, held in snapshot.sets.items()}
+    listeners = tuple(held for url, held in snapshot.sets.items() if alias_of(url) == "listeners")
+    return _Push(snapshot.revision, at_s, end_s, is_stored, labels, listeners)
