@@ -28,7 +28,7 @@ from tests.support.texts import ADMIN, AUTHZ, INTERNAL, parse
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET, resource_type
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
-from xds.protocol.watch import TypeStatus
+from xds.protocol.type_status import TypeStatus
 
 DRAIN_S = 600.0  # --drain-time-s
 RETRY_S = 15.0  # the default timeout of a route

@@ -16,7 +16,7 @@ from tests.support.texts import TARGET, assignment_of, parse, push
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
-from xds.protocol.watch import TypeStatus
+from xds.protocol.type_status import TypeStatus
 
 __all__ = [
     "DRAINED_S",

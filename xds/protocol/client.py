@@ -18,39 +18,48 @@ per type is ordered too. The state refers to shared snapshots and sets, so it do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import copy
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, V2_URLS, V3_TYPES, resource_type
-from xds.model.snapshot import ResourceSet, Snapshot
+from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, resource_type
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache, View
-from xds.protocol.cluster_parts import proved_at_start, unassigned
+from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
 from xds.protocol.events import HeldContent
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
+from xds.protocol.facts import ClientFacts, url_of
 from xds.protocol.group_logs import GroupLogs
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.proof import NO_PROOF, Proof
-from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Rejections
+from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
 from xds.protocol.release import Releases, merge_names
 from xds.protocol.removal_log import RemovalLog
 from xds.protocol.removals import (
-    start_clock,
     still_lingering,
     with_accepted_versions,
+    with_ends,
     with_removed,
     with_sent_clusters,
     without_doubted,
     without_unsent_names,
     without_unsent_resources,
 )
-from xds.protocol.returning import Shown, resume, shows_return, unsaid_names, with_earlier_routes
+from xds.protocol.requests import Shown
+from xds.protocol.returning import (
+    at_return,
+    known_set,
+    note_shown,
+    shows_return,
+    unsaid_names,
+    with_earlier_routes,
+    with_left,
+    with_shown,
+)
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
-_URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
 NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node has not matched a group yet
 
 
@@ -136,6 +145,30 @@ class ClientState:
         clone.transition = self.transition.copy() if self.transition is not None else None
         return clone, copies
 
+    def facts(self) -> ClientFacts:
+        """The state for one decision."""
+        transition = self.transition
+        return ClientFacts(
+            self.cache,
+            self.rules,
+            self.order,
+            self.api_version,
+            self.goal,
+            self.released,
+            self.watches,
+            self.lingering,
+            self.proof,
+            self.is_aggregated,
+            self.has_requested_clusters,
+            self.has_requested_assignments,
+            self.returned_s,
+            self.stream_ended_s,
+            self.former_groups,
+            self.refused_before,
+            transition.readiness.cold if transition is not None else None,
+            self.is_in_return,
+        )
+
     @property
     def releases(self) -> Releases:
         """The computed releases, which all clients share."""
@@ -166,18 +199,14 @@ class ClientState:
         """The removal logs of its group and of its former groups."""
         return GroupLogs(self.cache, self.goal.group, self.former_groups, self.api_version)
 
-    def rejections_before(self, type_url: str) -> Rejections | None:
-        """The rejections of a type on earlier streams of the node; None if there are none."""
-        refused = self.refused_before.get(type_url)
-        return Rejections(refused) if refused else None
-
     def may_have_anything(self, type_url: str) -> bool:
         """Whether it is unknown what the client has of a type: it has returned, and ACKed nothing of it since."""
         return any(watch.is_unknown for watch in self.watches.of(type_url))
 
     def drop_doubted(self) -> None:
         """Drop what a client that may have anything seems to reject (`without_doubted`)."""
-        self.lingering = without_doubted(self)
+        if self.lingering:
+            self.lingering = without_doubted(self.facts())
 
     def release_of(self, type_url: str) -> ResourceSet:
         """The content of a type that may be sent to the client now, and with which its requests are answered."""
@@ -209,8 +238,8 @@ class ClientState:
         """The secrets that content in use newly names: not reported as missing for `order_timeout_s`."""
         transition = self.transition
         if transition is None or not transition.awaited_until_s or resource_type(type_url).alias != "secrets":
-            return unsaid_names(self, type_url)
-        return frozenset(transition.awaited_until_s) | unsaid_names(self, type_url)
+            return unsaid_names(self.facts(), type_url)
+        return frozenset(transition.awaited_until_s) | unsaid_names(self.facts(), type_url)
 
     def is_held_back(self, type_url: str) -> bool:
         """Whether the transition holds newer content of this type."""
@@ -240,7 +269,7 @@ class ClientState:
             return
         is_move = self.released.group != goal.group
         if is_move:
-            self.released = with_sent_clusters(self, self.released)
+            self.released = with_sent_clusters(self.facts(), self.released)
             for watch in self.watches.of(self.url_of("clusters")):
                 watch.is_read = True  # superseded at once: the client may wait for what is not sent to it any more
         if self.transition is not None:
@@ -248,7 +277,7 @@ class ClientState:
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
-            lingering = self.lingering = still_lingering(self)
+            lingering = self.lingering = still_lingering(self.facts())
         step = releases.step(self.released, goal, lingering)
         if (
             step.is_simple
@@ -268,15 +297,18 @@ class ClientState:
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        transition.note_missing_secrets(self, step.missing_secrets if self.is_live else NO_NAMES, now_s)
-        removed = without_unsent_names(self, step.removed) if is_move else step.removed
-        self.lingering = with_removed(self, removed, goal.revision)
+        facts = self.facts()
+        transition.note_missing_secrets(facts, step.missing_secrets if facts.is_live else NO_NAMES, now_s)
+        removed = without_unsent_names(facts, step.removed) if is_move else step.removed
+        self.lingering, cut = with_removed(facts, removed, goal.revision)
+        self.cut_removals += cut
         self.drop_doubted()
 
     def become_orphaned(self, now_s: float) -> None:
         """No group matches the client any more. It keeps its content, except unsent secrets and endpoints."""
-        self.goal = without_unsent_resources(self, self.goal)
-        self.release(without_unsent_resources(self, self.released), now_s)
+        facts = self.facts()
+        self.goal = without_unsent_resources(facts, self.goal)
+        self.release(without_unsent_resources(facts, self.released), now_s)
 
     def add_watch(self, watch: Watch, names: frozenset[str], shown: Shown, now_s: float) -> None:
         """A stream requests these names of a type for the first time."""
@@ -285,8 +317,41 @@ class ClientState:
         self.watches.add(watch, now_s)
         self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         self.has_requested_assignments = self.has_requested_assignments or watch.type.alias == "endpoints"
-        if self.rules.ordered and self.goal is not NO_SNAPSHOT and shows_return(self, watch, shown, names):
-            resume(self, watch, shown, names, now_s)
+        if self.rules.ordered and self.goal is not NO_SNAPSHOT and shows_return(self.facts(), watch, shown, names):
+            self._resume(watch, shown, names, now_s)
+
+    def _resume(self, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
+        """Begin the phase RETURNING, or continue it with a further type. ``names`` are the requested names."""
+        url = watch.type.type_url
+        if not self.has_returned:
+            self.returned_s = now_s
+            self.note_proved(empty_set(self.url_of("clusters")))
+            self.released, self.lingering = at_return(self.facts())
+            self._begin_return(now_s).ready_release = self.released
+        facts = self.facts()
+        watch.rejections = watch.rejections or facts.rejections_before(url)
+        if watch.type.alias in PARTS:
+            return
+        held = known_set(facts, watch, shown, names)
+        if held is not None:
+            note_shown(facts, watch, held, shown)
+            if watch.type.in_tree or watch.type.is_route_target:
+                self._release_shown(watch, held, now_s)
+            return
+        watch.is_unknown = watch.type.full_state and bool(shown)
+        if watch.type.is_route_target:
+            self.released, self.lingering = with_left(facts, url, shown.label)
+        elif watch.is_unknown:
+            self._begin_return(now_s).withhold(facts, url)
+
+    def _release_shown(self, watch: Watch, held: ResourceSet, now_s: float) -> None:
+        """Release the content that the client has of a type."""
+        self.released, self.lingering = with_shown(self.facts(), watch, held)
+        transition = self._begin_return(now_s)
+        transition.note_shown(self.releases.replaced(transition.ready_release, self.released.get(watch.type.type_url)))
+        step = self.releases.step(self.released, self.goal, self.lingering)
+        transition.drains = transition.drains or step.drains
+        transition.note_missing_secrets(self.facts(), step.missing_secrets, now_s)
 
     def remove_watch(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
@@ -326,21 +391,47 @@ class ClientState:
         if transition is None:
             return may_send
         withheld_before = transition.withheld_types
-        held = transition.find_held_names(self, now_s)
+        if proved := transition.readiness.update(self.facts(), now_s, is_awaited=transition.is_awaited):
+            self._accept_withheld(proved)
+        cold = transition.readiness.cold
+        self.note_overdue(self.proof.overdue & cold)
+        held, released = transition.find_held_names(self.facts(), now_s)
         self._may_send = self._may_send or transition.withheld_types is not withheld_before
         lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
-        released = with_accepted_versions(self, self.released, lingering)
+        facts = self.facts()
+        released = with_accepted_versions(facts, released, lingering)
         if self.has_returned and held:
-            released = with_earlier_routes(self, released, held)
+            released = with_earlier_routes(facts, released, held)
         self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
-        if transition.is_acked(self):
-            start_clock(self, transition, now_s)
-            if transition.is_over(self):
-                self.transition = None
-                self.offer_pending_release(now_s)
-                self.proof = Proof(transition.readiness.proved_at_end(self), transition.readiness.cold)
+        if transition.is_acked(self.facts()):
+            self._set_ends(transition, now_s)
         may_send, self._may_send = may_send or self._may_send, False
         return may_send
+
+    def _set_ends(self, transition: Transition, now_s: float) -> None:
+        """Set the ends of what was removed, and end the transition if it is over: all trees are ACKed."""
+        self.lingering, self.drain_until_s = with_ends(
+            self.facts(), now_s, self.drain_until_s, drains=transition.drains
+        )
+        transition.become_ready(self.released)
+        facts = self.facts()
+        if transition.is_over(facts):
+            self.transition = None
+            self.offer_pending_release(now_s)
+            self.proof = Proof(transition.readiness.proved_at_end(facts), transition.readiness.cold)
+
+    def _accept_withheld(self, proved: frozenset[str]) -> None:
+        """Clusters are accepted and proved despite the withheld ACK: they may linger, and are not suspect.
+
+        A later version of such a cluster is not cold, because this one serves while it warms.
+        """
+        url, mixed = self.url_of("clusters"), self.releases.mixed
+        for watch in self.watches.of(url):
+            if watch.ack.in_flight is not None:
+                offered, held = watch.ack.in_flight.resource_set, watch.acked_set or empty_set(url)
+                watch.accept_part(mixed(held, offered, offered.among(proved.difference(held.resources))))
+                self.log.note_accepted(offered.amended("", {}, offered.resources.keys() - proved))
+                self.note_proved(mixed(self.proof.clusters or empty_set(url), offered, proved))
 
     def expire(self, now_s: float) -> list[str]:
         """End waits and lingering that are over; returns the types without whose ACK content is sent now."""
@@ -350,9 +441,12 @@ class ClientState:
         if transition is None:
             return []
         withheld_before = transition.withheld_types
-        ended = transition.expire(self, now_s)
+        expired = transition.expire(self.facts(), now_s)
+        self.note_overdue(self.proof.overdue | expired.overdue)
+        if expired.is_missing_due:
+            self.offer_pending_release(now_s)
         self._may_send = self._may_send or transition.withheld_types is not withheld_before
-        return [self.url_of("clusters")] if ended else []
+        return [self.url_of("clusters")] if expired.is_unproved else []
 
     def deadline_s(self) -> float | None:
         """When `expire` is due if no request or push comes before; None if it is not needed."""
@@ -360,7 +454,7 @@ class ClientState:
             return None
         due = [self.lingering.next_end_s]
         if self.transition is not None:
-            due.append(self.transition.deadline_s(self))
+            due.append(self.transition.deadline_s(self.facts()))
         return min((each for each in due if each is not None), default=None)
 
     def end_lingering(self, now_s: float) -> bool:
@@ -377,21 +471,9 @@ class ClientState:
 
     # -- questions of a transition ----------------------------------------------------------------------------------
 
-    @property
-    def is_live(self) -> bool:
-        """Whether the client may serve traffic: it has returned, or it ACKed a listener or a route."""
-        return self.has_returned or self.watches.have_acked(TRAFFIC_TYPES)
-
     def url_of(self, alias: str) -> str:
         """The type URL of an alias in the API version that the client uses, v2 or v3."""
-        url, old_url = _URLS[alias]
-        if old_url in self.watches or (old_url in self.goal.sets and url not in self.goal.sets):
-            return old_url
-        return url
-
-    def rejected_versions(self, type_url: str) -> Mapping[str, str]:
-        """The newest resources that the client rejects and never accepted in another version, name to version."""
-        return self.watches.rejected_versions(type_url, self.goal.get(type_url))
+        return url_of(alias, self.watches, self.goal)
 
     def release(self, release: Snapshot, now_s: float) -> None:
         """Make this the released content. Watches of changed types become pending."""
@@ -409,15 +491,16 @@ class ClientState:
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
             self.note_proof()
-            self.transition = Transition(self, now_s)
-            if awaits_cluster_request(self, now_s):
+            facts = self.facts()
+            self.transition = Transition(facts, now_s)
+            if awaits_cluster_request(facts, now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
-            elif self.returned_s is not None and is_returning(self, now_s):
+            elif self.returned_s is not None and is_returning(facts, now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.has_timed_out = False
         return self.transition
 
-    def begin_return(self, now_s: float) -> Transition:
+    def _begin_return(self, now_s: float) -> Transition:
         """Begin the phase RETURNING. The client "may request its types in any order", so content waits for them."""
         is_new = self.transition is None
         transition = self._begin(now_s)
@@ -427,17 +510,12 @@ class ClientState:
 
     # -- proof ------------------------------------------------------------------------------------------------------
 
-    def unproved(self, clusters: ResourceSet) -> frozenset[str]:
-        """The clusters of a set that are not proved to be warm, in this version or in an earlier one."""
-        proved = self.proof.clusters
-        return self.releases.diff(proved, clusters).added if proved is not None else frozenset(clusters.resources)
-
     def note_proof(self) -> None:
         """Note which clusters are proved now, before a push or the end of a stream changes what is known."""
         if self.transition is not None:
-            self.note_proved(self.transition.readiness.proved(self))
+            self.note_proved(self.transition.readiness.proved(self.facts()))
         elif self.proof.clusters is None and not self.has_returned:
-            self.note_proved(proved_at_start(self))
+            self.note_proved(proved_at_start(self.facts()))
 
     def note_proved(self, clusters: ResourceSet | None) -> None:
         """Note that all of these clusters are proved, and no others; None: nothing is known."""
@@ -461,14 +539,15 @@ class ClientState:
 
     def _awaits_proof(self, now_s: float) -> bool:
         """Whether listener trees may have to wait, because some cluster is not proved to be warm."""
-        if awaits_content(self, now_s):
+        if awaits_content(self.facts(), now_s):
             return True
         url = self.url_of("clusters")
         if not self.watches.of(url):
             return False
         self.note_proof()
-        unproved = self.unproved(self.goal.get(url))
-        return bool(unproved) and not unproved <= self.proof.overdue & unassigned(self)
+        facts = self.facts()
+        unproved = facts.unproved(self.goal.get(url))
+        return bool(unproved) and not unproved <= self.proof.overdue & unassigned(facts)
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         url, before, self.lingering = self.url_of("clusters"), self.lingering, lingering

@@ -2,94 +2,90 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xds.model.resource_type import ROUTE_TARGETS
 from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol.facts import ClientFacts
 from xds.protocol.set_diff import assignments_of
-
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
 
 PARTS = ("endpoints", "secrets")
 
 
-def lacking_parts(client: ClientState, clusters: ResourceSet) -> frozenset[str]:
+def lacking_parts(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     """The clusters of a set with a part that the client requests and has not accepted in any version."""
-    releases, watches, diffs = client.releases, client.watches, client.cache.diffs
-    unaccepted = ((alias, watches.unaccepted(client.url_of(alias), diffs)) for alias in PARTS)
+    releases, watches, diffs = facts.releases, facts.watches, facts.cache.diffs
+    unaccepted = ((alias, watches.unaccepted(facts.url_of(alias), diffs)) for alias in PARTS)
     return frozenset().union(*(releases.clusters_of(clusters, names, alias) for alias, names in unaccepted))
 
 
-def rejected_parts(client: ClientState, clusters: ResourceSet) -> frozenset[str]:
+def rejected_parts(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     """The clusters of a set with a part that the client rejects and never accepted in another version.
 
     docs/protocol.md#rejections: "a rejected cluster, or a cluster whose assignment or secret is rejected, holds the
     trees that refer to it".
     """
-    rejected = ((alias, frozenset(client.rejected_versions(client.url_of(alias)))) for alias in PARTS)
-    return frozenset().union(*(client.releases.clusters_of(clusters, names, alias) for alias, names in rejected))
+    rejected = ((alias, frozenset(facts.rejected_versions(facts.url_of(alias)))) for alias in PARTS)
+    return frozenset().union(*(facts.releases.clusters_of(clusters, names, alias) for alias, names in rejected))
 
 
-def unassigned(client: ClientState, clusters: ResourceSet | None = None) -> frozenset[str]:
+def unassigned(facts: ClientFacts, clusters: ResourceSet | None = None) -> frozenset[str]:
     """The clusters of a set, or of the newest snapshot, with an assignment that the client requests here, and that does
     not exist.
 
     Another server has the assignments if the client ACKed clusters on an aggregated stream and requests none there. A
     reconnected client requests its assignments last.
     """
-    if client.is_aggregated and not (requests_assignments(client) or client.is_in_return):
+    if facts.is_aggregated and not (requests_assignments(facts) or facts.is_in_return):
         return frozenset()
-    clusters = clusters or client.goal.get(client.url_of("clusters"))
-    return client.releases.unassigned(clusters, client.goal.get(client.url_of("endpoints")), _source(client))
+    clusters = clusters or facts.goal.get(facts.url_of("clusters"))
+    return facts.releases.unassigned(clusters, facts.goal.get(facts.url_of("endpoints")), _source(facts))
 
 
-def requests_assignments(client: ClientState) -> bool:
+def requests_assignments(facts: ClientFacts) -> bool:
     """Whether the client requests assignments from this server, or has ACKed no cluster that has one."""
-    if client.watches.of(client.url_of("endpoints")):
+    if facts.watches.of(facts.url_of("endpoints")):
         return True
-    acked = client.watches.acked(client.url_of("clusters"))
-    return acked is not None and not client.releases.by_assignment(acked, _source(client))
+    acked = facts.watches.acked(facts.url_of("clusters"))
+    return acked is not None and not facts.releases.by_assignment(acked, _source(facts))
 
 
-def proved_at_start(client: ClientState) -> ResourceSet | None:
+def proved_at_start(facts: ClientFacts) -> ResourceSet | None:
     """The clusters that are proved of a client that has just started: it goes live when its clusters are warm.
 
     None before it has ACKed any clusters.
     """
-    acked = client.watches.acked(client.url_of("clusters"))
+    acked = facts.watches.acked(facts.url_of("clusters"))
     if acked is None:
         return None
-    unproved = acked.among(lacking_parts(client, acked) | unassigned(client))
-    return client.releases.mixed(acked, empty_set(acked.type.type_url), unproved)
+    unproved = acked.among(lacking_parts(facts, acked) | unassigned(facts))
+    return facts.releases.mixed(acked, empty_set(acked.type.type_url), unproved)
 
 
-def lacks_named_clusters(client: ClientState, *, is_bounded: bool) -> bool:
+def lacks_named_clusters(facts: ClientFacts, *, is_bounded: bool) -> bool:
     """Whether a client that requests clusters by name (gRPC) lacks clusters to which its routes lead.
 
     It requests a cluster when it has the route, and its assignment when it has the cluster. Until then it uses the old
     cluster. A response that it has not answered is waited for: it cannot have moved to what it has not read.
     ``is_bounded``: names that it did not request, and what it rejects, are not waited for any longer.
     """
-    url, assignments = client.url_of("clusters"), client.url_of("endpoints")
-    watches, others = client.watches.of(url), client.watches.of(assignments)
+    url, assignments = facts.url_of("clusters"), facts.url_of("endpoints")
+    watches, others = facts.watches.of(url), facts.watches.of(assignments)
     if not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches):
         return False
     if any(watch.ack.in_flight is not None for watch in (*watches, *others)):
         return True
     if is_bounded:
         return False
-    goal = client.goal.get(url)
-    routes = client.watches.held_routes(with_inline=True)
+    goal = facts.goal.get(url)
+    routes = facts.watches.held_routes(with_inline=True)
     led_to = goal.among(
         frozenset(each.name for route in routes for each in route.references if each.type_url in ROUTE_TARGETS)
     )
     accepted = frozenset[str]().union(*(watch.accepted_names() for watch in watches))
     assigned = frozenset[str]().union(*(watch.accepted_names() for watch in others))
-    existing = client.goal.get(assignments).among(assignments_of(led_to, goal))
+    existing = facts.goal.get(assignments).among(assignments_of(led_to, goal))
     return not (led_to <= accepted and existing <= assigned)
 
 
-def _source(client: ClientState) -> str:
+def _source(facts: ClientFacts) -> str:
     """The config source of the references that the client requests from this server."""
-    return "ads" if client.is_aggregated else "api"
+    return "ads" if facts.is_aggregated else "api"

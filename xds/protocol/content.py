@@ -6,16 +6,54 @@ every stream with an equal key. The `Dialect` has the differences between SotW a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from xds.model.names import NO_NAMES, WILDCARD
+from xds.model.resource import Resource
+from xds.model.resource_type import ResourceType
 from xds.model.snapshot import Change, ResourceSet
-from xds.protocol.dialect import AnyDialect
 from xds.protocol.diffs import ChangeOf, resolve
 from xds.protocol.leftover import Leftover
 from xds.protocol.subscription import Interest
+
+# A resource; the bytes before its body in a Delta response; the position in these bytes at which those begin that
+# precede the body in a SotW response; the bytes after its body in a Delta response.
+EncodedParts = tuple[Resource, bytes, int, bytes]
+
+
+class Encoding(Protocol):
+    """The part of a `Dialect` that decides what responses contain and how they are encoded."""
+
+    def sends_whole_set(self, type: ResourceType) -> bool:
+        """Whether every response of this type contains all subscribed resources, so that absence means deletion."""
+        ...
+
+    def report_absent(
+        self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """How a partial response reports names that were ``removed`` and names that do not exist (``missing``).
+
+        Returns the names for removed_resources, and the names for placeholders. ``has_placeholders``: an empty
+        assignment may be the placeholder of a missing one.
+        """
+        ...
+
+    def report_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
+        """The names among the ``missing`` ones of a partial type that are reported in resource_errors (rule 39)."""
+        ...
+
+    def encode(
+        self,
+        goal: ResourceSet,
+        content: ResponseContent,
+        nonce: str,
+        control_plane: bytes,
+        parts: list[EncodedParts],
+    ) -> bytes:
+        """The serialized response; ``parts`` are those of ``content.names``."""
+        ...
 
 
 class ResponseKey(NamedTuple):
@@ -33,7 +71,7 @@ class ResponseKey(NamedTuple):
     * ``reads_errors``: the client reads resource_errors, so a response may contain nothing else.
     """
 
-    dialect: AnyDialect
+    dialect: Encoding
     base: ResourceSet | None
     goal: ResourceSet
     interest: Interest

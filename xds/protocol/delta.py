@@ -1,35 +1,21 @@
-"""The Delta dialect (incremental xDS), and heartbeats, which only Delta has.
-
-A heartbeat restarts the TTLs of resources that a client holds, and changes nothing else (rule 72). Heartbeats are sent
-in every response state, also while a response is in flight. Each heartbeat has its own nonce, which identifies its
-answer.
-"""
+"""The Delta dialect (incremental xDS)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from xds.model.names import NO_NAMES
-from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
+from xds.model.snapshot import ResourceSet
+from xds.protocol.content import EncodedParts, ResponseContent
+from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.requests import DeltaRequest, StreamLimits, UnknownOf
-from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
-from xds.protocol.returning import Shown
-
-if TYPE_CHECKING:
-    from xds.model.snapshot import ResourceSet
-    from xds.protocol.cache import SnapshotCache
-    from xds.protocol.content import ResponseContent
-    from xds.protocol.decode import RequestDecoder
-    from xds.protocol.responses import Response
-    from xds.protocol.subscription import Interest, InterestChange, InterestTable, Subscription
-    from xds.protocol.warming import ReleaseOf, WatchesByType
-    from xds.protocol.watch import Watch
-
-_HEARTBEATS_PER_TTL = 3
-_UNANSWERED_LIMIT = 8  # heartbeats; the answer to an older one is stale
+from xds.protocol.diffs import Diffs
+from xds.protocol.heartbeats import Heartbeats, next_heartbeat_s, renewable
+from xds.protocol.requests import DeltaRequest, Shown, StreamLimits, UnknownOf
+from xds.protocol.responses import Response, encode_alias_only, encode_delta
+from xds.protocol.subscription import InterestChange, InterestTable, Subscription
+from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.watch import Watch
 
 
 class DeltaDialect(Dialect[DeltaRequest]):
@@ -70,9 +56,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         return False
 
-    def note_names_added(
-        self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
-    ) -> None:
+    def note_names_added(self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
         """Nothing to note: in Delta every newly subscribed name is answered (rule 53)."""
 
     def shown(self, watch: Watch, request: DeltaRequest) -> Shown:
@@ -85,12 +69,12 @@ class DeltaDialect(Dialect[DeltaRequest]):
             watch.rejections.forgive(names)
 
     def unanswered_at_first(
-        self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
+        self, watch: Watch, names: frozenset[str], released: ResourceSet, diffs: Diffs
     ) -> frozenset[str]:
         """Rule 56: "Names that are subscribed at their current version may be skipped on the first message"."""
         if watch.known.base is None and not watch.known.uncertain:
             return names
-        return cache.diffs.lacking(names, watch.known.base, released)
+        return diffs.lacking(names, watch.known.base, released)
 
     def sends_whole_set(self, type: ResourceType) -> bool:
         return False
@@ -139,84 +123,3 @@ class DeltaDialect(Dialect[DeltaRequest]):
 
 
 DELTA: Dialect[DeltaRequest] = DeltaDialect()
-
-
-class Heartbeats:
-    """The heartbeats of one watch.
-
-    * ``due_s``: when the next heartbeat is due;
-    * ``unanswered``: the names in unanswered heartbeats, by nonce;
-    * ``superseded_names``: the names in responses that newer responses superseded since the last ACK.
-    """
-
-    __slots__ = ("due_s", "superseded_names", "unanswered")
-
-    def __init__(self, due_s: float) -> None:
-        self.due_s = due_s
-        self.superseded_names: frozenset[str] = NO_NAMES
-        self.unanswered: dict[str, tuple[str, ...]] = {}
-
-    def copy(self) -> Heartbeats:
-        """An independent object in the same state."""
-        clone = Heartbeats(self.due_s)
-        clone.superseded_names = self.superseded_names
-        clone.unanswered = dict(self.unanswered)
-        return clone
-
-    def uncertain_names(self, watch: Watch) -> Collection[str]:
-        """The names that get no heartbeat, because their version is unknown (rule 18); they are sent whole next.
-
-        Names in a rejected response get one. docs/clients.md#ttl: "After a NACK, Envoy continues with the versions and
-        TTLs from before the rejected response".
-        """
-        uncertain = watch.known.uncertain
-        if not uncertain or not watch.rejections:
-            return uncertain
-        offered = watch.ack.in_flight.names if watch.ack.in_flight is not None else ()
-        return uncertain.keys() - (watch.rejections.suspects.keys() - self.superseded_names) - set(offered)
-
-    def note_sent(self, response: Response) -> None:
-        """Note that a heartbeat is sent."""
-        self.unanswered[response.nonce] = response.names
-        if len(self.unanswered) > _UNANSWERED_LIMIT:
-            del self.unanswered[next(iter(self.unanswered))]
-
-    def pop_answered(self, nonce: str) -> tuple[str, ...] | None:
-        """The names in the unanswered heartbeat with this nonce, which is answered now; None if there is none."""
-        return self.unanswered.pop(nonce, None)
-
-
-def next_heartbeat_s(now_s: float, ttl_s: float) -> float:
-    """A third of the TTL from now. Rule 72: a heartbeat "is sent well before the TTL ends"."""
-    return now_s + ttl_s / _HEARTBEATS_PER_TTL
-
-
-def renewable(held: ResourceSet, offered: Response | None, interest: Interest) -> dict[str, Resource]:
-    """The resources with a TTL that the client holds when it reads a heartbeat that is sent now, by name.
-
-    ``held`` is the set that the client ACKed. It reads the response in flight (``offered``) before the heartbeat.
-    """
-    resources = {name: each for name, each in held.resources.items() if each.ttl_s is not None and interest.wants(each)}
-    if offered is not None:
-        for name in offered.removed:
-            resources.pop(name, None)
-        for name in offered.names:
-            each = offered.resource_set.resources[name]
-            if each.ttl_s is not None:
-                resources[name] = each
-            else:
-                resources.pop(name, None)
-    return resources
-
-
-def separated(renewed: Mapping[str, Resource], offered: Response | None) -> list[Mapping[str, Resource]]:
-    """The resources of one heartbeat by message: those that the response in flight does not contain, then the others.
-
-    docs/protocol.md#ttls: "Resources in a response without an answer have a heartbeat of their own". The client may
-    have rejected that response, and withhold the NACK. It rejects a whole heartbeat for one resource that it lacks.
-    """
-    names = frozenset(offered.names) if offered is not None else NO_NAMES
-    parts = (
-        {name: each for name, each in renewed.items() if (name in names) is is_offered} for is_offered in (False, True)
-    )
-    return [part for part in parts if part]

@@ -18,23 +18,19 @@ The engine calls the methods of a `Dialect` and never checks which variant it se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from xds.model.resource_type import ResourceType
-
-if TYPE_CHECKING:
-    from xds.model.snapshot import ResourceSet
-    from xds.protocol.cache import SnapshotCache
-    from xds.protocol.content import ResponseContent
-    from xds.protocol.decode import RequestDecoder
-    from xds.protocol.requests import StreamLimits, UnknownOf
-    from xds.protocol.responses import EncodedParts, Response
-    from xds.protocol.returning import Shown
-    from xds.protocol.subscription import InterestChange, InterestTable, Subscription
-    from xds.protocol.warming import ReleaseOf, WatchesByType
-    from xds.protocol.watch import Watch
+from xds.model.snapshot import ResourceSet
+from xds.protocol.content import Encoding
+from xds.protocol.decode import RequestDecoder
+from xds.protocol.diffs import Diffs
+from xds.protocol.requests import Shown, StreamLimits, UnknownOf
+from xds.protocol.responses import Response
+from xds.protocol.subscription import InterestChange, InterestTable, Subscription
+from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.watch import Watch
 
 
 class Variant(StrEnum):
@@ -47,7 +43,7 @@ class Variant(StrEnum):
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
-class Dialect(Protocol[R_contra]):
+class Dialect(Encoding, Protocol[R_contra]):
     """One variant of the protocol; ``R_contra`` is the class of its requests. Dialects have no state.
 
     ``states_whole_interest``: a request replaces the interest that earlier requests stated.
@@ -98,9 +94,7 @@ class Dialect(Protocol[R_contra]):
         """Whether a repeated ACK requests assignments again. If so, they are noted in ``watch`` to be re-sent."""
         ...
 
-    def note_names_added(
-        self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
-    ) -> None:
+    def note_names_added(self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
         """Note the unchanged assignments to be re-sent because a later request changed the interest."""
         ...
 
@@ -115,41 +109,12 @@ class Dialect(Protocol[R_contra]):
         ...
 
     def unanswered_at_first(
-        self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
+        self, watch: Watch, names: frozenset[str], released: ResourceSet, diffs: Diffs
     ) -> frozenset[str]:
         """The names among ``names`` of a first request that need an answer, given the content that the client shows."""
         ...
 
     # -- responses --------------------------------------------------------------------------------------------------
-
-    def sends_whole_set(self, type: ResourceType) -> bool:
-        """Whether every response of this type contains all subscribed resources, so that absence means deletion."""
-        ...
-
-    def report_absent(
-        self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """How a partial response reports names that were ``removed`` and names that do not exist (``missing``).
-
-        Returns the names for removed_resources, and the names for placeholders. ``has_placeholders``: an empty
-        assignment may be the placeholder of a missing one.
-        """
-        ...
-
-    def report_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """The names among the ``missing`` ones of a partial type that are reported in resource_errors (rule 39)."""
-        ...
-
-    def encode(
-        self,
-        goal: ResourceSet,
-        content: ResponseContent,
-        nonce: str,
-        control_plane: bytes,
-        parts: list[EncodedParts],
-    ) -> bytes:
-        """The serialized response; ``parts`` are those of ``content.names``."""
-        ...
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
         """Set the time of the next heartbeat, after the response ``sent``, or if no response was needed (None)."""

@@ -7,97 +7,94 @@ docs/protocol.md#coming-back.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from xds.model.resource_type import alias_of
+from xds.protocol.facts import ClientFacts
 from xds.protocol.trees import listeners_naming
 
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
 
-
-def subscribes_to_clusters(client: ClientState) -> bool:
+def subscribes_to_clusters(facts: ClientFacts) -> bool:
     """Whether the client is known to subscribe to clusters of this server, even before it requests them.
 
     docs/protocol.md#coming-back: "On ADS, a client counts as subscribed to clusters if it requests the assignment of a
     served cluster". Clusters of the removal log count too.
     """
-    if not client.is_aggregated:
+    if not facts.is_aggregated:
         return False
-    url = client.url_of("clusters")
-    named = client.watches.names(client.url_of("endpoints"))
+    url = facts.url_of("clusters")
+    named = facts.watches.names(facts.url_of("endpoints"))
     if not named:
         return False
-    return not named.isdisjoint(client.cache.diffs.assignments(None, client.goal.get(url))) or any(
+    return not named.isdisjoint(facts.cache.diffs.assignments(None, facts.goal.get(url))) or any(
         each.name in named and alias_of(each.type_url) == "endpoints"
-        for name in client.log.names(url)
-        for cluster in client.log.versions(url, name)
+        for name in facts.log.names(url)
+        for cluster in facts.log.versions(url, name)
         for each in cluster.references
     )
 
 
-def is_returning(client: ClientState, now_s: float) -> bool:
+def is_returning(facts: ClientFacts, now_s: float) -> bool:
     """Whether a client has just reconnected, so that it may use types that it has not requested yet."""
-    return client.returned_s is not None and now_s < client.returned_s + client.rules.return_s
+    return facts.returned_s is not None and now_s < facts.returned_s + facts.rules.return_s
 
 
-def may_have_warming_listeners(client: ClientState, now_s: float) -> bool:
+def may_have_warming_listeners(facts: ClientFacts, now_s: float) -> bool:
     """Whether listeners that the client showed when it reconnected may still wait for resources that they name."""
-    return client.returned_s is not None and now_s < client.returned_s + client.rules.order_timeout_s
+    return facts.returned_s is not None and now_s < facts.returned_s + facts.rules.order_timeout_s
 
 
-def awaits_cluster_request(client: ClientState, now_s: float) -> bool:
+def awaits_cluster_request(facts: ClientFacts, now_s: float) -> bool:
     """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
-    if client.has_requested_clusters:
+    if facts.has_requested_clusters:
         # The stream for clusters or listeners may have ended alone. The client has ``return_s`` to open it again.
-        are_watched = all(client.watches.of(client.url_of(alias)) for alias in ("clusters", "listeners"))
-        ended_s = client.stream_ended_s
-        return ended_s is not None and not are_watched and now_s < ended_s + client.rules.return_s
-    if client.is_aggregated:
-        return subscribes_to_clusters(client)
-    return is_returning(client, now_s)
+        are_watched = all(facts.watches.of(facts.url_of(alias)) for alias in ("clusters", "listeners"))
+        ended_s = facts.stream_ended_s
+        return ended_s is not None and not are_watched and now_s < ended_s + facts.rules.return_s
+    if facts.is_aggregated:
+        return subscribes_to_clusters(facts)
+    return is_returning(facts, now_s)
 
 
-def awaits_content(client: ClientState, now_s: float) -> bool:
+def awaits_content(facts: ClientFacts, now_s: float) -> bool:
     """Whether the client is expected to show or prove content for which its routes wait."""
-    if awaits_cluster_request(client, now_s) or shows_cold_clusters(client):
+    if awaits_cluster_request(facts, now_s) or shows_cold_clusters(facts):
         return True
-    return is_returning(client, now_s) and bool(listeners_with_unshown_filters(client))
+    return is_returning(facts, now_s) and bool(listeners_with_unshown_filters(facts))
 
 
-def shows_cold_clusters(client: ClientState) -> bool:
+def shows_cold_clusters(facts: ClientFacts) -> bool:
     """Whether clusters that a reconnected client shows may be cold: on separate streams it ACKs them before."""
-    if client.is_aggregated or not (client.has_returned and client.has_requested_clusters):
+    if facts.is_aggregated or not (facts.has_returned and facts.has_requested_clusters):
         return False
-    clusters = client.goal.get(client.url_of("clusters"))
-    return client.proof.clusters is None or bool(client.unproved(clusters))
+    clusters = facts.goal.get(facts.url_of("clusters"))
+    return facts.proof.clusters is None or bool(facts.unproved(clusters))
 
 
-def listeners_with_unshown_filters(client: ClientState) -> frozenset[str]:
+def listeners_with_unshown_filters(facts: ClientFacts) -> frozenset[str]:
     """The released listeners that name an extension configuration that the client has not requested yet.
 
     A reconnected client may hold any version of it, and no route overtakes "a changed extension configuration of that
     listener" (docs/protocol.md#additions).
     """
-    url = client.url_of("extension_configs")
-    unshown = client.goal.get(url).resources.keys() - client.names_wanted(url)
-    return listeners_naming(((url, frozenset(unshown)),), client.released) if unshown else frozenset()
+    url = facts.url_of("extension_configs")
+    unshown = facts.goal.get(url).resources.keys() - facts.names_wanted(url)
+    return listeners_naming(((url, frozenset(unshown)),), facts.released) if unshown else frozenset()
 
 
-def unproved_by_assignments(client: ClientState, type_url: str) -> frozenset[str]:
+def unproved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]:
     """The clusters of the newest snapshot that a returned client does not prove while it does not request clusters.
 
     Envoy requests no clusters on a new stream while one warms. A cluster is proved then if the client ACKed its
     assignment on this stream, no other cluster of the newest set or the log has that assignment, and no version of the
     cluster has health checks or secrets. The sets and logs of its former groups count too.
     """
-    goal = client.goal.get(type_url)
-    if not client.is_aggregated:
+    goal = facts.goal.get(type_url)
+    if not facts.is_aggregated:
         return frozenset(goal.resources)
-    accepted = frozenset[str]().union(*(w.accepted_names() for w in client.watches.of(client.url_of("endpoints"))))
+    accepted = frozenset[str]().union(*(w.accepted_names() for w in facts.watches.of(facts.url_of("endpoints"))))
     users: dict[str, set[str]] = {}
     unprovable = set[str]()
-    logs = client.logs
+    logs = facts.logs
     newest = (each for held in (goal, *logs.former_sets(type_url)) for each in held.resources.values())
     logged = (each for log in logs.all for name in log.names(type_url) for each in log.versions(type_url, name))
     for cluster in chain(newest, logged) if accepted else ():

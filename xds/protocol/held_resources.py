@@ -6,87 +6,82 @@ Each function finds them by one rule of docs/protocol.md. ``transition`` decides
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.diffs import leads_within
+from xds.protocol.facts import ClientFacts
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import merge_names
 from xds.protocol.trees import ResourceId, without_resources
 
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
 
-
-def used_by_rejected(client: ClientState, rejected: frozenset[str], earlier: Snapshot) -> frozenset[ResourceId]:
+def used_by_rejected(facts: ClientFacts, rejected: frozenset[str], earlier: Snapshot) -> frozenset[ResourceId]:
     """The tree parts that rejected listeners refer to in the newest version and in an earlier one.
 
     docs/protocol.md#rejections: "a rejected listener holds the routes that both its newest version and the one that the
     client has refer to, and no others".
     """
-    used_by = client.releases.used_by
-    return used_by(rejected, earlier) & used_by(rejected, client.goal)
+    used_by = facts.releases.used_by
+    return used_by(rejected, earlier) & used_by(rejected, facts.goal)
 
 
-def aggregates_of_cold_members(client: ClientState, readiness: Readiness) -> NamesByType:
+def aggregates_of_cold_members(facts: ClientFacts, readiness: Readiness) -> NamesByType:
     """The aggregate clusters whose newest version has a cold member.
 
     docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
     aggregate, then removals".
     """
-    url = client.url_of("clusters")
-    found = client.releases.diff(client.released.get(url), client.goal.get(url)).aggregates
-    names = frozenset(name for name, members in found.items() if readiness.holds(client, members, is_unreadable=False))
+    url = facts.url_of("clusters")
+    found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).aggregates
+    names = frozenset(name for name, members in found.items() if readiness.holds(facts, members, is_unreadable=False))
     return ((url, names),) if names else NO_NAMES_BY_TYPE
 
 
-def clusters_without_assignments(client: ClientState, readiness: Readiness) -> NamesByType:
+def clusters_without_assignments(facts: ClientFacts, readiness: Readiness) -> NamesByType:
     """The clusters whose newest versions newly need an assignment that does not exist, or that the client rejects.
 
     docs/protocol.md#rejections: "a cluster in use stays as it was while the client rejects the assignment that its
     newest version newly refers to, or while that assignment does not exist, at most `order_timeout_s`".
     """
-    url = client.url_of("clusters")
-    found = client.releases.diff(client.released.get(url), client.goal.get(url)).newly_assigned
+    url = facts.url_of("clusters")
+    found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).newly_assigned
     if not found:
         return NO_NAMES_BY_TYPE
-    rejected = _rejected_assignments(client) if not client.order.proceed_on_nack else NO_NAMES
-    awaited = readiness.unassigned - client.proof.overdue
+    rejected = _rejected_assignments(facts) if not facts.order.proceed_on_nack else NO_NAMES
+    awaited = readiness.unassigned - facts.proof.overdue
     return names_by_type({url: [n for n, each in found.items() if n in awaited or not each.isdisjoint(rejected)]})
 
 
-def _rejected_assignments(client: ClientState) -> frozenset[str]:
+def _rejected_assignments(facts: ClientFacts) -> frozenset[str]:
     """The assignments whose newest version the client rejects, and of which it never accepted any version.
 
     Before the client requests assignments, those that it rejected on earlier connections.
     """
-    url = client.url_of("endpoints")
-    watches = client.watches.of(url)
-    rejections = [watch.rejections for watch in watches] if watches else [client.rejections_before(url)]
-    goal = client.goal.get(url)
+    url = facts.url_of("endpoints")
+    watches = facts.watches.of(url)
+    rejections = [watch.rejections for watch in watches] if watches else [facts.rejections_before(url)]
+    goal = facts.goal.get(url)
     found = frozenset[str]().union(*(each.rejected_in(goal) for each in rejections if each is not None))
     return frozenset(name for name in found if not any(watch.has_accepted(name) for watch in watches))
 
 
-def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returning: bool) -> NamesByType:
+def outdated_names(facts: ClientFacts, users: Sequence[Snapshot], *, is_returning: bool) -> NamesByType:
     """The names that listeners will name again, and of which the client may use an earlier version.
 
     docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names it
     again". Names that listeners of the releases ``users`` name are left out. ``is_returning``: the client has
     reconnected and may still request further names.
     """
-    url, releases = client.url_of("listeners"), client.releases
-    if client.may_have_anything(url):
+    url, releases = facts.url_of("listeners"), facts.releases
+    if facts.may_have_anything(url):
         return NO_NAMES_BY_TYPE  # the listeners that it has may use them
-    named = releases.diff(client.released.get(url), client.goal.get(url)).newly_named
+    named = releases.diff(facts.released.get(url), facts.goal.get(url)).newly_named
     if named:
-        requested_later = (
-            _may_still_request(client, named) if is_returning and client.has_returned else NO_NAMES_BY_TYPE
-        )
-        named = merge_names(client.watches.outdated(named, client.goal), requested_later)
+        requested_later = _may_still_request(facts, named) if is_returning and facts.has_returned else NO_NAMES_BY_TYPE
+        named = merge_names(facts.watches.outdated(named, facts.goal), requested_later)
     if not named:
         return NO_NAMES_BY_TYPE
     used = frozenset[ResourceId]().union(
@@ -95,37 +90,37 @@ def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returni
     return without_resources(named, used)
 
 
-def _may_still_request(client: ClientState, named: NamesByType) -> NamesByType:
+def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
     """The names among these that a reconnected client may have in earlier versions, and may still request."""
     found = {}
     for url, names in named:
-        if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
-            found[url] = _changed_since(client, url, names - client.names_wanted(url))
+        if resource_type(url).in_tree and not (facts.is_aggregated and facts.watches.of(url)):
+            found[url] = _changed_since(facts, url, names - facts.names_wanted(url))
     return names_by_type(found)
 
 
-def routes_in_use(client: ClientState) -> frozenset[ResourceId]:
+def routes_in_use(facts: ClientFacts) -> frozenset[ResourceId]:
     """The routes that new connections may use: the client holds them and all clusters that they refer to.
 
     Routes that only draining listeners use may refer to clusters that were removed.
     """
-    url, held = client.url_of("clusters"), client.watches.held_routes()
-    clusters = client.release_of(url) if client.watches.of(url) else None
+    url, held = facts.url_of("clusters"), facts.watches.held_routes()
+    clusters = facts.release_of(url) if facts.watches.of(url) else None
     return frozenset((each.type_url, each.name) for each in held if clusters is None or leads_within(each, clusters))
 
 
-def is_served_here(client: ClientState, type_url: str, names: frozenset[str]) -> bool:
+def is_served_here(facts: ClientFacts, type_url: str, names: frozenset[str]) -> bool:
     """Whether one of these names is in the newest snapshot, in the released content or in a retained revision."""
-    if any(not names.isdisjoint(each.get(type_url).resources) for each in (client.goal, client.released)):
+    if any(not names.isdisjoint(each.get(type_url).resources) for each in (facts.goal, facts.released)):
         return True
-    return not names.isdisjoint(client.log.names(type_url))
+    return not names.isdisjoint(facts.log.names(type_url))
 
 
-def _changed_since(client: ClientState, type_url: str, names: frozenset[str]) -> frozenset[str]:
+def _changed_since(facts: ClientFacts, type_url: str, names: frozenset[str]) -> frozenset[str]:
     """The names among these that the log has in another version than the newest set."""
-    now = client.goal.get(type_url)
+    now = facts.goal.get(type_url)
     return frozenset(
         name
         for name in now.among(names)
-        if any(each.version != now.resources[name].version for each in client.log.versions(type_url, name))
+        if any(each.version != now.resources[name].version for each in facts.log.versions(type_url, name))
     )

@@ -7,39 +7,35 @@ which nothing is rejected, do not pay for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.events import HeldContent
+from xds.protocol.facts import ClientFacts
 from xds.protocol.held_resources import used_by_rejected
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.release import merge_names
+from xds.protocol.transition import Transition
 from xds.protocol.trees import Tree
 
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
-    from xds.protocol.transition import Transition
 
-
-def held_content(client: ClientState) -> tuple[HeldContent, ...]:
+def held_content(facts: ClientFacts, transition: Transition) -> tuple[HeldContent, ...]:
     """The content that is held back, each part with all that it waits for.
 
     docs/protocol.md#additions: "held content is shown with the clusters that it waits for";
     docs/protocol.md#rejections: "what a rejected listener, route, extension configuration or assignment holds is shown
     with it".
     """
-    transition = client.transition
-    if transition is None or not transition.held_names:
+    if not transition.held_names:
         return ()
-    found = [_of_tree(client, transition, tree) for tree in transition.held_trees]
-    if client.watches.rejects_anything:
+    found = [_of_tree(facts, transition, tree) for tree in transition.held_trees]
+    if facts.watches.rejects_anything:
         rest = without_names(transition.held_names, merge_names(*(each.names for each in found)))
-        found += _behind_rejected(client, transition, rest)
+        found += _behind_rejected(facts, transition, rest)
     return tuple(found)
 
 
-def _of_tree(client: ClientState, transition: Transition, tree: Tree) -> HeldContent:
+def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldContent:
     """A tree of which nothing is released."""
     cold = transition.readiness.cold
     listeners = tree.needed_listeners & transition.absent_listeners
@@ -48,55 +44,55 @@ def _of_tree(client: ClientState, transition: Transition, tree: Tree) -> HeldCon
         tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.clusters))),
         tree.is_unreadable,
         merge_names(
-            names_by_type({client.url_of("listeners"): listeners}),
-            _named_by(tree.listeners, transition.reverting(client), client.released, client.goal),
+            names_by_type({facts.url_of("listeners"): listeners}),
+            _named_by(tree.listeners, transition.reverting(facts), facts.released, facts.goal),
         ),
     )
 
 
-def _behind_rejected(client: ClientState, transition: Transition, names: NamesByType) -> Iterator[HeldContent]:
+def _behind_rejected(facts: ClientFacts, transition: Transition, names: NamesByType) -> Iterator[HeldContent]:
     """The parts of ``names``, outside of held trees, that wait for a rejected listener, filter or assignment."""
-    for tree in client.releases.plan(client.released, client.goal).trees if names else ():
+    for tree in facts.releases.plan(facts.released, facts.goal).trees if names else ():
         held = _common(merge_names(tree.listener_parts, tree.route_parts), names)
-        repairs = merge_names(_rejected_listeners(client, transition, tree), _rejected_filters(client, tree))
+        repairs = merge_names(_rejected_listeners(facts, transition, tree), _rejected_filters(facts, tree))
         if held and repairs:
             yield HeldContent(held, (), False, repairs)
-    yield from _single_clusters(client, names)
+    yield from _single_clusters(facts, names)
 
 
-def _rejected_listeners(client: ClientState, transition: Transition, tree: Tree) -> NamesByType:
+def _rejected_listeners(facts: ClientFacts, transition: Transition, tree: Tree) -> NamesByType:
     """The rejected listeners that hold routes of a tree (`used_by_rejected`), and internal ones that it leads to.
 
     Listeners that are suspect, because they were rejected together, hold all their routes.
     """
-    url = client.url_of("listeners")
-    rejected = client.watches.rejected_in(client.goal.get(url))
-    doubted = client.watches.doubted_in(client.goal.get(url))
+    url = facts.url_of("listeners")
+    rejected = facts.watches.rejected_in(facts.goal.get(url))
+    doubted = facts.watches.doubted_in(facts.goal.get(url))
     parts = {(url, name) for url, names in tree.used_route_parts for name in names}
     releases = (transition.ready_release, *transition.acked_releases)
     holding = (
         name
         for name in rejected & tree.listeners
-        if any(not parts.isdisjoint(used_by_rejected(client, frozenset((name,)), each)) for each in releases)
+        if any(not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), each)) for each in releases)
     )
     internal = doubted & transition.absent_listeners & tree.needed_listeners
     return names_by_type({url: (tree.listeners & (doubted - rejected)).union(internal, holding)})
 
 
-def _rejected_filters(client: ClientState, tree: Tree) -> NamesByType:
+def _rejected_filters(facts: ClientFacts, tree: Tree) -> NamesByType:
     """The rejected extension configurations that listeners of a tree name."""
-    url = client.url_of("extension_configs")
-    rejected = names_by_type({url: client.watches.doubted_in(client.goal.get(url))})
-    return _named_by(tree.listeners, rejected, client.goal)
+    url = facts.url_of("extension_configs")
+    rejected = names_by_type({url: facts.watches.doubted_in(facts.goal.get(url))})
+    return _named_by(tree.listeners, rejected, facts.goal)
 
 
-def _single_clusters(client: ClientState, names: NamesByType) -> Iterator[HeldContent]:
+def _single_clusters(facts: ClientFacts, names: NamesByType) -> Iterator[HeldContent]:
     """The clusters in use that stay as they were because the client rejects the assignment that they newly need."""
-    url = client.url_of("endpoints")
-    rejected = client.watches.rejected_in(client.goal.get(url))
+    url = facts.url_of("endpoints")
+    rejected = facts.watches.rejected_in(facts.goal.get(url))
     for kind, held in names if rejected else ():
         if resource_type(kind).is_route_target:
-            assigned = client.releases.diff(client.released.get(kind), client.goal.get(kind)).newly_assigned
+            assigned = facts.releases.diff(facts.released.get(kind), facts.goal.get(kind)).newly_assigned
             for name in sorted(held & assigned.keys()):
                 if lacking := assigned[name] & rejected:
                     yield HeldContent(((kind, frozenset((name,))),), (), False, ((url, lacking),))

@@ -19,9 +19,9 @@ from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
 from xds.protocol.cluster_parts import PARTS
 from xds.protocol.content import ResponseKey, pending_release_of
-from xds.protocol.delta import next_heartbeat_s, renewable, separated
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
+from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
 from xds.protocol.release import Releases
 from xds.protocol.requests import Request
 from xds.protocol.responses import Response
@@ -280,7 +280,7 @@ class Offers:
         self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now_s: float
     ) -> None:
         """A response of ``parent`` is sent: re-send after it what clusters and listeners wait for (`warming`)."""
-        names = warming.names_behind(parent, child, released, self._cache)
+        names = warming.names_behind(parent, child, released, self._cache.diffs)
         if names:
             client.resend(child, names, now_s)
             if child.type.rank < parent.type.rank:
@@ -316,7 +316,7 @@ class Offers:
             renewed = renewable(held, watch.ack.in_flight, watch.subscription.interest)
             ttls_s = [each.ttl_s for each in renewed.values() if each.ttl_s is not None]
             heartbeats.due_s = next_heartbeat_s(now_s, min(ttls_s)) if ttls_s else math.inf
-            uncertain = heartbeats.uncertain_names(watch)
+            uncertain = heartbeats.uncertain_names(watch.known.uncertain, watch.rejections, watch.ack.in_flight)
             if uncertain:
                 renewed = {name: each for name, each in renewed.items() if name not in uncertain}
             for resources in separated(renewed, watch.ack.in_flight):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
@@ -26,9 +25,7 @@ from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cluster_parts import lacking_parts, rejected_parts, requests_assignments, unassigned
 from xds.protocol.expected_requests import unproved_by_assignments
-
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
+from xds.protocol.facts import ClientFacts
 
 
 class Readiness:
@@ -67,75 +64,72 @@ class Readiness:
         clone.cold_since_s, clone.warm_from_s = dict(self.cold_since_s), dict(self.warm_from_s)
         return clone
 
-    def update(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
-        """Find the clusters of the newest snapshot that are cold now, and return them.
+    def update(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str]:
+        """Find the clusters of the newest snapshot that are cold now; returns those proved despite a withheld ACK.
 
         ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold.
         """
-        if client.watches.pending(client.url_of("clusters")):
+        if facts.watches.pending(facts.url_of("clusters")):
             self.acked_since_s = None
         elif self.acked_since_s is None:
             self.acked_since_s = now_s
-        self.unassigned = unassigned(client)
-        cold = self._find_cold(client, now_s, is_awaited=is_awaited)
-        if cold is not self.cold:
+        self.unassigned = unassigned(facts)
+        cold = self._find_cold(facts, now_s, is_awaited=is_awaited)
+        proved = self._proved_one_by_one(facts, cold) if self.is_one_by_one and facts.is_aggregated else NO_NAMES
+        cold -= proved
+        if cold != self.cold:
             self.cold = cold
             self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
-            client.note_overdue(client.proof.overdue & cold)
-        if cold and (self.rejected or client.watches.rejects_anything):
-            self._note_rejected(client, now_s)
-        return cold
+        if cold and (self.rejected or facts.watches.rejects_anything):
+            self._note_rejected(facts, now_s)
+        return proved
 
-    def _note_rejected(self, client: ClientState, now_s: float) -> None:
+    def _note_rejected(self, facts: ClientFacts, now_s: float) -> None:
         """Note the rejected clusters, which have no time limit. If one is no longer rejected, its time begins now."""
         before = self.rejected
-        clusters = client.goal.get(client.url_of("clusters"))
-        self.rejected = rejected_parts(client, clusters).union(client.rejected_versions(client.url_of("clusters")))
+        clusters = facts.goal.get(facts.url_of("clusters"))
+        self.rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(facts.url_of("clusters")))
         self.cold_since_s |= {name: now_s for name in before - self.rejected if name in self.cold_since_s}
 
-    def overdue(self, client: ClientState) -> frozenset[str]:
+    def overdue(self, facts: ClientFacts) -> frozenset[str]:
         """The cold clusters that nothing waits for again while their assignment does not exist."""
-        return (client.proof.overdue & self.unassigned) - self.rejected if client.is_aggregated else NO_NAMES
+        return (facts.proof.overdue & self.unassigned) - self.rejected if facts.is_aggregated else NO_NAMES
 
-    def proved(self, client: ClientState) -> ResourceSet | None:
+    def proved(self, facts: ClientFacts) -> ResourceSet | None:
         """The clusters that are proved now (`Proof`): those that were, and those that have become warm since.
 
         A later snapshot may lack them. Then they linger in these versions, and the client shows them when it
         reconnects. Aggregate clusters are not added: a newer version may need members that the later snapshot lacks.
         """
-        url, before = client.url_of("clusters"), client.proof.clusters
-        acked, goal = client.watches.acked(url), client.goal.get(url).resources
+        url, before = facts.url_of("clusters"), facts.proof.clusters
+        acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
         if before is None or acked is None or acked is before:
             return before
-        new = client.releases.diff(before, acked).added_or_changed - self.cold
+        new = facts.releases.diff(before, acked).added_or_changed - self.cold
         warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
-        warm -= client.releases.members(acked).keys()
-        return client.releases.mixed(before, acked, frozenset(warm))
+        warm -= facts.releases.members(acked).keys()
+        return facts.releases.mixed(before, acked, frozenset(warm))
 
-    def proved_at_end(self, client: ClientState) -> ResourceSet | None:
+    def proved_at_end(self, facts: ClientFacts) -> ResourceSet | None:
         """The clusters that are proved when the transition is over: all but cold and lingering ones, and those of the
         lingering ones that were proved before.
         """
-        url = client.url_of("clusters")
-        acked, goal = client.watches.acked(url), client.goal.get(url)
+        url = facts.url_of("clusters")
+        acked, goal = facts.watches.acked(url), facts.goal.get(url)
         if acked is None or (acked is goal and not self.cold):
             return acked
-        unproved = self.cold | (client.releases.diff(goal, acked).added & client.unproved(acked))
-        return client.releases.mixed(acked, empty_set(url), acked.among(unproved))
+        unproved = self.cold | (facts.releases.diff(goal, acked).added & facts.unproved(acked))
+        return facts.releases.mixed(acked, empty_set(url), acked.among(unproved))
 
-    def holds(self, client: ClientState, clusters: Iterable[str], *, is_unreadable: bool) -> bool:
+    def holds(self, facts: ClientFacts, clusters: Iterable[str], *, is_unreadable: bool) -> bool:
         """Whether content that refers to these clusters waits. Unreadable content may refer to any cold cluster."""
-        cold, overdue = self.cold, client.proof.overdue
+        cold, overdue = self.cold, facts.proof.overdue
         named = cold.intersection(clusters)
-        if any(name not in overdue or self.waits_without_limit(client, name) for name in named):
+        if any(name not in overdue or self.waits_without_limit(facts, name) for name in named):
             return True
         return is_unreadable and not cold <= overdue
 
-    def without_waiting(self, client: ClientState, names: frozenset[str]) -> frozenset[str]:
-        """The clusters among ``names`` that no content waits for: they are warm, or their wait has timed out."""
-        return names - (self.cold - client.proof.overdue)
-
-    def waits_without_limit(self, client: ClientState, name: str) -> bool:
+    def waits_without_limit(self, facts: ClientFacts, name: str) -> bool:
         """Whether content waits for this cold cluster without a time limit: it is rejected, or can still be proved.
 
         On an aggregated stream the ACK of CDS also proves a cluster that cannot be proved alone, unless another such
@@ -143,104 +137,96 @@ class Readiness:
         """
         if name in self.rejected:
             return True
-        if name in self.unassigned or name in unassigned(client, client.watches.acked(client.url_of("clusters"))):
+        if name in self.unassigned or name in unassigned(facts, facts.watches.acked(facts.url_of("clusters"))):
             return False  # in the version that the client has, too: the newest one may have to wait for a listener
-        if client.is_aggregated:
+        if facts.is_aggregated:
             others = self.cold.difference(self.unassigned, (name,))
-            return self._is_newest_provable_alone(client, name) or all(
-                self._is_newest_provable_alone(client, other) for other in others
+            return self._is_newest_provable_alone(facts, name) or all(
+                self._is_newest_provable_alone(facts, other) for other in others
             )
-        requested = client.watches.names(client.url_of("endpoints"))
-        cluster = client.goal.get(client.url_of("clusters")).resources[name]
+        requested = facts.watches.names(facts.url_of("endpoints"))
+        cluster = facts.goal.get(facts.url_of("clusters")).resources[name]
         is_requested = any(each.name in requested for each in _assignments(cluster))
-        return is_requested and self._is_provable_alone(client, cluster)
+        return is_requested and self._is_provable_alone(facts, cluster)
 
-    def expire(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """End waits that have timed out; returns the clusters whose wait ends now."""
-        clusters_since_s = client.watches.pending_since_s(client.url_of("clusters"))
-        if clusters_since_s is not None and now_s >= clusters_since_s + client.rules.offer_timeout_s:
+    def expire(self, facts: ClientFacts, now_s: float) -> frozenset[str]:
+        """End waits that have timed out; returns the clusters whose wait is over."""
+        clusters_since_s = facts.watches.pending_since_s(facts.url_of("clusters"))
+        if clusters_since_s is not None and now_s >= clusters_since_s + facts.rules.offer_timeout_s:
             self.is_one_by_one = True
         self.warm_from_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_from_s.items()}
         since = self.cold_since_s.items()
-        over = frozenset(
-            name for name, since_s in since if self._wait_ends_s(client, since_s) <= now_s and name not in self.rejected
+        return frozenset(
+            name for name, since_s in since if self._wait_ends_s(facts, since_s) <= now_s and name not in self.rejected
         )
-        ended = over - client.proof.overdue
-        client.note_overdue(client.proof.overdue | over)
-        return ended
 
-    def deadline_s(self, client: ClientState) -> float | None:
+    def deadline_s(self, facts: ClientFacts) -> float | None:
         """When `expire` or `update` is due if no request or push comes before; None if neither is needed."""
-        ended = client.proof.overdue | self.rejected
+        ended = facts.proof.overdue | self.rejected
         waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in ended]
-        due = [self._wait_ends_s(client, min(waiting))] if waiting else []
+        due = [self._wait_ends_s(facts, min(waiting))] if waiting else []
         due += filter(None, self.warm_from_s.values())
-        clusters_since_s = client.watches.pending_since_s(client.url_of("clusters"))
+        clusters_since_s = facts.watches.pending_since_s(facts.url_of("clusters"))
         if self.cold and clusters_since_s is not None and not self.is_one_by_one:
-            due.append(clusters_since_s + client.rules.offer_timeout_s)
+            due.append(clusters_since_s + facts.rules.offer_timeout_s)
         return min(due, default=None)
 
-    def _wait_ends_s(self, client: ClientState, since_s: float) -> float:
+    def _wait_ends_s(self, facts: ClientFacts, since_s: float) -> float:
         """When a wait for a cluster that began at ``since_s`` times out."""
-        rules = client.rules
-        requests = requests_assignments(client) or client.has_requested_assignments
-        if client.is_aggregated or self.acked_since_s is None or requests:
+        rules = facts.rules
+        requests = requests_assignments(facts) or facts.has_requested_assignments
+        if facts.is_aggregated or self.acked_since_s is None or requests:
             return since_s + rules.order_timeout_s
         # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
         return max(since_s, self.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
 
-    def _find_cold(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str]:
-        url = client.url_of("clusters")
-        goal = client.goal.get(url)
-        if not client.watches.of(url):
-            return self._not_known_warm(client, goal) if is_awaited else NO_NAMES
-        if client.watches.acked(url) is None and not client.is_live:
+    def _find_cold(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str]:
+        url = facts.url_of("clusters")
+        goal = facts.goal.get(url)
+        if not facts.watches.of(url):
+            return self._not_known_warm(facts, goal) if is_awaited else NO_NAMES
+        if facts.watches.acked(url) is None and not facts.is_live:
             return NO_NAMES
-        acked = client.watches.acked(url) or empty_set(url)
-        cold = client.releases.diff(acked, goal).added
+        acked = facts.watches.acked(url) or empty_set(url)
+        cold = facts.releases.diff(acked, goal).added
         if acked is not goal:
-            cold |= goal.among(client.releases.diff(client.release_of(url), acked).incomplete_aggregates)
-        for watch in client.watches.pending(url):
+            cold |= goal.among(facts.releases.diff(facts.release_of(url), acked).incomplete_aggregates)
+        for watch in facts.watches.pending(url):
             if watch.ack.in_flight is not None:  # it may have removed clusters already
-                cold |= client.releases.diff(watch.ack.in_flight.resource_set, goal).added
-        if client.is_aggregated:
-            cold |= self._lacking_parts(client, acked, is_awaited=is_awaited)
+                cold |= facts.releases.diff(watch.ack.in_flight.resource_set, goal).added
+        if facts.is_aggregated:
+            cold |= self._lacking_parts(facts, acked, is_awaited=is_awaited)
         else:
-            cold |= self._warming_on_separate_streams(client, acked, now_s)
-        rejected = rejected_parts(client, goal)
+            cold |= self._warming_on_separate_streams(facts, acked, now_s)
+        rejected = rejected_parts(facts, goal)
         if rejected:
             cold |= rejected
         if self.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
-            cold |= self.unassigned.intersection(client.releases.diff(client.release_of(url), goal).newly_assigned)
-        if cold and client.order.proceed_on_nack:
-            cold = cold.difference(client.rejected_versions(url), rejected)
-        if cold and self.is_one_by_one and client.is_aggregated:
-            proved = self._proved_one_by_one(client, cold)
-            if proved:
-                self._note_accepted(client, proved)
-                cold -= proved
-        return cold if cold != self.cold else self.cold
+            cold |= self.unassigned.intersection(facts.releases.diff(facts.release_of(url), goal).newly_assigned)
+        if cold and facts.order.proceed_on_nack:
+            cold = cold.difference(facts.rejected_versions(url), rejected)
+        return cold
 
-    def _not_known_warm(self, client: ClientState, goal: ResourceSet) -> frozenset[str]:
+    def _not_known_warm(self, facts: ClientFacts, goal: ResourceSet) -> frozenset[str]:
         """The clusters that are not known to be warm while no stream subscribes to clusters."""
-        if client.proof.clusters is not None and client.has_requested_clusters:
-            return client.unproved(goal)  # the stream for clusters has just ended
-        return unproved_by_assignments(client, goal.type.type_url)
+        if facts.proof.clusters is not None and facts.has_requested_clusters:
+            return facts.unproved(goal)  # the stream for clusters has just ended
+        return unproved_by_assignments(facts, goal.type.type_url)
 
-    def _proved_one_by_one(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
+    def _proved_one_by_one(self, facts: ClientFacts, cold: frozenset[str]) -> frozenset[str]:
         """The clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
 
         If the client rejects the response, it keeps the version that was sent before. So both versions must be proved.
         """
-        url = client.url_of("clusters")
-        watches = client.watches.of(url)
+        url = facts.url_of("clusters")
+        watches = facts.watches.of(url)
         offered = [watch.ack.in_flight.resource_set for watch in watches if watch.ack.in_flight is not None]
         sent = [*offered, *(each for watch in watches for each in watch.superseded_sets)]
-        arrived = self._accepted_assignments(client)
-        goal = client.goal.get(url).resources
+        arrived = self._accepted_assignments(facts)
+        goal = facts.goal.get(url).resources
 
         def is_proved(cluster: Resource) -> bool:
-            return self._is_provable_alone(client, cluster) and arrived.issuperset(
+            return self._is_provable_alone(facts, cluster) and arrived.issuperset(
                 each.name for each in _assignments(cluster)
             )
 
@@ -252,81 +238,64 @@ class Readiness:
             and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
         )
 
-    def _note_accepted(self, client: ClientState, proved: frozenset[str]) -> None:
-        """Note that clusters are accepted and proved despite the withheld ACK: they may linger, and are not suspect.
-
-        A later version of such a cluster is not cold, because this one serves while it warms.
-        """
-        url, mixed = client.url_of("clusters"), client.releases.mixed
-        for watch in client.watches.of(url):
-            offered, held = watch.ack.in_flight, watch.acked_set
-            if offered is not None:
-                held = held or empty_set(url)
-                new = offered.resource_set.among(proved.difference(held.resources))
-                watch.accept_part(mixed(held, offered.resource_set, new))
-                client.log.note_accepted(
-                    offered.resource_set.amended("", {}, offered.resource_set.resources.keys() - proved)
-                )
-                client.note_proved(mixed(client.proof.clusters or empty_set(url), offered.resource_set, proved))
-
-    def _lacking_parts(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
+    def _lacking_parts(self, facts: ClientFacts, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
         """On an aggregated stream: the unproved clusters whose assignments and secrets are not ACKed yet.
 
         The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment or secret it rejected, or
         whose assignment was reported as missing. Those of the version that the client holds count too. A reconnected
         client requests its assignments last.
         """
-        goal = client.goal.get(client.url_of("clusters"))
-        unproved = client.unproved(goal)
+        goal = facts.goal.get(facts.url_of("clusters"))
+        unproved = facts.unproved(goal)
         if not unproved:
             return NO_NAMES
-        if is_awaited and client.has_returned and not client.watches.of(client.url_of("endpoints")):
+        if is_awaited and facts.has_returned and not facts.watches.of(facts.url_of("endpoints")):
             return frozenset(name for name in unproved if _has_ads_endpoints(goal.resources[name]))
-        lacking = lacking_parts(client, goal)
+        lacking = lacking_parts(facts, goal)
         if acked is not goal:
-            lacking |= lacking_parts(client, acked)
+            lacking |= lacking_parts(facts, acked)
         return (lacking | self.unassigned) & unproved
 
-    def _warming_on_separate_streams(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
+    def _warming_on_separate_streams(self, facts: ClientFacts, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """On separate streams: the unproved clusters that are not warm yet.
 
         docs/protocol.md#additions: "on separate streams, a cluster with an assignment is warm when it, the assignment
         and its secrets have been ACKed for `offer_timeout_s`, and its first health check may have finished".
         """
-        goal = client.goal.get(client.url_of("clusters")).resources
-        names = client.unproved(acked) & goal.keys()
+        goal = facts.goal.get(facts.url_of("clusters")).resources
+        names = facts.unproved(acked) & goal.keys()
         before, self.warm_from_s = self.warm_from_s, {}
-        lacking = lacking_parts(client, acked) if names else NO_NAMES
+        lacking = lacking_parts(facts, acked) if names else NO_NAMES
         for name in names - lacking:
             cluster = goal[name]
             if acked.resources[name].version == cluster.version:
                 is_assigned = any(each.source == "api" for each in _assignments(cluster))
-                wait_s = cluster.first_check_s + (client.rules.offer_timeout_s if is_assigned else 0.0)
+                wait_s = cluster.first_check_s + (facts.rules.offer_timeout_s if is_assigned else 0.0)
                 self.warm_from_s[name] = before.get(name, now_s + wait_s if wait_s else 0.0)
         return frozenset(name for name in names if self.warm_from_s.get(name) != 0.0)
 
-    def _is_newest_provable_alone(self, client: ClientState, name: str) -> bool:
+    def _is_newest_provable_alone(self, facts: ClientFacts, name: str) -> bool:
         """Whether the ACK of its assignment alone can prove that the newest version of a cluster is warm."""
-        cluster = client.goal.get(client.url_of("clusters")).resources.get(name)
-        return cluster is not None and self._is_provable_alone(client, cluster)
+        cluster = facts.goal.get(facts.url_of("clusters")).resources.get(name)
+        return cluster is not None and self._is_provable_alone(facts, cluster)
 
-    def _is_provable_alone(self, client: ClientState, cluster: Resource) -> bool:
-        if cluster.first_check_s or not self._has_secrets(client, cluster):
+    def _is_provable_alone(self, facts: ClientFacts, cluster: Resource) -> bool:
+        if cluster.first_check_s or not self._has_secrets(facts, cluster):
             return False
-        source = "ads" if client.is_aggregated else "api"
+        source = "ads" if facts.is_aggregated else "api"
         return any(each.source == source for each in _assignments(cluster))
 
-    def _has_secrets(self, client: ClientState, cluster: Resource) -> bool:
+    def _has_secrets(self, facts: ClientFacts, cluster: Resource) -> bool:
         """Whether the client has all secrets that a cluster needs to become warm."""
         return all(
-            any(watch.has_accepted(each.name) for watch in client.watches.of(each.type_url))
+            any(watch.has_accepted(each.name) for watch in facts.watches.of(each.type_url))
             for each in cluster.references
             if alias_of(each.type_url) == "secrets" and each.source in ("ads", "api")
         )
 
-    def _accepted_assignments(self, client: ClientState) -> frozenset[str]:
+    def _accepted_assignments(self, facts: ClientFacts) -> frozenset[str]:
         """The names of the assignments that the client has ACKed."""
-        return frozenset().union(*(watch.accepted_names() for watch in client.watches.of(client.url_of("endpoints"))))
+        return frozenset().union(*(watch.accepted_names() for watch in facts.watches.of(facts.url_of("endpoints"))))
 
 
 def _assignments(cluster: Resource) -> list[Reference]:

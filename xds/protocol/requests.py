@@ -6,20 +6,16 @@ unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES
 from xds.model.node import NODE_BYTES
 from xds.protocol.name_budget import REQUEST_SHARE
 
-if TYPE_CHECKING:
-    from xds.protocol.dialect import AnyDialect
-
-PARKED_REQUESTS_LIMIT = 1000  # of a type
 NODE_ID_LIMIT = 4096  # characters
 
 UnknownOf = Callable[[frozenset[str]], frozenset[str]]
@@ -69,6 +65,16 @@ class DeltaRequest:
 
 
 Request = SotwRequest | DeltaRequest
+
+
+class Shown(NamedTuple):
+    """What the first request of a type shows: the version_info (SotW), or resource versions by name (Delta)."""
+
+    label: str = ""
+    versions: Mapping[str, str] = NO_VERSIONS
+
+    def __bool__(self) -> bool:
+        return bool(self.label or self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,46 +164,3 @@ def check_type(requested: str, served: str, limits: StreamLimits) -> str:
         message = f"a type URL of {len(requested)} characters; at most {limits.name_characters} are accepted"
         raise LimitError("name_characters", message)
     return requested or served
-
-
-class ParkedRequests:
-    """The requests of a stream that wait because no group matches its node."""
-
-    __slots__ = ("_by_type", "_dialect", "_limits")
-
-    def __init__(self, dialect: AnyDialect, limits: StreamLimits) -> None:
-        self._dialect = dialect
-        self._limits = limits
-        self._by_type: dict[str, list[Request]] = {}
-
-    @property
-    def types(self) -> Collection[str]:
-        """The requested type URLs."""
-        return self._by_type.keys()
-
-    def park(self, type_url: str, request: Request) -> None:
-        """Keep a request. Raises ``LimitError`` for too many requests or names."""
-        parked = self._by_type.setdefault(type_url, [])
-        if self._dialect.states_whole_interest:
-            parked.clear()
-        names = sum(map(self._dialect.count_names, (*parked, request)))
-        if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
-            raise LimitError("parked_requests", "too many requests while no group matches")
-        parked.append(request)
-
-    def names(self) -> Iterator[str]:
-        """The names of all requests."""
-        for _, request in self.requests():
-            yield from self._dialect.stated_names(request)
-
-    def requests(self) -> Iterator[tuple[str, Request]]:
-        """All requests with their type URLs, grouped by type in the order of the first requests."""
-        for type_url, requests in self._by_type.items():
-            for request in requests:
-                yield type_url, request
-
-    def copy(self) -> ParkedRequests:
-        """An independent object with the same requests."""
-        clone = ParkedRequests(self._dialect, self._limits)
-        clone._by_type = {type_url: list(requests) for type_url, requests in self._by_type.items()}
-        return clone

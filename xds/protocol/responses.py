@@ -20,14 +20,10 @@ from typing import NamedTuple
 from xds.model.errors import StatusCode
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.content import ResponseContent, ResponseKey, missing_content
+from xds.protocol.content import EncodedParts, ResponseContent, ResponseKey, missing_content
 from xds.protocol.diffs import ChangeOf
 from xds.protocol.memo import Memo
 from xds.wire.fields import bytes_field, encode_duration, encode_varint, text_field, varint_field
-
-# A resource; the bytes before its body in a Delta response; the position in these bytes at which those begin that
-# precede the body in a SotW response; the bytes after its body in a Delta response.
-EncodedParts = tuple[Resource, bytes, int, bytes]
 
 SOTW_ERRORS_FIELD = 7
 

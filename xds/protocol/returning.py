@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
@@ -29,187 +27,159 @@ from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS
 from xds.protocol.diffs import leads_within
+from xds.protocol.facts import ClientFacts
 from xds.protocol.group_logs import has_refused
 from xds.protocol.leftover import SOME_VERSION, Leftover
-from xds.protocol.linger import NamesByType, names_by_type
+from xds.protocol.linger import Lingering, NamesByType, names_by_type
 from xds.protocol.removal_log import RemovalLog
+from xds.protocol.requests import NO_VERSIONS, Shown
 from xds.protocol.set_diff import assignments_of
-
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
-    from xds.protocol.watch import Watch
-
-_NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
+from xds.protocol.watch import Watch
 
 
-class Shown(NamedTuple):
-    """What the first request of a type shows: the version_info (SotW), or resource versions by name (Delta)."""
-
-    label: str = ""
-    versions: Mapping[str, str] = _NO_VERSIONS
-
-    def __bool__(self) -> bool:
-        return bool(self.label or self.versions)
-
-
-def shows_return(client: ClientState, watch: Watch, shown: Shown, names: frozenset[str]) -> bool:
+def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str]) -> bool:
     """Whether a first request shows that its client has returned.
 
     A name that no newest resource has and that the log has is requested because of what the client holds, if it was
     sent nothing yet.
     """
-    if shown or client.has_returned:
+    if shown or facts.has_returned:
         return True
-    if any(each.acked_set is not None for url in client.watches for each in client.watches.of(url)):
+    if any(each.acked_set is not None for url in facts.watches for each in facts.watches.of(url)):
         return False
     url = watch.type.type_url
-    unserved = names.difference(client.goal.get(url).resources)
-    return bool(unserved) and not unserved.isdisjoint(client.log.names(url))
+    unserved = names.difference(facts.goal.get(url).resources)
+    return bool(unserved) and not unserved.isdisjoint(facts.log.names(url))
 
 
-def resume(client: ClientState, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
-    """Begin the phase RETURNING, or continue it with a further type. ``names`` are the requested names."""
-    url, type = watch.type.type_url, watch.type
-    if not client.has_returned:
-        _begin(client, now_s)
-    watch.rejections = watch.rejections or client.rejections_before(url)
-    if type.alias in PARTS:
-        return
-    held = _known_set(client, watch, shown, names)
-    if held is None:
-        watch.is_unknown = type.full_state and bool(shown)
-        if type.is_route_target:
-            _release_left(client, url, shown.label)
-        elif type.full_state and shown:
-            transition = client.begin_return(now_s)
-            transition.withheld_types |= {url}
-            transition.drains = True
-            # A listener that cannot become ready is taken back to the version before.
-            transition.ready_release = client.releases.replaced(transition.ready_release, client.logs.earlier(url))
-        return
+def at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
+    """The release and the lingering resources at the first request that shows a return.
+
+    Nothing of the listener trees is released, and the assignments and secrets of the log may be requested.
+    """
+    released = facts.released
+    for url in released.sets:
+        if resource_type(url).in_tree and facts.watches.acked(url) is None:
+            released = facts.releases.replaced(released, empty_set(url))
+    for alias in PARTS:
+        facts = facts._replace(released=released)
+        released, lingering = with_left(facts, facts.url_of(alias))
+        facts = facts._replace(lingering=lingering)
+    return released, facts.lingering
+
+
+def with_left(facts: ClientFacts, url: str, label: str = "") -> tuple[Snapshot, Lingering]:
+    """The release with what the log has of a type as removed, and of clusters with the last versions of what changed.
+
+    What was removed lingers: returned as well.
+    """
+    last, released = _last(facts, url, label), facts.released.get(url)
+    if not last.resources:
+        return facts.released, facts.lingering
+    removed = frozenset(last.resources.keys() - facts.goal.get(url).resources.keys())
+    names = frozenset(last.resources) if resource_type(url).is_route_target else removed
+    mixed = facts.releases.mixed(released, last, names)
+    return facts.releases.replaced(facts.released, mixed), _with_lingering(facts, url, removed)
+
+
+def with_shown(facts: ClientFacts, watch: Watch, held: ResourceSet) -> tuple[Snapshot, Lingering]:
+    """The release with the content that the client has of a type, and what of it lingers.
+
+    What the newest set lacks of it is left alone.
+    """
+    url, present, lingering = watch.type.type_url, held, facts.lingering
+    if not watch.type.full_state:
+        present = facts.releases.mixed(facts.released.get(url), held, frozenset(held.resources))
+    if watch.type.alias != "listeners":
+        names = present.resources.keys() | watch.untold_names
+        lingering = _with_lingering(facts, url, frozenset(names - facts.goal.get(url).resources.keys()))
+    return facts.releases.replaced(facts.released, present), lingering
+
+
+def note_shown(facts: ClientFacts, watch: Watch, held: ResourceSet, shown: Shown) -> None:
+    """Note in a watch that the client has this set, as its first request shows."""
+    url = watch.type.type_url
     watch.acked_set = watch.shown_set = watch.known.base = held
     watch.leftover_names = frozenset(n for n, each in held.resources.items() if isinstance(each, Leftover))
     if watch.rejections is not None and shown.versions:
         watch.rejections.note_ack(held.versions())  # a client does not reject resources that it holds
-    if shown.versions and type.full_state:
+    if shown.versions and watch.type.full_state:
         # A refused response may have brought another version of what was taken away and came back, or a cluster that
         # Envoy does not show.
-        watch.known.mark_uncertain(held.among(client.log.came_back(url)))
-        if type.is_route_target:
-            watch.untold_names = frozenset(_last(client, url).resources.keys() - held.resources.keys())
-    if type.in_tree or type.is_route_target:
-        _release_known(client, watch, held, now_s)
+        watch.known.mark_uncertain(held.among(facts.log.came_back(url)))
+        if watch.type.is_route_target:
+            watch.untold_names = frozenset(_last(facts, url).resources.keys() - held.resources.keys())
 
 
-def _begin(client: ClientState, now_s: float) -> None:
-    """Nothing of the listener trees is released, and no cluster is proved."""
-    client.returned_s = now_s
-    client.note_proved(empty_set(client.url_of("clusters")))
-    for url in client.released.sets:
-        if resource_type(url).in_tree and client.watches.acked(url) is None:
-            client.released = client.releases.replaced(client.released, empty_set(url))
-    for alias in PARTS:
-        _release_left(client, client.url_of(alias))
-    client.begin_return(now_s).ready_release = client.released
+def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:
+    return facts.logs.last(facts.goal.get(url), label, facts.refused_before)
 
 
-def _release_left(client: ClientState, url: str, label: str = "") -> None:
-    """Release what the log has of a type as removed, and of clusters the last versions of what changed."""
-    last, released = _last(client, url, label), client.released.get(url)
-    if last.resources:
-        removed = frozenset(last.resources.keys() - client.goal.get(url).resources.keys())
-        names = frozenset(last.resources) if resource_type(url).is_route_target else removed
-        client.released = client.releases.replaced(client.released, client.releases.mixed(released, last, names))
-        _linger(client, url, removed)
-
-
-def _release_known(client: ClientState, watch: Watch, held: ResourceSet, now_s: float) -> None:
-    """Release the content that the client has of a type, and leave alone what the newest set lacks of it."""
-    url, present = watch.type.type_url, held
-    if not watch.type.full_state:
-        released = client.released.get(url)
-        present = client.releases.mixed(released, held, frozenset(held.resources))
-    client.released = client.releases.replaced(client.released, present)
-    if watch.type.alias != "listeners":
-        names = present.resources.keys() | watch.untold_names
-        _linger(client, url, frozenset(names - client.goal.get(url).resources.keys()))
-    transition = client.begin_return(now_s)
-    transition.ready_release = client.releases.replaced(transition.ready_release, present)
-    transition.is_ready_release_unproved = True
-    step = client.releases.step(client.released, client.goal, client.lingering)
-    transition.drains = transition.drains or step.drains
-    transition.note_missing_secrets(client, step.missing_secrets, now_s)
-
-
-def _last(client: ClientState, url: str, label: str = "") -> ResourceSet:
-    return client.logs.last(client.goal.get(url), label, client.refused_before)
-
-
-def _linger(client: ClientState, url: str, names: frozenset[str]) -> None:
-    """Let these names linger, those that one push removed together: they end together."""
-    pushes: dict[int, set[str]] = {}
-    for name in names - client.lingering.names.get(url, NO_NAMES):
-        pushes.setdefault(client.log.removed_by(url, name) or client.goal.revision, set()).add(name)
+def _with_lingering(facts: ClientFacts, url: str, names: frozenset[str]) -> Lingering:
+    """These names linger too, those that one push removed together: they end together."""
+    lingering, pushes = facts.lingering, dict[int, set[str]]()
+    for name in names - facts.lingering.names.get(url, NO_NAMES):
+        pushes.setdefault(facts.log.removed_by(url, name) or facts.goal.revision, set()).add(name)
     for revision, removed in sorted(pushes.items()):
-        lingerings = client.releases.lingerings
-        client.lingering = lingerings.with_removed(client.lingering, revision, names_by_type({url: removed}))
+        lingering = facts.releases.lingerings.with_removed(lingering, revision, names_by_type({url: removed}))
+    return lingering
 
 
-def _known_set(client: ClientState, watch: Watch, shown: Shown, names: frozenset[str]) -> ResourceSet | None:
+def known_set(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str]) -> ResourceSet | None:
     """What the client has of a type; None if it may have anything, or nothing of what it requests."""
-    goal = client.goal.get(watch.type.type_url)
+    goal = facts.goal.get(watch.type.type_url)
     if shown.versions:
-        former = client.logs.former_sets(watch.type.type_url)
-        key = (goal.id, *(each.id for each in former), *(each.number for each in client.logs.all), id(shown.versions))
-        make = partial(_set_of_versions, goal, former, client.logs.all, shown.versions)
-        return client.releases.shown_sets.get(key, make)[1]
+        former = facts.logs.former_sets(watch.type.type_url)
+        key = (goal.id, *(each.id for each in former), *(each.number for each in facts.logs.all), id(shown.versions))
+        make = partial(_set_of_versions, goal, former, facts.logs.all, shown.versions)
+        return facts.releases.shown_sets.get(key, make)[1]
     if not shown.label:
         return None
     if watch.type.full_state:
-        return _labelled_set(client, watch, shown.label)
-    wanted = _without_newly_named(client, watch.type.type_url, shown.label, names or frozenset(goal.resources))
-    return client.releases.shown_sets.get((goal.id, shown.label, wanted), _some_versions, goal, shown.label, wanted)[1]
+        return _labelled_set(facts, watch, shown.label)
+    wanted = _without_newly_named(facts, watch.type.type_url, shown.label, names or frozenset(goal.resources))
+    return facts.releases.shown_sets.get((goal.id, shown.label, wanted), _some_versions, goal, shown.label, wanted)[1]
 
 
-def _without_newly_named(client: ClientState, url: str, label: str, names: frozenset[str]) -> frozenset[str]:
+def _without_newly_named(facts: ClientFacts, url: str, label: str, names: frozenset[str]) -> frozenset[str]:
     """Without the names that only a later push than that of the label named in listeners that the client has.
 
     A listener that warms requests them, and the client has no version of them.
     """
-    listeners, before = client.watches.acked(client.url_of("listeners")), client.log.named_at(url, label)
+    listeners, before = facts.watches.acked(facts.url_of("listeners")), facts.log.named_at(url, label)
     if listeners is None or before is None:
         return names
     named = {each.name for one in listeners.resources.values() for each in one.references if each.type_url == url}
     return names.difference(named - before)
 
 
-def _labelled_set(client: ClientState, watch: Watch, label: str) -> ResourceSet | None:
+def _labelled_set(facts: ClientFacts, watch: Watch, label: str) -> ResourceSet | None:
     """The set with a label, if it is known what the client has of it.
 
     Envoy applies the other listeners of a refused response and shows the label before. So if the node has refused one,
     no later push may have changed a listener of the set, but to a version that the node refused.
     """
     url = watch.type.type_url
-    goal = client.goal.get(url)
-    found = client.log.labelled(url, label)
-    if found is None or client.logs.labelled(url, label) is not found:
+    goal = facts.goal.get(url)
+    found = facts.log.labelled(url, label)
+    if found is None or facts.logs.labelled(url, label) is not found:
         return None
     if label == goal.version_info:
         return goal if found.digest == goal.digest else None
     if watch.type.is_route_target:
         return None
-    refused = client.refused_before
-    if not has_refused(client.log, url, refused):
+    refused = facts.refused_before
+    if not has_refused(facts.log, url, refused):
         return found
-    changed = found.among(client.log.changed_since(url, label))
-    return found if all(_has_kept(client, found.resources[name]) for name in changed) else None
+    changed = found.among(facts.log.changed_since(url, label))
+    return found if all(_has_kept(facts, found.resources[name]) for name in changed) else None
 
 
-def _has_kept(client: ClientState, before: Resource) -> bool:
+def _has_kept(facts: ClientFacts, before: Resource) -> bool:
     """Whether one push alone changed a resource, to a version that the node refused."""
     url, name = before.type_url, before.name
-    newest, refused = client.goal.get(url).resources.get(name), client.refused_before.get(url, {}).get(name)
-    last = next(client.log.versions(url, name), None)
+    newest, refused = facts.goal.get(url).resources.get(name), facts.refused_before.get(url, {}).get(name)
+    last = next(facts.log.versions(url, name), None)
     return (
         newest is not None and newest.version in (refused or ()) and last is not None and last.version == before.version
     )
@@ -234,50 +204,49 @@ def _set_of_versions(
 def _some_versions(goal: ResourceSet, label: str, names: Collection[str]) -> tuple[Mapping[str, str], ResourceSet]:
     url = goal.type.type_url
     resources = {name: Leftover(url, name, b"", SOME_VERSION) for name in sorted(names)}
-    return _NO_VERSIONS, ResourceSet(goal.type, label, resources)
+    return NO_VERSIONS, ResourceSet(goal.type, label, resources)
 
 
-def with_earlier_routes(client: ClientState, released: Snapshot, held: NamesByType) -> Snapshot:
+def with_earlier_routes(facts: ClientFacts, released: Snapshot, held: NamesByType) -> Snapshot:
     """The release with earlier versions of held names that a warming listener requests and the client has not.
 
     docs/internals/engine.md#a-client-that-returns: "the last version of the log, if each cluster of it is in *newest*
     or known, and none is cold".
     """
     for url, names in held:
-        watches = client.watches.of(url) if resource_type(url).after_listeners else ()
+        watches = facts.watches.of(url) if resource_type(url).after_listeners else ()
         wanted = frozenset().union(*(watch.pending_release for watch in watches)) & names
         if wanted := wanted.difference(released.get(url).resources):
-            versions = ((name, next(client.log.stand_ins(url, name), None)) for name in wanted)
-            fitting = {name: each for name, each in versions if each is not None and _leads_to_warm(client, each)}
+            versions = ((name, next(facts.log.stand_ins(url, name), None)) for name in wanted)
+            fitting = {name: each for name, each in versions if each is not None and _leads_to_warm(facts, each)}
             if fitting:
                 put = released.get(url).amended(released.get(url).version_info, fitting)
-                released = client.releases.replaced(released, put)
+                released = facts.releases.replaced(released, put)
     return released
 
 
-def _leads_to_warm(client: ClientState, route: Resource) -> bool:
-    assert client.transition is not None, "a client that has returned is in a transition"
-    url, cold = client.url_of("clusters"), client.transition.readiness.cold
-    clusters = client.release_of(url)
-    if not client.watches.of(url):  # Envoy does not request clusters while one warms: it has those whose assignments it
-        requested = client.names_wanted(client.url_of("endpoints"))  # requests
-        logged = _last(client, url)
+def _leads_to_warm(facts: ClientFacts, route: Resource) -> bool:
+    url, cold = facts.url_of("clusters"), facts.cold or NO_NAMES
+    clusters = facts.release_of(url)
+    if not facts.watches.of(url):  # Envoy does not request clusters while one warms: it has those whose assignments it
+        requested = facts.names_wanted(facts.url_of("endpoints"))  # requests
+        logged = _last(facts, url)
         kept = (n for n, each in logged.resources.items() if requested.issuperset(assignments_of((n,), logged)))
-        clusters = client.releases.mixed(clusters, logged, frozenset(kept).difference(clusters.resources))
+        clusters = facts.releases.mixed(clusters, logged, frozenset(kept).difference(clusters.resources))
     return leads_within(route, clusters) and cold.isdisjoint(each.name for each in route.references)
 
 
-def unsaid_names(client: ClientState, type_url: str) -> frozenset[str]:
+def unsaid_names(facts: ClientFacts, type_url: str) -> frozenset[str]:
     """The assignments and secrets of which nothing is said: they may belong to clusters that the log lacks.
 
     These are `Leftover`s that linger, or clusters of a former group, also before clusters are requested.
     """
-    if not client.has_returned or not resource_type(type_url).kept_on_move:
+    if not facts.has_returned or not resource_type(type_url).kept_on_move:
         return NO_NAMES
-    url = client.url_of("clusters")
-    lingering, watches = client.lingering.names.get(url, NO_NAMES), client.watches.of(url)
+    url = facts.url_of("clusters")
+    lingering, watches = facts.lingering.names.get(url, NO_NAMES), facts.watches.of(url)
     has_leftovers = not all(lingering.isdisjoint(watch.leftover_names) for watch in watches)
-    may_follow_former = client.former_groups and (lingering or (not watches and client.is_in_return))
+    may_follow_former = facts.former_groups and (lingering or (not watches and facts.is_in_return))
     if not may_follow_former and not has_leftovers:
         return NO_NAMES
-    return client.names_wanted(type_url).difference(client.goal.get(type_url).resources, client.log.names(type_url))
+    return facts.names_wanted(type_url).difference(facts.goal.get(type_url).resources, facts.log.names(type_url))

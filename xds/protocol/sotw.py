@@ -8,36 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from xds.model.errors import StatusCode
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import Missing, ResourceType, resource_type
-from xds.model.snapshot import content_digest
+from xds.model.snapshot import ResourceSet, content_digest
 from xds.protocol import warming
+from xds.protocol.cache import View
+from xds.protocol.content import EncodedParts, ResponseContent
+from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.requests import SotwRequest, StreamLimits, UnknownOf
+from xds.protocol.diffs import Diffs
+from xds.protocol.requests import Shown, SotwRequest, StreamLimits, UnknownOf
 from xds.protocol.responses import (
-    EncodedParts,
+    Response,
     encode_control_plane,
     encode_empty_assignment,
     encode_errors,
     encode_parts,
     encode_sotw,
 )
-from xds.protocol.returning import Shown
-from xds.protocol.subscription import InterestTable, Subscription
-
-if TYPE_CHECKING:
-    from xds.model.snapshot import ResourceSet
-    from xds.protocol.cache import SnapshotCache, View
-    from xds.protocol.content import ResponseContent
-    from xds.protocol.decode import RequestDecoder
-    from xds.protocol.responses import Response
-    from xds.protocol.subscription import Interest, InterestChange
-    from xds.protocol.warming import ReleaseOf, WatchesByType
-    from xds.protocol.watch import Watch
+from xds.protocol.subscription import Interest, InterestChange, InterestTable, Subscription
+from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.watch import Watch
 
 NO_SUCH_RESOURCE = "no such resource"
 
@@ -80,11 +74,9 @@ class SotwDialect(Dialect[SotwRequest]):
         """Rule 14: "a repeat of the last ACK after a changed parent is Envoy's re-request (rule 43)"."""
         return warming.note_repeated_ack(watch, watches)
 
-    def note_names_added(
-        self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
-    ) -> None:
+    def note_names_added(self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
         """A request with other names may also request the assignments of warming clusters."""
-        warming.note_uncertain_clusters(watch, watches, release_of, cache)
+        warming.note_uncertain_clusters(watch, watches, release_of, diffs)
 
     def shown(self, watch: Watch, request: SotwRequest) -> Shown:
         watch.allows_placeholders = not request.version_info
@@ -95,7 +87,7 @@ class SotwDialect(Dialect[SotwRequest]):
         """Nothing to note: every SotW request repeats all names, so a repeated name needs no answer."""
 
     def unanswered_at_first(
-        self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
+        self, watch: Watch, names: frozenset[str], released: ResourceSet, diffs: Diffs
     ) -> frozenset[str]:
         """All of them, but none of a client that shows the newest set by its label: it is in step.
 

@@ -51,15 +51,16 @@ from xds.protocol.hold_reasons import held_content
 from xds.protocol.known_names import check_unread, known_sets, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
+from xds.protocol.parked_requests import ParkedRequests
 from xds.protocol.requests import (
-    ParkedRequests,
     Request,
     StreamLimits,
     check_node_id,
     check_type,
 )
 from xds.protocol.subscription import InterestChange
-from xds.protocol.watch import TypeStatus, Watch, status_of
+from xds.protocol.type_status import TypeStatus, status_of
+from xds.protocol.watch import Watch
 from xds.wire.node import decode_node
 
 READS_ERRORS = "gRPC"  # the prefix of user agents that read resource_errors (A88); Envoy uses its own timers
@@ -389,7 +390,7 @@ class DiscoveryStream:
             if not self._dialect.note_repeated_ack(watch, self._watches):
                 events.append(AckRepeated(type_url))
         elif change and kind is not RequestKind.FIRST:
-            self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
+            self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache.diffs)
         client.update(watch, now_s)
         if kind is RequestKind.FIRST and watch.ack.state is ResponseState.SETTLED and client.is_in_step(watch):
             events.append(Synced(type_url, client.release_of(type_url)))  # it is in step without a response
@@ -455,7 +456,7 @@ class DiscoveryStream:
             self._dialect.note_subscribed(watch, unanswered, is_first=kind is RequestKind.FIRST)
         if kind is RequestKind.FIRST and watch.type.alias not in PARTS:
             released = self._require_client().release_of(watch.type.type_url)
-            unanswered = self._dialect.unanswered_at_first(watch, unanswered, released, self._cache)
+            unanswered = self._dialect.unanswered_at_first(watch, unanswered, released, self._cache.diffs)
         known.mark_unanswered(unanswered)
 
     def _subscribed(self, watch: Watch) -> Subscribed:
@@ -490,7 +491,7 @@ class DiscoveryStream:
             self._report_held_content(client, events)
 
     def _report_held_content(self, client: ClientState, events: list[Event]) -> None:
-        held = held_content(client)
+        held = held_content(client.facts(), client.transition) if client.transition is not None else ()
         if held != client.reported_held_content:
             client.reported_held_content = held
             events.append(HoldChanged(held))

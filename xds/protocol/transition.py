@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
@@ -40,6 +40,7 @@ from xds.protocol.expected_requests import (
     may_have_warming_listeners,
     subscribes_to_clusters,
 )
+from xds.protocol.facts import ClientFacts
 from xds.protocol.held_resources import (
     aggregates_of_cold_members,
     clusters_without_assignments,
@@ -53,11 +54,21 @@ from xds.protocol.readiness import Readiness
 from xds.protocol.release import merge_names
 from xds.protocol.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
 
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
-
 _NO_RESOURCES: frozenset[ResourceId] = frozenset()
 _ACKED_RELEASES_LIMIT = 8
+
+
+class Expired(NamedTuple):
+    """The waits that a deadline ends.
+
+    * ``overdue``: all clusters that content has waited for long enough;
+    * ``is_unproved``: content is released without proof that the client is ready for it;
+    * ``is_missing_due``: requested names that waited are missing now.
+    """
+
+    overdue: frozenset[str]
+    is_unproved: bool
+    is_missing_due: bool
 
 
 class Transition:
@@ -100,12 +111,12 @@ class Transition:
         "withheld_types",
     )
 
-    def __init__(self, client: ClientState, now_s: float) -> None:
+    def __init__(self, facts: ClientFacts, now_s: float) -> None:
         self.began_s = now_s
-        self.ready_release: Snapshot = client.released
+        self.ready_release: Snapshot = facts.released
         self.acked_releases: tuple[Snapshot, ...] = ()
         self.awaited_until_s: Mapping[str, float] = {}
-        self.is_ready_release_unproved = may_have_warming_listeners(client, now_s)
+        self.is_ready_release_unproved = may_have_warming_listeners(facts, now_s)
         self.readiness = Readiness()
         self.held_trees: tuple[Tree, ...] = ()
         self.held_names: NamesByType = NO_NAMES_BY_TYPE
@@ -128,60 +139,83 @@ class Transition:
         """Note that all listeners of this release are ready."""
         self.ready_release, self.acked_releases, self.is_ready_release_unproved = release, (), False
 
+    def withhold(self, facts: ClientFacts, type_url: str) -> None:
+        """Send nothing of this type: it is unknown what the client holds, and what changed may drain."""
+        self.withheld_types |= {type_url}
+        self.drains = True
+        # A listener that cannot become ready is taken back to the version before.
+        self.ready_release = facts.releases.replaced(self.ready_release, facts.logs.earlier(type_url))
+
+    def note_shown(self, ready_release: Snapshot) -> None:
+        """A reconnected client showed that it has listeners of this release. They may still be warming."""
+        self.ready_release, self.is_ready_release_unproved = ready_release, True
+
+    def become_ready(self, release: Snapshot) -> None:
+        """The client has ACKed all of this release that may refer to clusters."""
+        self.ready_release, self.is_ready_release_unproved, self.drains = release, False, False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the client is expected to request further types, because it has returned or a stream ended."""
+        return self.returning_until_s is not None or self.broken_until_s is not None
+
     def holds_type(self, type_url: str) -> bool:
         """Whether some resources of this type keep their released version."""
         return any(url == type_url for url, _ in self.held_names)
 
     # -- what is held -----------------------------------------------------------------------------------------------
 
-    def find_held_names(self, client: ClientState, now_s: float) -> NamesByType:
-        """The names that keep their released version, except lingering ones. All others may be released."""
-        is_awaited = self.returning_until_s is not None or self.broken_until_s is not None
-        cold = self.readiness.update(client, now_s, is_awaited=is_awaited)
-        reverted = self._revert_listeners(client, now_s)
-        unready = self._unready_listeners(client, now_s, is_awaited=is_awaited)
+    def find_held_names(self, facts: ClientFacts, now_s: float) -> tuple[NamesByType, Snapshot]:
+        """The names that keep their released version, except lingering ones; and the release with that version.
+
+        All others may be released. A listener that cannot become ready is taken back to an earlier version.
+        """
+        is_awaited, cold = self.is_awaited, self.readiness.cold
+        reverted, released = self._reverted_listeners(facts)
+        facts = facts._replace(released=released)
+        unready = self._unready_listeners(facts, now_s, is_awaited=is_awaited)
         self.held_trees, held, absent = (), [], NO_NAMES
         if cold or reverted or unready is None or unready:
-            absent = self._absent_listeners(client, unready, is_awaited=is_awaited)
-            absent |= self._unused_listeners(client, reverted)
-            held = self._held_by_trees(client, unready, reverted, absent)
+            absent = self._absent_listeners(facts, unready, is_awaited=is_awaited)
+            absent |= self._unused_listeners(facts, reverted)
+            held = self._held_by_trees(facts, unready, reverted, absent)
         if cold:
-            held.append(aggregates_of_cold_members(client, self.readiness))
-        held.append(clusters_without_assignments(client, self.readiness))
+            held.append(aggregates_of_cold_members(facts, self.readiness))
+        held.append(clusters_without_assignments(facts, self.readiness))
         self.held_names, self.absent_listeners = merge_names(*held), absent
         waiting = [
-            url for url in self.withheld_types if self.holds_type(url) or client.watches.rejects(client.goal.get(url))
+            url for url in self.withheld_types if self.holds_type(url) or facts.watches.rejects(facts.goal.get(url))
         ]
         if len(waiting) < len(self.withheld_types):
             self.withheld_types = frozenset(waiting)
-        return self.held_names
+        return self.held_names, released
 
     def _held_by_trees(
-        self, client: ClientState, unready: frozenset[str] | None, reverted: frozenset[str], absent: frozenset[str]
+        self, facts: ClientFacts, unready: frozenset[str] | None, reverted: frozenset[str], absent: frozenset[str]
     ) -> list[NamesByType]:
         """The names that are held because their tree is in the phase CLUSTERS, LISTENERS or FETCHING.
 
         The arguments are names of listeners: not ready (None: all), taken back to an earlier version, not there yet.
         """
-        trees = client.releases.plan(client.released, client.goal).trees
+        trees = facts.releases.plan(facts.released, facts.goal).trees
         held = [
             tree
             for tree in trees
             if not tree.needed_listeners.isdisjoint(absent)
-            or self.readiness.holds(client, tree.clusters, is_unreadable=tree.is_unreadable)
+            or self.readiness.holds(facts, tree.clusters, is_unreadable=tree.is_unreadable)
             or not tree.listeners.isdisjoint(reverted)
         ]
-        unshown = self._used_by_unshown(client)
+        unshown = self._used_by_unshown(facts)
         stale = outdated_names(
-            client, (self.ready_release, *self.acked_releases), is_returning=self.returning_until_s is not None
+            facts, (self.ready_release, *self.acked_releases), is_returning=self.returning_until_s is not None
         )
         stale = without_resources(stale, unshown)
-        later = listeners_naming(stale, client.goal) if stale else NO_NAMES  # listeners that wait for these names
-        changing = self._filters_changing(client)
+        later = listeners_naming(stale, facts.goal) if stale else NO_NAMES  # listeners that wait for these names
+        changing = self._filters_changing(facts)
         if changing:
-            url = client.url_of("listeners")
-            changed = client.releases.diff(client.released.get(url), client.goal.get(url)).added_or_changed
-            later |= changed & listeners_naming(changing, client.goal)
+            url = facts.url_of("listeners")
+            changed = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).added_or_changed
+            later |= changed & listeners_naming(changing, facts.goal)
         in_order = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(later)]
         if any(tree.has_added_listener for tree in (*held, *in_order)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
@@ -193,20 +227,20 @@ class Transition:
         # Until a listener is ready, new connections use its earlier versions and the resources that these refer to.
         used = _NO_RESOURCES
         if unready:
-            rejected = unready & client.watches.rejected_in(client.goal.get(client.url_of("listeners")))
+            rejected = unready & facts.watches.rejected_in(facts.goal.get(facts.url_of("listeners")))
             unready -= rejected
             for each in (self.ready_release, *self.acked_releases):
-                used |= client.releases.used_by(unready, each) | used_by_rejected(client, rejected, each)
+                used |= facts.releases.used_by(unready, each) | used_by_rejected(facts, rejected, each)
             used |= unshown
         waiting = merge_names(
             *(tree.used_route_parts for tree in trees if tree not in held and routes_wait(tree, unready, used))
         )
         if waiting:
             # A listener needs the resources that it newly names to become ready, so these do not wait for it.
-            waiting = self._without_needed(client, waiting, used)
+            waiting = self._without_needed(facts, waiting, used)
         return [*names, without_names(waiting, stale)]
 
-    def _used_by_unshown(self, client: ClientState) -> frozenset[ResourceId]:
+    def _used_by_unshown(self, facts: ClientFacts) -> frozenset[ResourceId]:
         """The routes in use that earlier versions of listeners may name, which a reconnected client does not show.
 
         New connections use these routes while a shown listener lacks a resource that this server serves or served. A
@@ -214,11 +248,11 @@ class Transition:
         """
         if not self.is_ready_release_unproved:
             return _NO_RESOURCES
-        missing = self._not_fetched(client, client.watches.never_accepted())
-        return routes_in_use(client) if any(is_served_here(client, *each) for each in missing) else _NO_RESOURCES
+        missing = self._not_fetched(facts, facts.watches.never_accepted())
+        return routes_in_use(facts) if any(is_served_here(facts, *each) for each in missing) else _NO_RESOURCES
 
     def _absent_listeners(
-        self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
+        self, facts: ClientFacts, unready: frozenset[str] | None, *, is_awaited: bool
     ) -> frozenset[str]:
         """The new listeners that are not ready: no cluster may lead to an internal one of them yet.
 
@@ -227,25 +261,25 @@ class Transition:
         """
         if unready is not None and not unready:
             return NO_NAMES
-        url = client.url_of("listeners")
-        listeners = frozenset(client.goal.get(url).resources)
-        if not client.watches.of(url):
+        url = facts.url_of("listeners")
+        listeners = frozenset(facts.goal.get(url).resources)
+        if not facts.watches.of(url):
             return listeners if is_awaited else NO_NAMES
-        return self._unused_listeners(client, listeners if unready is None else unready & listeners)
+        return self._unused_listeners(facts, listeners if unready is None else unready & listeners)
 
-    def _unused_listeners(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
+    def _unused_listeners(self, facts: ClientFacts, listeners: frozenset[str]) -> frozenset[str]:
         """The listeners among these that no new connection is known to use yet, in any version."""
         if not listeners:
             return listeners
-        url = client.url_of("listeners")
-        used, acked = self.ready_release.get(url).resources.keys(), client.watches.acked(url)
+        url = facts.url_of("listeners")
+        used, acked = self.ready_release.get(url).resources.keys(), facts.watches.acked(url)
         # While a listener is rejected, `ready_release` stays as it is and may have listeners that were removed since.
         new = listeners.difference(used if acked is None else used & acked.resources.keys())
-        if self.is_ready_release_unproved and (missing := self._not_fetched(client)):
-            new |= listeners & listeners_naming(missing, client.released)
+        if self.is_ready_release_unproved and (missing := self._not_fetched(facts)):
+            new |= listeners & listeners_naming(missing, facts.released)
         return new
 
-    def _without_needed(self, client: ClientState, waiting: NamesByType, used: frozenset[ResourceId]) -> NamesByType:
+    def _without_needed(self, facts: ClientFacts, waiting: NamesByType, used: frozenset[ResourceId]) -> NamesByType:
         """``waiting`` without the names that listeners newly name, and without rejected names of which no version was
         accepted.
 
@@ -253,168 +287,167 @@ class Transition:
         its filters. A name of which the client accepted a version can wait for its listener. Names that an unready
         listener ``used`` before wait in any case: its new version becomes ready with the content that the client holds.
         """
-        url = client.url_of("listeners")
-        goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
-        in_flight = [watch.ack.in_flight for watch in client.watches.of(url) if watch.ack.in_flight is not None]
-        needed = client.releases.diff(acked, goal).newly_named
-        if needed and client.may_have_anything(url):  # its listeners may use what it has
-            needed = client.watches.not_fetched(needed)
+        url = facts.url_of("listeners")
+        goal, acked = facts.goal.get(url), facts.watches.acked(url) or self.ready_release.get(url)
+        in_flight = [watch.ack.in_flight for watch in facts.watches.of(url) if watch.ack.in_flight is not None]
+        needed = facts.releases.diff(acked, goal).newly_named
+        if needed and facts.may_have_anything(url):  # its listeners may use what it has
+            needed = facts.watches.not_fetched(needed)
         for each in in_flight:
             if needed:
-                needed = without_names(needed, client.releases.diff(acked, each.resource_set).newly_named)
-        if filtered := self._filters_unready(client):
+                needed = without_names(needed, facts.releases.diff(acked, each.resource_set).newly_named)
+        if filtered := self._filters_unready(facts):
             # The filters are sent before the listener, which then uses the new filters and the new routes.
-            used |= client.releases.used_by(filtered, client.goal)
+            used |= facts.releases.used_by(filtered, facts.goal)
         needed = without_resources(needed, used)
-        return without_names(without_names(waiting, needed), self._repairs(client))
+        return without_names(without_names(waiting, needed), self._repairs(facts))
 
-    def _repairs(self, client: ClientState) -> NamesByType:
+    def _repairs(self, facts: ClientFacts) -> NamesByType:
         """The rejected names of which no version was accepted, unless a listener that uses them is not ready."""
-        rejected = client.watches.never_accepted()
+        rejected = facts.watches.never_accepted()
         if not rejected:
             return NO_NAMES_BY_TYPE
-        url = client.url_of("listeners")
-        goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
-        missing = self._not_fetched(client, rejected)
-        unready = client.releases.diff(acked, goal).added_or_changed | self._filters_unready(client)
-        used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
+        url = facts.url_of("listeners")
+        goal, acked = facts.goal.get(url), facts.watches.acked(url) or self.ready_release.get(url)
+        missing = self._not_fetched(facts, rejected)
+        unready = facts.releases.diff(acked, goal).added_or_changed | self._filters_unready(facts)
+        used = facts.releases.used_by(unready | listeners_naming(missing, facts.released), facts.goal)
         return without_resources(rejected, used)
 
-    def _unready_listeners(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
+    def _unready_listeners(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
         """The listeners that are not ready, because the newest version or a name in it is not ACKed; None means all.
 
         docs/protocol.md#additions: "within a tree a route never overtakes the listener that refers to it, the resources
         that the listener newly names".
         """
-        url = client.url_of("listeners")
-        goal = client.goal.get(url)
-        if not client.watches.of(url):
+        url = facts.url_of("listeners")
+        goal = facts.goal.get(url)
+        if not facts.watches.of(url):
             return None if is_awaited and goal.resources else NO_NAMES
-        acked = client.watches.acked(url)
+        acked = facts.watches.acked(url)
         if acked is None:
-            return None if client.may_have_anything(url) else NO_NAMES
-        self._note_acked_release(client, acked)
-        unready = client.releases.diff(acked, goal).added_or_changed
-        if unready and client.order.proceed_on_nack:
-            unready = unready.difference(client.rejected_versions(url))
-        unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
-        if not unready and acked is client.released.get(url) and not self.is_fetch_over:
-            self.set_ready_release(client.released)  # new connections use this release from now on
+            return None if facts.may_have_anything(url) else NO_NAMES
+        self._note_acked_release(facts, acked)
+        unready = facts.releases.diff(acked, goal).added_or_changed
+        if unready and facts.order.proceed_on_nack:
+            unready = unready.difference(facts.rejected_versions(url))
+        unready = unready | self._filters_unready(facts) | self._fetching(facts, now_s)
+        if not unready and acked is facts.released.get(url) and not self.is_fetch_over:
+            self.set_ready_release(facts.released)  # new connections use this release from now on
         return unready
 
-    def _note_acked_release(self, client: ClientState, acked: ResourceSet) -> None:
+    def _note_acked_release(self, facts: ClientFacts, acked: ResourceSet) -> None:
         """Note the release of this ACKed set of listeners. No new connection uses a listener that the set lacks."""
-        url, without_removed = acked.type.type_url, client.releases.without_removed
+        url, without_removed = acked.type.type_url, facts.releases.without_removed
         self.acked_releases = tuple(x.with_set(without_removed(x.get(url), acked)) for x in self.acked_releases)
-        if acked is not client.goal.get(url) and all(
+        if acked is not facts.goal.get(url) and all(
             acked is not each.get(url) for each in (self.ready_release, *self.acked_releases)
         ):
-            self.acked_releases = (*self.acked_releases, client.released.with_set(acked))[-_ACKED_RELEASES_LIMIT:]
+            self.acked_releases = (*self.acked_releases, facts.released.with_set(acked))[-_ACKED_RELEASES_LIMIT:]
 
-    def _filters_unready(self, client: ClientState) -> frozenset[str]:
+    def _filters_unready(self, facts: ClientFacts) -> frozenset[str]:
         """The listeners that name a changed extension configuration that is not ACKed. No route may overtake it.
 
         In the phase RETURNING, also the listeners that name an extension configuration that was not requested yet.
         """
-        changing = self._filters_changing(client)
-        unready = listeners_naming(changing, client.goal) if changing else NO_NAMES
-        return unready | listeners_with_unshown_filters(client) if self.returning_until_s is not None else unready
+        changing = self._filters_changing(facts)
+        unready = listeners_naming(changing, facts.goal) if changing else NO_NAMES
+        return unready | listeners_with_unshown_filters(facts) if self.returning_until_s is not None else unready
 
-    def _filters_changing(self, client: ClientState) -> NamesByType:
+    def _filters_changing(self, facts: ClientFacts) -> NamesByType:
         """The changed extension configurations that are not ACKed.
 
         New ones count if the client has reconnected: a listener that it shows may still warm because of them.
         """
-        url = client.url_of("extension_configs")
-        goal = client.goal.get(url)
+        url = facts.url_of("extension_configs")
+        goal = facts.goal.get(url)
         if not goal.resources:
             return NO_NAMES_BY_TYPE
         if url in self.withheld_types:
             return names_by_type({url: goal.resources})
-        proceeds, is_new = bool(client.order.proceed_on_nack), not client.has_returned
-        return names_by_type({url: client.watches.changing(url, goal, except_rejected=proceeds, except_new=is_new)})
+        proceeds, is_new = bool(facts.order.proceed_on_nack), not facts.has_returned
+        return names_by_type({url: facts.watches.changing(url, goal, except_rejected=proceeds, except_new=is_new)})
 
-    def _fetching(self, client: ClientState, now_s: float) -> frozenset[str]:
+    def _fetching(self, facts: ClientFacts, now_s: float) -> frozenset[str]:
         """The listeners in the phase FETCHING: released, but the client has not ACKed all names that they newly name.
 
         docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
         """
-        missing = self._not_fetched(client)
+        missing = self._not_fetched(facts)
         if not missing:
             self.fetch_since_s = None
             return NO_NAMES
         if self.fetch_since_s is None:
             self.fetch_since_s = now_s
-        return listeners_naming(missing, client.released)
+        return listeners_naming(missing, facts.released)
 
-    def _not_fetched(self, client: ClientState, excluded: NamesByType = NO_NAMES_BY_TYPE) -> NamesByType:
+    def _not_fetched(self, facts: ClientFacts, excluded: NamesByType = NO_NAMES_BY_TYPE) -> NamesByType:
         """The names that released listeners newly name and that the client has not ACKed, without ``excluded``.
 
         Names in listeners that a reconnected client showed count as newly named (``is_ready_release_unproved``).
         """
         if self.is_fetch_over:
             return NO_NAMES_BY_TYPE
-        url = client.url_of("listeners")
+        url = facts.url_of("listeners")
         before = empty_set(url) if self.is_ready_release_unproved else self.ready_release.get(url)
-        named = client.releases.diff(before, client.released.get(url)).newly_named
+        named = facts.releases.diff(before, facts.released.get(url)).newly_named
         if self.is_ready_release_unproved:
-            named = merge_names(named, client.releases.diff(before, client.watches.acked(url) or before).newly_named)
+            named = merge_names(named, facts.releases.diff(before, facts.watches.acked(url) or before).newly_named)
         named = without_names(named, excluded)
-        return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
+        return facts.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
 
-    def note_missing_secrets(self, client: ClientState, missing: frozenset[str], now_s: float) -> None:
+    def note_missing_secrets(self, facts: ClientFacts, missing: frozenset[str], now_s: float) -> None:
         """Wait for these secrets, and for those that are waited for already as long as they are missing."""
-        until_s, before = now_s + client.rules.order_timeout_s, self.awaited_until_s
+        until_s, before = now_s + facts.rules.order_timeout_s, self.awaited_until_s
         if before or missing:
-            self.awaited_until_s = {n: before.get(n, until_s) for n in still_named({*before, *missing}, client.goal)}
+            self.awaited_until_s = {n: before.get(n, until_s) for n in still_named({*before, *missing}, facts.goal)}
 
     # -- rejections -------------------------------------------------------------------------------------------------
 
-    def _revert_listeners(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """Release the last accepted version of listeners that newly name a rejected resource; returns these listeners.
+    def _reverted_listeners(self, facts: ClientFacts) -> tuple[frozenset[str], Snapshot]:
+        """The listeners that newly name a rejected resource, and the release with their last accepted versions.
 
         docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
         listener back to its last accepted version, because Envoy would go live without it".
         """
-        listeners = listeners_naming(self._newly_named_rejected(client), client.goal)
-        removed = self._removed_while_rejected(client)
-        reverted = listeners | listeners_naming(removed, client.released)
+        listeners = listeners_naming(self._newly_named_rejected(facts), facts.goal)
+        removed = self._removed_while_rejected(facts)
+        reverted, released = listeners | listeners_naming(removed, facts.released), facts.released
         if reverted:
-            url = client.url_of("listeners")
-            client.release(client.releases.reverted(client.released, self.ready_release, url, reverted), now_s)
-        return listeners | listeners_naming(removed, client.goal)
+            released = facts.releases.reverted(released, self.ready_release, facts.url_of("listeners"), reverted)
+        return listeners | listeners_naming(removed, facts.goal), released
 
-    def _removed_while_rejected(self, client: ClientState) -> NamesByType:
+    def _removed_while_rejected(self, facts: ClientFacts) -> NamesByType:
         """The rejected names that listeners newly name and that a push has removed, so no push repairs them."""
-        rejected = client.watches.never_accepted()
+        rejected = facts.watches.never_accepted()
         if not rejected:
             return NO_NAMES_BY_TYPE
-        url, diff = client.url_of("listeners"), client.releases.diff
+        url, diff = facts.url_of("listeners"), facts.releases.diff
         ready = self.ready_release.get(url)
-        named = dict(merge_names(*(diff(ready, each.get(url)).newly_named for each in (client.released, client.goal))))
+        named = dict(merge_names(*(diff(ready, each.get(url)).newly_named for each in (facts.released, facts.goal))))
         return names_by_type(
             {
-                kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys()
+                kind: names & named.get(kind, NO_NAMES) - facts.goal.get(kind).resources.keys()
                 for kind, names in rejected
             }
         )
 
-    def reverting(self, client: ClientState) -> NamesByType:
+    def reverting(self, facts: ClientFacts) -> NamesByType:
         """The rejected names for which listeners are taken back to their last accepted version."""
-        return merge_names(self._newly_named_rejected(client), self._removed_while_rejected(client))
+        return merge_names(self._newly_named_rejected(facts), self._removed_while_rejected(facts))
 
-    def _newly_named_rejected(self, client: ClientState) -> NamesByType:
+    def _newly_named_rejected(self, facts: ClientFacts) -> NamesByType:
         """The tree parts that newest listeners newly name and that the client rejects and never accepted."""
-        if not client.watches.rejects_anything:
+        if not facts.watches.rejects_anything:
             return NO_NAMES_BY_TYPE
-        url = client.url_of("listeners")
-        named = client.releases.diff(self.ready_release.get(url), client.goal.get(url)).newly_named
+        url = facts.url_of("listeners")
+        named = facts.releases.diff(self.ready_release.get(url), facts.goal.get(url)).newly_named
         in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
-        return names_by_type({kind: names.intersection(client.rejected_versions(kind)) for kind, names in in_tree})
+        return names_by_type({kind: names.intersection(facts.rejected_versions(kind)) for kind, names in in_tree})
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def is_acked(self, client: ClientState) -> bool:
+    def is_acked(self, facts: ClientFacts) -> bool:
         """Whether the client has ACKed everything that may refer to clusters.
 
         docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed". One
@@ -424,68 +457,67 @@ class Transition:
             return False
         if self.returning_until_s is not None or self.broken_until_s is not None:
             return False
-        if any(resource_type(url).in_tree for url in client.watches.pending_types):
+        if any(resource_type(url).in_tree for url in facts.watches.pending_types):
             return False
-        return not lacks_named_clusters(client, is_bounded=self.has_timed_out)
+        return not lacks_named_clusters(facts, is_bounded=self.has_timed_out)
 
-    def is_over(self, client: ClientState) -> bool:
+    def is_over(self, facts: ClientFacts) -> bool:
         """Whether all clusters are warm or overdue (`Proof`), CDS is ACKed, and all removals have an end.
 
         Once `is_acked` holds as well, the transition ends.
         """
-        if not self.readiness.cold <= self.readiness.overdue(client) or client.lingering.lacks_end:
+        if not self.readiness.cold <= self.readiness.overdue(facts) or facts.lingering.lacks_end:
             return False
-        return not any(resource_type(url).is_route_target for url in client.watches.pending_types)
+        return not any(resource_type(url).is_route_target for url in facts.watches.pending_types)
 
-    def expire(self, client: ClientState, now_s: float) -> bool:
-        """End waits that have timed out; True if content is released without proof that the client is ready for it."""
-        rules = client.rules
-        timed_out = self.readiness.expire(client, now_s)
+    def expire(self, facts: ClientFacts, now_s: float) -> Expired:
+        """End waits that have timed out."""
+        rules, is_missing_due = facts.rules, False
+        overdue = self.readiness.expire(facts, now_s)
         is_unreadable = any(tree.is_unreadable for tree in self.held_trees)
         ended = any(
-            is_unreadable or not self.readiness.waits_without_limit(client, name)
-            for name in timed_out
+            is_unreadable or not self.readiness.waits_without_limit(facts, name)
+            for name in overdue - facts.proof.overdue
             if self.held_trees
         )
-        if self.returning_until_s is not None and now_s >= self._returning_until_s(client):
+        if self.returning_until_s is not None and now_s >= self._returning_until_s(facts):
             self.returning_until_s = None
-            ended = ended or (subscribes_to_clusters(client) and not client.has_requested_clusters)
+            ended = ended or (subscribes_to_clusters(facts) and not facts.has_requested_clusters)
         if self.broken_until_s is not None and now_s >= self.broken_until_s:
             self.broken_until_s = None
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
         if any(until_s <= now_s for until_s in self.awaited_until_s.values()):
             self.awaited_until_s = {n: until_s for n, until_s in self.awaited_until_s.items() if until_s > now_s}
-            client.offer_pending_release(now_s)
+            is_missing_due = True
         if not self.has_timed_out and now_s >= self.began_s + rules.order_timeout_s:
-            self.has_timed_out = True
-            client.offer_pending_release(now_s)
-        return ended
+            self.has_timed_out = is_missing_due = True
+        return Expired(overdue, is_unproved=ended, is_missing_due=is_missing_due)
 
-    def deadline_s(self, client: ClientState) -> float | None:
+    def deadline_s(self, facts: ClientFacts) -> float | None:
         """When `expire` is due if no request or push comes before; None if it is not needed."""
-        rules, due = client.rules, []
-        ready_s = self.readiness.deadline_s(client)
+        rules, due = facts.rules, []
+        ready_s = self.readiness.deadline_s(facts)
         if ready_s is not None:
             due.append(ready_s)
         if self.returning_until_s is not None:
-            due.append(self._returning_until_s(client))
+            due.append(self._returning_until_s(facts))
         if self.broken_until_s is not None:
             due.append(self.broken_until_s)
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
         due += self.awaited_until_s.values()
-        if (self.held_names or client.lingering.lacks_end) and not self.has_timed_out:
+        if (self.held_names or facts.lingering.lacks_end) and not self.has_timed_out:
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
 
-    def _returning_until_s(self, client: ClientState) -> float:
+    def _returning_until_s(self, facts: ClientFacts) -> float:
         """When the phase RETURNING ends.
 
         docs/protocol.md#coming-back: "New trees wait for the CDS request of such a client, at most
         `order_timeout_s`".
         """
         assert self.returning_until_s is not None
-        if not client.watches.of(client.url_of("clusters")) and subscribes_to_clusters(client):
-            return self.began_s + client.rules.order_timeout_s
+        if not facts.watches.of(facts.url_of("clusters")) and subscribes_to_clusters(facts):
+            return self.began_s + facts.rules.order_timeout_s
         return self.returning_until_s

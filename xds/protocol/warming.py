@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping
 from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import ResponseState
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.diffs import resolve
+from xds.protocol.diffs import Diffs, resolve
 from xds.protocol.watch import Watch
 
 WatchesByType = Mapping[str, Watch]
 ReleaseOf = Callable[[str], ResourceSet]
 
 
-def names_behind(parent: Watch, child: Watch, released: ResourceSet, cache: SnapshotCache) -> frozenset[str]:
+def names_behind(parent: Watch, child: Watch, released: ResourceSet, diffs: Diffs) -> frozenset[str]:
     """The names of the type of ``child`` to re-send after a response of the type of ``parent``.
 
     ``released`` is the set in the response. The client may hold the ``uncertain`` resources in any version (rule 18).
@@ -30,11 +29,11 @@ def names_behind(parent: Watch, child: Watch, released: ResourceSet, cache: Snap
         return NO_NAMES
     known, url = parent.known, child.type.type_url
     if child.type.alias == "endpoints":
-        return cache.diffs.assignments(known.base, released, known.uncertain)
+        return diffs.assignments(known.base, released, known.uncertain)
     anew = (*known.uncertain, *resolve(parent.resend_names | parent.resent_names, released))
     wants = child.subscription.interest.wants_name
     held = known.base if known.base is not None else parent.acked_set  # of a SotW client that returns: what it showed
-    names = cache.diffs.begun(held, released, anew, url)
+    names = diffs.begun(held, released, anew, url)
     return frozenset(name for name in names if name == WILDCARD or wants(name))
 
 
@@ -51,7 +50,7 @@ def note_repeated_ack(watch: Watch, watches: WatchesByType) -> bool:
     return True
 
 
-def note_uncertain_clusters(watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache) -> None:
+def note_uncertain_clusters(watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
     """Note the assignments that a SotW request with other names requests again, because their clusters may warm.
 
     These are the assignments of clusters in unanswered responses. The client may hold such a cluster in any version
@@ -60,7 +59,7 @@ def note_uncertain_clusters(watch: Watch, watches: WatchesByType, release_of: Re
     for parent in _parents_sent_since(watch, watches):
         if parent.type.is_route_target and parent.known.uncertain:
             released = release_of(parent.type.type_url)
-            names = cache.diffs.assignments(parent.known.base, released, parent.known.uncertain)
+            names = diffs.assignments(parent.known.base, released, parent.known.uncertain)
             watch.resend_names = watch.resend_names | names
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType
@@ -18,14 +16,10 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import AckState, ResponseState
 from xds.protocol.content import ResponseContent
 from xds.protocol.diffs import Diffs
+from xds.protocol.heartbeats import Heartbeats
 from xds.protocol.rejections import Rejections, named_in
 from xds.protocol.responses import Response
 from xds.protocol.subscription import Subscription
-
-if TYPE_CHECKING:
-    from xds.protocol.client import ClientState
-    from xds.protocol.delta import Heartbeats
-
 
 UNKNOWN_VERSION = ""
 NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
@@ -440,38 +434,3 @@ class Watch:
         self.known.unanswered = NO_NAMES
         self.resend_names = NO_NAMES
         self.pending_release, self.pending_release_from = pending_release, goal if pending_release else None
-
-
-@dataclass(frozen=True, slots=True)
-class TypeStatus:
-    """The state of one type on one stream, as operators see it.
-
-    ``held_back``: a transition holds newer content.
-    """
-
-    type_url: str
-    state: str  # synced | pending | nacked
-    wildcard: bool
-    names: frozenset[str]
-    missing: tuple[str, ...]
-    version_sent: str
-    version_acked: str
-    held_back: bool
-
-
-def status_of(watch: Watch, client: ClientState) -> TypeStatus:
-    """The status of one of a client's watches."""
-    released = client.release_of(watch.type.type_url)
-    held_back = client.is_held_back(watch.type.type_url)
-    interest = watch.subscription.interest
-    synced = watch.is_synced_with(released) and not held_back
-    return TypeStatus(
-        type_url=watch.type.type_url,
-        state="nacked" if watch.is_rejected else "synced" if synced else "pending",
-        wildcard=interest.wildcard,
-        names=interest.names,
-        missing=tuple(interest.missing(released)),
-        version_sent=watch.last_sent_set.version_info if watch.last_sent_set is not None else "",
-        version_acked=watch.acked_set.version_info if watch.acked_set is not None else "",
-        held_back=held_back,
-    )

@@ -1,0 +1,125 @@
+"""What the rules of the engine know of one client: its state at one moment.
+
+`ClientState` makes the facts, and is the only one that changes the state. The rules (`transition`, `readiness`,
+`removals`, `returning` and what they use) are functions of the facts; what they decide, they return. Nothing in the
+facts identifies the client: no node, peer or stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from xds.model.names import NO_NAMES
+from xds.model.resource_type import TRAFFIC_TYPES, V2_URLS, V3_TYPES
+from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.group_logs import GroupLogs
+from xds.protocol.linger import Lingering
+from xds.protocol.order import GroupOrder, OrderRules
+from xds.protocol.proof import Proof
+from xds.protocol.rejections import RefusedVersions, Rejections
+from xds.protocol.release import Releases
+from xds.protocol.removal_log import RemovalLog
+from xds.protocol.watches import Watches
+
+_URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
+
+
+class ClientFacts(NamedTuple):
+    """The state of a client for one decision. The attributes of `ClientState` explain the fields.
+
+    ``cold``: the clusters that its transition waits for; None while it is in no transition. ``is_in_return``: it has
+    reconnected and may request further types soon (phase RETURNING).
+    """
+
+    cache: SnapshotCache
+    rules: OrderRules
+    order: GroupOrder
+    api_version: str
+    goal: Snapshot
+    released: Snapshot
+    watches: Watches
+    lingering: Lingering
+    proof: Proof
+    is_aggregated: bool
+    has_requested_clusters: bool
+    has_requested_assignments: bool
+    returned_s: float | None
+    stream_ended_s: float | None
+    former_groups: tuple[str, ...]
+    refused_before: RefusedVersions
+    cold: frozenset[str] | None
+    is_in_return: bool
+
+    @property
+    def releases(self) -> Releases:
+        """The computed releases, which all clients share."""
+        return self.cache.releases
+
+    @property
+    def log(self) -> RemovalLog:
+        """The removal log of its group."""
+        return self.cache.log(self.goal.group, self.api_version)
+
+    @property
+    def logs(self) -> GroupLogs:
+        """The removal logs of its group and of its former groups."""
+        return GroupLogs(self.cache, self.goal.group, self.former_groups, self.api_version)
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether a request showed that the client held content before this connection."""
+        return self.returned_s is not None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the client may serve traffic: it has returned, or it ACKed a listener or a route."""
+        return self.has_returned or self.watches.have_acked(TRAFFIC_TYPES)
+
+    def url_of(self, alias: str) -> str:
+        """The type URL of an alias in the API version that the client uses, v2 or v3."""
+        return url_of(alias, self.watches, self.goal)
+
+    def release_of(self, type_url: str) -> ResourceSet:
+        """The content of a type that may be sent to the client now, and with which its requests are answered."""
+        return self.released.get(type_url)
+
+    def names_wanted(self, type_url: str) -> frozenset[str]:
+        """All names of a type to which the streams of the client subscribe."""
+        return self.watches.names(type_url)
+
+    def may_have_anything(self, type_url: str) -> bool:
+        """Whether it is unknown what the client has of a type: it has returned, and ACKed nothing of it since."""
+        return any(watch.is_unknown for watch in self.watches.of(type_url))
+
+    def rejected_versions(self, type_url: str) -> Mapping[str, str]:
+        """The newest resources that the client rejects and never accepted in another version, name to version."""
+        return self.watches.rejected_versions(type_url, self.goal.get(type_url))
+
+    def rejections_before(self, type_url: str) -> Rejections | None:
+        """The rejections of a type on earlier streams of the node; None if there are none."""
+        refused = self.refused_before.get(type_url)
+        return Rejections(refused) if refused else None
+
+    def unproved(self, clusters: ResourceSet) -> frozenset[str]:
+        """The clusters of a set that are not proved to be warm, in this version or in an earlier one."""
+        proved = self.proof.clusters
+        return self.releases.diff(proved, clusters).added if proved is not None else frozenset(clusters.resources)
+
+    @property
+    def overdue(self) -> frozenset[str]:
+        """The cold clusters for which content has waited long enough."""
+        return self.proof.overdue
+
+    def without_waiting(self, names: frozenset[str]) -> frozenset[str]:
+        """The clusters among ``names`` that no content waits for: they are warm, or their wait has timed out."""
+        return names - (self.cold - self.proof.overdue) if self.cold is not None else NO_NAMES
+
+
+def url_of(alias: str, watches: Watches, goal: Snapshot) -> str:
+    """As `ClientFacts.url_of`."""
+    url, old_url = _URLS[alias]
+    if old_url in watches or (old_url in goal.sets and url not in goal.sets):
+        return old_url
+    return url

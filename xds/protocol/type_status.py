@@ -1,0 +1,43 @@
+"""The state of one type on one stream, as operators see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xds.protocol.client import ClientState
+from xds.protocol.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class TypeStatus:
+    """The state of one type on one stream, as operators see it.
+
+    ``held_back``: a transition holds newer content.
+    """
+
+    type_url: str
+    state: str  # synced | pending | nacked
+    wildcard: bool
+    names: frozenset[str]
+    missing: tuple[str, ...]
+    version_sent: str
+    version_acked: str
+    held_back: bool
+
+
+def status_of(watch: Watch, client: ClientState) -> TypeStatus:
+    """The status of one of a client's watches."""
+    released = client.release_of(watch.type.type_url)
+    held_back = client.is_held_back(watch.type.type_url)
+    interest = watch.subscription.interest
+    synced = watch.is_synced_with(released) and not held_back
+    return TypeStatus(
+        type_url=watch.type.type_url,
+        state="nacked" if watch.is_rejected else "synced" if synced else "pending",
+        wildcard=interest.wildcard,
+        names=interest.names,
+        missing=tuple(interest.missing(released)),
+        version_sent=watch.last_sent_set.version_info if watch.last_sent_set is not None else "",
+        version_acked=watch.acked_set.version_info if watch.acked_set is not None else "",
+        held_back=held_back,
+    )
