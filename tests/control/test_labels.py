@@ -9,7 +9,7 @@ from xds.codec.resources import decode_resource
 from xds.model.resource import default_version_info, derived_version_info, version_stem
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
-from xds.protocol.cache import View
+from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.overlay import apply_overrides
 from xds.protocol.requests import SotwRequest
 from xds.protocol.sotw import fetch
@@ -46,7 +46,7 @@ def test_an_overlay_and_a_fetched_part_have_one_hash(label: str, begins: str) ->
     laid = apply_overrides(base, {"a": decode_resource(cluster_load_assignment("a", 81))})
     assert laid.version_info == f"{begins}+{laid.digest.hex()[:8]}" != base.version_info
     for served in (base, laid):
-        view = View("g", Snapshot("g", 5, {ENDPOINT: served}))
+        view = View("g", Snapshot("g", 5, {ENDPOINT: served}), SnapshotCache().no_view.log)
         whole = fetch(view, SotwRequest(ENDPOINT, names=frozenset("ab")))
         assert whole.version_info == f"{begins}+{served.digest.hex()[:8]}"
         part = fetch(view, SotwRequest(ENDPOINT, names=frozenset("a")))

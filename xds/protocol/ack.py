@@ -12,9 +12,11 @@ Rule 20: "At most one response per type is in flight". This is also the backpres
 
 from __future__ import annotations
 
+from copy import copy
 from enum import Enum
 
 from xds.model.errors import LocalProtocolError
+from xds.model.snapshot import ResourceSet
 from xds.protocol.responses import Response
 
 
@@ -38,6 +40,28 @@ class RequestKind(Enum):
     PLAIN = "plain"  # no nonce: in Delta, a change of the interest alone (rule 50)
 
 
+class Offer:
+    """A response in flight, and what is known of it until it is answered.
+
+    * ``goal``: the released set when it was made, whatever it leaves out because the client rejects it;
+    * ``answered_names``: the names that it answers because they were requested;
+    * ``resent_names``: the names that it contains although they did not change (``Watch.resend_names``);
+    * ``is_read``: the client answered a response that was sent later, so it has read this one;
+    * ``is_interest_replaced``: the interest changed so much since that its ACK will prove nothing.
+    """
+
+    __slots__ = ("answered_names", "goal", "is_interest_replaced", "is_read", "resent_names", "response")
+
+    def __init__(
+        self, response: Response, goal: ResourceSet, answered_names: frozenset[str], resent_names: frozenset[str]
+    ) -> None:
+        self.response = response
+        self.goal = goal
+        self.answered_names = answered_names
+        self.resent_names = resent_names
+        self.is_read = self.is_interest_replaced = False
+
+
 class AckState:
     """The response state of one type on one stream.
 
@@ -54,7 +78,7 @@ class AckState:
         self.state = ResponseState.NEW
         self.nonce = ""
         self.newest_number = 0
-        self.in_flight: Response | None = None
+        self.in_flight: Offer | None = None
         self.rejected_digest: bytes = b""
         self.dirty_since_s: float | None = None
 
@@ -71,19 +95,25 @@ class AckState:
             return RequestKind.NACK if is_error else RequestKind.ACK
         return RequestKind.STALE if is_error else RequestKind.REPEAT
 
-    def become_in_flight(self, response: Response, nonce: str) -> None:
+    def copy(self) -> AckState:
+        """An independent object in the same state."""
+        clone = copy(self)
+        clone.in_flight = copy(self.in_flight)
+        return clone
+
+    def become_in_flight(self, offer: Offer, nonce: str) -> None:
         """The response is sent under this nonce."""
         self.state = ResponseState.IN_FLIGHT
-        self.in_flight, self.nonce = response, nonce
-        self.newest_number = max(self.newest_number, response.number)
+        self.in_flight, self.nonce = offer, nonce
+        self.newest_number = max(self.newest_number, offer.response.number)
         self.dirty_since_s = None
 
-    def become_accepted(self) -> Response:
+    def become_accepted(self) -> Offer:
         """The response in flight was ACKed; returns it. Content that was rejected before may be sent again."""
-        response = self._end_flight()
+        offer = self._end_flight()
         self.state = ResponseState.SETTLED
         self.rejected_digest = b""
-        return response
+        return offer
 
     def become_settled(self) -> None:
         """Nothing has to be sent. Rejected content stays rejected if it is pushed again."""
@@ -93,22 +123,22 @@ class AckState:
         """The only content to send is content that the client rejected: it is not sent (rule 16)."""
         self.state = ResponseState.REJECTED
 
-    def become_rejected(self) -> Response:
+    def become_rejected(self) -> Offer:
         """The response in flight was NACKed; returns it."""
-        response = self._end_flight()
+        offer = self._end_flight()
         self.state = ResponseState.REJECTED
-        self.rejected_digest = response.digest
-        return response
+        self.rejected_digest = offer.response.digest
+        return offer
 
-    def supersede(self) -> Response:
+    def supersede(self) -> Offer:
         """Stop waiting for the answer to the response in flight; returns the response. Its answer will be stale."""
-        response = self._end_flight()
+        offer = self._end_flight()
         self.state = ResponseState.SETTLED
-        return response
+        return offer
 
-    def _end_flight(self) -> Response:
+    def _end_flight(self) -> Offer:
         if self.in_flight is None:
             raise LocalProtocolError("no response in flight")
-        response, self.in_flight = self.in_flight, None
+        offer, self.in_flight = self.in_flight, None
         self.dirty_since_s = None
-        return response
+        return offer

@@ -34,16 +34,20 @@ _CHANGES_PER_AGE = 10  # of the memos: pushes, and changes of observed assignmen
 Translate = Callable[[ResourceSet], ResourceSet | None]
 
 
+NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node has not matched a group yet
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """The snapshot of a group that a stream follows, for one API version and one source.
 
     ``api_version`` is ``v2`` for clients on the v2 transport, else empty. ``order`` has the settings of the group.
-    ``source`` is the locality whose overlay is applied; None for no overlay.
+    ``source`` is the locality whose overlay is applied; None for no overlay. ``log`` is the removal log of the group.
     """
 
     group: str
     snapshot: Snapshot
+    log: RemovalLog
     api_version: str = ""
     order: GroupOrder = DEFAULT_ORDER
     source: Locality | None = None
@@ -113,6 +117,7 @@ class SnapshotCache:
         self.changed_refusals: dict[tuple[str, str], None] = {}  # resources whose refused versions are to be stored
         self.interests = InterestTable()
         self.diffs = Diffs()
+        self.no_view = View("", NO_SNAPSHOT, self._new_log(""))  # of a client without a group
         self.releases = Releases(self.diffs.between)
         self.responses = ResponseBuilder(identifier, nonce_prefix, self.diffs.change, response_bytes_limit)
 
@@ -304,7 +309,7 @@ class SnapshotCache:
         found = self._groups.get(group)
         if found is None:
             return self._new_log(group)
-        log = found.logs.get(api_version)
+        log = found.logs.get(api_version if api_version in self._translate_to else "")
         if log is None:  # most groups have no client of another API version
             log = found.logs[api_version] = found.logs[""].translated(
                 self._translate_to[api_version], self._translate(found.snapshot, api_version)
@@ -367,10 +372,10 @@ class SnapshotCache:
             snapshot = self._translate(group.snapshot, api_version)
             if overlays is not None and source is not None:
                 snapshot = self._overlaid(group, snapshot, overlays[source], (api_version, source))
-            order = self._orders.get(snapshot.group, DEFAULT_ORDER)
+            order, log = self._orders.get(snapshot.group, DEFAULT_ORDER), self.log(snapshot.group, api_version)
             if order.proceed_on_nack is None:
                 order = replace(order, proceed_on_nack=group.proceed_on_nack)
-            view = group.views[api_version, source] = View(snapshot.group, snapshot, api_version, order, source)
+            view = group.views[api_version, source] = View(snapshot.group, snapshot, log, api_version, order, source)
         return view
 
     def _overlaid(self, group: _Group, snapshot: Snapshot, overlay: Overlay, key: ViewKey) -> Snapshot:

@@ -23,18 +23,16 @@ from copy import copy
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.cache import SnapshotCache, View
+from xds.protocol.cache import NO_SNAPSHOT, SnapshotCache, View
 from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
-from xds.protocol.events import HeldContent
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
-from xds.protocol.facts import ClientFacts, url_of
-from xds.protocol.group_logs import GroupLogs
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
-from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
+from xds.protocol.facts import ClientFacts, urls_of
+from xds.protocol.hold_reasons import Reports
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering
+from xds.protocol.order import OrderRules
 from xds.protocol.proof import NO_PROOF, Proof
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
 from xds.protocol.release import Releases, merge_names
-from xds.protocol.removal_log import RemovalLog
 from xds.protocol.removals import (
     still_lingering,
     with_accepted_versions,
@@ -57,10 +55,8 @@ from xds.protocol.returning import (
     with_shown,
 )
 from xds.protocol.transition import Transition
-from xds.protocol.watch import Watch
+from xds.protocol.watch import ShownContent, Watch
 from xds.protocol.watches import Watches
-
-NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node has not matched a group yet
 
 
 class ClientState:
@@ -69,6 +65,7 @@ class ClientState:
     * ``goal``: the newest snapshot of its group; ``released``: the content that may be sent to it now, the same object
       as ``goal`` when nothing waits or lingers;
     * ``watches``: its subscriptions;
+    * ``view``: what its group serves, with the settings and the removal log of the group;
     * ``refused_before``: the versions that its node rejected on earlier streams, by type URL and name;
     * ``former_groups``: the groups that its node followed before, and may return to;
     * ``has_requested_clusters``: it has requested clusters on this connection;
@@ -76,16 +73,13 @@ class ClientState:
     * ``proof``: what is proved of its clusters;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
-    * ``cut_removals``: the removals that ``linger_max`` ended early and that no event has reported yet;
-    * ``reported_lingering``, ``reported_held_content``: as in the last events.
+    * ``reports``: what its events have told.
     """
 
     __slots__ = (
         "_may_send",
         "_position",
-        "api_version",
         "cache",
-        "cut_removals",
         "drain_until_s",
         "former_groups",
         "goal",
@@ -93,28 +87,25 @@ class ClientState:
         "has_requested_clusters",
         "is_aggregated",
         "lingering",
-        "order",
         "proof",
         "refused_before",
         "released",
-        "reported_held_content",
-        "reported_lingering",
+        "reports",
         "returned_s",
         "rules",
         "stream_ended_s",
         "streams",
         "transition",
+        "view",
         "watches",
     )
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules, view: View | None) -> None:
         self.cache = cache
         self.rules = rules
-        self.api_version = view.api_version if view is not None else ""
-        self.order: GroupOrder = DEFAULT_ORDER
+        self.view = view if view is not None else cache.no_view
         self.streams = 0
-        self.goal: Snapshot = NO_SNAPSHOT
-        self.released: Snapshot = NO_SNAPSHOT
+        self.goal = self.released = self.view.snapshot
         self.watches = Watches()
         self.lingering: Lingering = NOTHING_LINGERS
         self.transition: Transition | None = None
@@ -126,14 +117,9 @@ class ClientState:
         self.drain_until_s = 0.0
         self.proof: Proof = NO_PROOF
         self.returned_s: float | None = None
-        self.reported_lingering: Lingering = NOTHING_LINGERS
-        self.reported_held_content: tuple[HeldContent, ...] = ()
-        self.cut_removals: tuple[Removal, ...] = ()
+        self.reports = Reports()
         self._may_send = False
         self._position = 0
-        if view is not None:
-            self.goal = self.released = view.snapshot
-            self.order = view.order
 
     def copy(self) -> tuple[ClientState, dict[Watch, Watch]]:
         """An independent client in the same state, and the copy of each watch for the copies of its streams.
@@ -143,19 +129,19 @@ class ClientState:
         clone = copy(self)
         clone.watches, copies = self.watches.copy()
         clone.transition = self.transition.copy() if self.transition is not None else None
+        clone.reports = copy(self.reports)
         return clone, copies
 
     def facts(self) -> ClientFacts:
         """The state for one decision."""
-        transition = self.transition
         return ClientFacts(
             self.cache,
             self.rules,
-            self.order,
-            self.api_version,
+            self.view,
             self.goal,
             self.released,
             self.watches,
+            urls_of(self.watches, self.goal),
             self.lingering,
             self.proof,
             self.is_aggregated,
@@ -165,7 +151,6 @@ class ClientState:
             self.stream_ended_s,
             self.former_groups,
             self.refused_before,
-            transition.readiness.cold if transition is not None else None,
             self.is_in_return,
         )
 
@@ -189,20 +174,6 @@ class ClientState:
         """Whether the client has reconnected and may request further types soon (phase RETURNING)."""
         return self.has_returned and self.transition is not None and self.transition.returning_until_s is not None
 
-    @property
-    def log(self) -> RemovalLog:
-        """The removal log of its group."""
-        return self.cache.log(self.goal.group, self.api_version)
-
-    @property
-    def logs(self) -> GroupLogs:
-        """The removal logs of its group and of its former groups."""
-        return GroupLogs(self.cache, self.goal.group, self.former_groups, self.api_version)
-
-    def may_have_anything(self, type_url: str) -> bool:
-        """Whether it is unknown what the client has of a type: it has returned, and ACKed nothing of it since."""
-        return any(watch.is_unknown for watch in self.watches.of(type_url))
-
     def drop_doubted(self) -> None:
         """Drop what a client that may have anything seems to reject (`without_doubted`)."""
         if self.lingering:
@@ -212,43 +183,12 @@ class ClientState:
         """The content of a type that may be sent to the client now, and with which its requests are answered."""
         return self.released.get(type_url)
 
-    def is_withheld(self, type_url: str) -> bool:
-        """Whether nothing of this type may be sent, because the content that the client holds of it is unknown."""
-        return self.transition is not None and type_url in self.transition.withheld_types
-
-    def is_in_step(self, watch: Watch) -> bool:
-        """Whether all newest content of a type is released, and the client has it."""
-        url = watch.type.type_url
-        return (
-            not watch.is_pending and not self.releases.diff(self.released.get(url), self.goal.get(url)).added_or_changed
-        )
-
-    def upcoming_set(self, type_url: str) -> ResourceSet | None:
-        """The newest set of a type while some of it is held. Its names are not reported as missing meanwhile.
-
-        None if nothing is held, and after `order_timeout_s`: "a name that exists only in held content is reported as
-        missing after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
-        """
-        transition = self.transition
-        if transition is None or transition.has_timed_out or not transition.holds_type(type_url):
-            return None
-        return self.goal.get(type_url)
-
     def awaited_names(self, type_url: str) -> frozenset[str]:
-        """The secrets that content in use newly names: not reported as missing for `order_timeout_s`."""
-        transition = self.transition
-        if transition is None or not transition.awaited_until_s or resource_type(type_url).alias != "secrets":
-            return unsaid_names(self.facts(), type_url)
-        return frozenset(transition.awaited_until_s) | unsaid_names(self.facts(), type_url)
-
-    def is_held_back(self, type_url: str) -> bool:
-        """Whether the transition holds newer content of this type."""
-        transition = self.transition
-        return transition is not None and (type_url in transition.withheld_types or transition.holds_type(type_url))
-
-    def names_wanted(self, type_url: str) -> frozenset[str]:
-        """All names of a type to which the streams of the client subscribe."""
-        return self.watches.names(type_url)
+        """The requested names that are not reported as missing now, because a push may bring them soon."""
+        awaited = self.transition.awaited_secrets(type_url) if self.transition is not None else NO_NAMES
+        if self.has_returned and resource_type(type_url).kept_on_move:
+            return awaited | unsaid_names(self.facts(), type_url)
+        return awaited
 
     def next_position(self) -> int:
         """The next number in the order of the responses on all streams of the client."""
@@ -259,8 +199,7 @@ class ClientState:
 
     def follow(self, view: View, now_s: float) -> None:
         """Serve this view from now on: at once if no part of the change has to wait, else by a transition."""
-        self.order, self.api_version = view.order, view.api_version
-        goal = view.snapshot
+        self.view, goal = view, view.snapshot
         if goal is self.goal:
             return
         if self.goal is NO_SNAPSHOT or not self.rules.ordered:
@@ -271,7 +210,8 @@ class ClientState:
         if is_move:
             self.released = with_sent_clusters(self.facts(), self.released)
             for watch in self.watches.of(self.url_of("clusters")):
-                watch.is_read = True  # superseded at once: the client may wait for what is not sent to it any more
+                if watch.ack.in_flight is not None:
+                    watch.ack.in_flight.is_read = True  # superseded: the client may wait for what is not sent any more
         if self.transition is not None:
             self.note_proof()
         self.goal = goal
@@ -300,8 +240,8 @@ class ClientState:
         facts = self.facts()
         transition.note_missing_secrets(facts, step.missing_secrets if facts.is_live else NO_NAMES, now_s)
         removed = without_unsent_names(facts, step.removed) if is_move else step.removed
-        self.lingering, cut = with_removed(facts, removed, goal.revision)
-        self.cut_removals += cut
+        self.lingering, cut = with_removed(facts, removed, goal.revision, transition.readiness.cold)
+        self.reports.cut_removals += cut
         self.drop_doubted()
 
     def become_orphaned(self, now_s: float) -> None:
@@ -325,7 +265,7 @@ class ClientState:
         url = watch.type.type_url
         if not self.has_returned:
             self.returned_s = now_s
-            self.note_proved(empty_set(self.url_of("clusters")))
+            self.proof = self.proof.of(empty_set(self.url_of("clusters")))
             self.released, self.lingering = at_return(self.facts())
             self._begin_return(now_s).ready_release = self.released
         facts = self.facts()
@@ -338,10 +278,10 @@ class ClientState:
             if watch.type.in_tree or watch.type.is_route_target:
                 self._release_shown(watch, held, now_s)
             return
-        watch.is_unknown = watch.type.full_state and bool(shown)
+        watch.shown = ShownContent(is_unknown=watch.type.full_state and bool(shown))
         if watch.type.is_route_target:
             self.released, self.lingering = with_left(facts, url, shown.label)
-        elif watch.is_unknown:
+        elif watch.shown.is_unknown:
             self._begin_return(now_s).withhold(facts, url)
 
     def _release_shown(self, watch: Watch, held: ResourceSet, now_s: float) -> None:
@@ -365,6 +305,7 @@ class ClientState:
         if rejections or url in self.refused_before:
             self.refused_before = {**self.refused_before, url: dict(rejections.refused) if rejections else {}}
         self.watches.remove(watch)
+        self.reports = Reports()  # another stream of the client reports once more
 
     def update(self, watch: Watch, now_s: float) -> None:
         """Note whether the watch is in sync with the released content, after a response or a request."""
@@ -391,19 +332,22 @@ class ClientState:
         if transition is None:
             return may_send
         withheld_before = transition.withheld_types
-        if proved := transition.readiness.update(self.facts(), now_s, is_awaited=transition.is_awaited):
+        facts, proof = self.facts(), self.proof
+        if proved := transition.readiness.update(facts, now_s, is_awaited=transition.is_awaited):
             self._accept_withheld(proved)
         cold = transition.readiness.cold
-        self.note_overdue(self.proof.overdue & cold)
-        held, released = transition.find_held_names(self.facts(), now_s)
+        if proof.overdue:
+            self.proof = self.proof.with_overdue(proof.overdue & cold)
+        if self.proof is not proof:
+            facts = self.facts()
+        held, released = transition.find_held_names(facts, now_s)
         self._may_send = self._may_send or transition.withheld_types is not withheld_before
         lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
-        facts = self.facts()
         released = with_accepted_versions(facts, released, lingering)
         if self.has_returned and held:
-            released = with_earlier_routes(facts, released, held)
+            released = with_earlier_routes(facts, released, held, cold)
         self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
-        if transition.is_acked(self.facts()):
+        if transition.is_acked(facts):
             self._set_ends(transition, now_s)
         may_send, self._may_send = may_send or self._may_send, False
         return may_send
@@ -427,11 +371,11 @@ class ClientState:
         """
         url, mixed = self.url_of("clusters"), self.releases.mixed
         for watch in self.watches.of(url):
-            if watch.ack.in_flight is not None:
-                offered, held = watch.ack.in_flight.resource_set, watch.acked_set or empty_set(url)
+            if watch.offered is not None:
+                offered, held = watch.offered.resource_set, watch.acked_set or empty_set(url)
                 watch.accept_part(mixed(held, offered, offered.among(proved.difference(held.resources))))
-                self.log.note_accepted(offered.amended("", {}, offered.resources.keys() - proved))
-                self.note_proved(mixed(self.proof.clusters or empty_set(url), offered, proved))
+                self.view.log.note_accepted(offered.amended("", {}, offered.resources.keys() - proved))
+                self.proof = self.proof.of(mixed(self.proof.clusters or empty_set(url), offered, proved))
 
     def expire(self, now_s: float) -> list[str]:
         """End waits and lingering that are over; returns the types without whose ACK content is sent now."""
@@ -442,7 +386,7 @@ class ClientState:
             return []
         withheld_before = transition.withheld_types
         expired = transition.expire(self.facts(), now_s)
-        self.note_overdue(self.proof.overdue | expired.overdue)
+        self.proof = self.proof.with_overdue(self.proof.overdue | expired.overdue)
         if expired.is_missing_due:
             self.offer_pending_release(now_s)
         self._may_send = self._may_send or transition.withheld_types is not withheld_before
@@ -465,15 +409,11 @@ class ClientState:
         self._set_lingering(NOTHING_LINGERS, now_s)
         return True
 
-    def forget_reports(self) -> None:
-        """A stream ended. Another stream of the client reports lingering and held content again."""
-        self.reported_lingering, self.reported_held_content = NOTHING_LINGERS, ()
-
     # -- questions of a transition ----------------------------------------------------------------------------------
 
     def url_of(self, alias: str) -> str:
         """The type URL of an alias in the API version that the client uses, v2 or v3."""
-        return url_of(alias, self.watches, self.goal)
+        return urls_of(self.watches, self.goal)[alias]
 
     def release(self, release: Snapshot, now_s: float) -> None:
         """Make this the released content. Watches of changed types become pending."""
@@ -486,7 +426,7 @@ class ClientState:
         if self.proof is not NO_PROOF:
             for url in changed:
                 if url in ROUTE_TARGETS:
-                    self.forget_proof(release.get(url))
+                    self._forget_proof(release.get(url))
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
@@ -513,29 +453,16 @@ class ClientState:
     def note_proof(self) -> None:
         """Note which clusters are proved now, before a push or the end of a stream changes what is known."""
         if self.transition is not None:
-            self.note_proved(self.transition.readiness.proved(self.facts()))
+            self.proof = self.proof.of(self.transition.readiness.proved(self.facts()))
         elif self.proof.clusters is None and not self.has_returned:
-            self.note_proved(proved_at_start(self.facts()))
+            self.proof = self.proof.of(proved_at_start(self.facts()))
 
-    def note_proved(self, clusters: ResourceSet | None) -> None:
-        """Note that all of these clusters are proved, and no others; None: nothing is known."""
-        if clusters is not self.proof.clusters:
-            self.proof = Proof(clusters, self.proof.overdue)
-
-    def note_overdue(self, clusters: frozenset[str]) -> None:
-        """Note the clusters for whose assignment content has waited long enough."""
-        if clusters != self.proof.overdue:
-            self.proof = Proof(self.proof.clusters, clusters)
-
-    def forget_proof(self, present: ResourceSet) -> None:
+    def _forget_proof(self, present: ResourceSet) -> None:
         """Forget the proof of the clusters that are not ``present``: they warm again when they are pushed again."""
-        proved, overdue = self.proof.clusters, self.proof.overdue
-        if overdue:
-            overdue = present.among(overdue)
+        proved = self.proof.clusters
         if proved is not None and proved.type is present.type:
             proved = self.releases.without_removed(proved, present)
-        if proved is not self.proof.clusters or overdue != self.proof.overdue:
-            self.proof = Proof(proved, overdue)
+        self.proof = self.proof.of(proved).with_overdue(present.among(self.proof.overdue))
 
     def _awaits_proof(self, now_s: float) -> bool:
         """Whether listener trees may have to wait, because some cluster is not proved to be warm."""
@@ -552,10 +479,10 @@ class ClientState:
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         url, before, self.lingering = self.url_of("clusters"), self.lingering, lingering
         for watch in self.watches.of(url):
-            if watch.untold_names:
-                ended = watch.untold_names & before.names.get(url, NO_NAMES) - lingering.names.get(url, NO_NAMES)
+            if watch.shown.untold_names:
+                ended = watch.shown.untold_names & before.names.get(url, NO_NAMES) - lingering.names.get(url, NO_NAMES)
                 watch.known.mark_uncertain(ended - self.goal.get(url).resources.keys())
-                watch.untold_names -= ended
+                watch.shown = watch.shown._replace(untold_names=watch.shown.untold_names - ended)
                 self.watches.mark_pending(watch, now_s)
                 self._may_send = True
         if self.has_returned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.facts import ClientFacts
@@ -10,11 +11,15 @@ from xds.protocol.set_diff import assignments_of
 PARTS = ("endpoints", "secrets")
 
 
+def unaccepted_parts(facts: ClientFacts) -> tuple[tuple[str, frozenset[str]], ...]:
+    """The names of each type of parts that the client requests and has not accepted in any version."""
+    return tuple([(alias, facts.watches.unaccepted(facts.url_of(alias), facts.cache.diffs)) for alias in PARTS])
+
+
 def lacking_parts(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     """The clusters of a set with a part that the client requests and has not accepted in any version."""
-    releases, watches, diffs = facts.releases, facts.watches, facts.cache.diffs
-    unaccepted = ((alias, watches.unaccepted(facts.url_of(alias), diffs)) for alias in PARTS)
-    return frozenset().union(*(releases.clusters_of(clusters, names, alias) for alias, names in unaccepted))
+    clusters_of, unaccepted = facts.releases.clusters_of, unaccepted_parts(facts)
+    return frozenset().union(*(clusters_of(clusters, names, alias) for alias, names in unaccepted))
 
 
 def rejected_parts(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
@@ -23,6 +28,8 @@ def rejected_parts(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     docs/protocol.md#rejections: "a rejected cluster, or a cluster whose assignment or secret is rejected, holds the
     trees that refer to it".
     """
+    if not facts.watches.rejects_anything:
+        return NO_NAMES
     rejected = ((alias, frozenset(facts.rejected_versions(facts.url_of(alias)))) for alias in PARTS)
     return frozenset().union(*(facts.releases.clusters_of(clusters, names, alias) for alias, names in rejected))
 

@@ -6,7 +6,7 @@ look-ups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from xds.model.names import WILDCARD
 from xds.model.resource import Resource
@@ -24,13 +24,14 @@ NAMES_BUDGET = 100_000  # names in each memo of names: some 100 bytes each
 SetIds = tuple[int, int]  # the ids of the older set (0 for none) and of the newer set
 
 
+NameSets = tuple[frozenset[str], ...]
 ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
 
 
 class Diffs:
     """The differences between the sets that clients hold and the sets that they should hold."""
 
-    __slots__ = ("_lacking", "_made", "_missing")
+    __slots__ = ("_lacking", "_made", "_missing", "_unaccepted")
 
     def __init__(self) -> None:
         self._made: Memo[SetIds, SetDiff] = Memo(MEMO_ENTRIES)
@@ -39,9 +40,13 @@ class Diffs:
             MEMO_ENTRIES, NAMES_BUDGET, lambda key, lacking: len(key[0]) + len(lacking)
         )
 
+        self._unaccepted: Memo[tuple[Interest, int, NameSets, int], frozenset[str]] = Memo(
+            MEMO_ENTRIES, NAMES_BUDGET, lambda key, unaccepted: len(key[0].names) + len(unaccepted)
+        )
+
     def begin_age(self) -> None:
         """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
-        for memo in (self._made, self._missing, self._lacking):
+        for memo in (self._made, self._missing, self._lacking, self._unaccepted):
             memo.begin_age()
 
     def keep(self, *made: SetDiff) -> None:
@@ -96,6 +101,19 @@ class Diffs:
         if not interest.names:
             return ()
         return self._missing.get((interest, released.id), lambda: tuple(interest.missing(released)))
+
+    def unaccepted(
+        self, interest: Interest, acked: ResourceSet, doubted: NameSets, number: int, offered: Sequence[Sequence[str]]
+    ) -> frozenset[str]:
+        """The subscribed names that ``acked`` lacks, that are ``doubted``, or that are in the response in flight.
+
+        ``offered`` are the names in this response and those that it removes, ``number`` is its `Response.number`.
+        """
+
+        def find() -> frozenset[str]:
+            return interest.names.intersection({*self.missing(interest, acked)}.union(*doubted, *offered))
+
+        return self._unaccepted.get((interest, acked.id, doubted, number), find)
 
     def lacking(self, names: frozenset[str], old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
         """The names of resources in ``new`` that ``old`` lacks, and the names that neither set has."""

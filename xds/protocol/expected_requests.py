@@ -77,7 +77,7 @@ def listeners_with_unshown_filters(facts: ClientFacts) -> frozenset[str]:
     listener" (docs/protocol.md#additions).
     """
     url = facts.url_of("extension_configs")
-    unshown = facts.goal.get(url).resources.keys() - facts.names_wanted(url)
+    unshown = facts.goal.get(url).resources.keys() - facts.watches.names(url)
     return listeners_naming(((url, frozenset(unshown)),), facts.released) if unshown else frozenset()
 
 

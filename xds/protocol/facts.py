@@ -10,36 +10,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from xds.model.names import NO_NAMES
 from xds.model.resource_type import TRAFFIC_TYPES, V2_URLS, V3_TYPES
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.cache import SnapshotCache
+from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.group_logs import GroupLogs
 from xds.protocol.linger import Lingering
-from xds.protocol.order import GroupOrder, OrderRules
+from xds.protocol.order import OrderRules
 from xds.protocol.proof import Proof
 from xds.protocol.rejections import RefusedVersions, Rejections
 from xds.protocol.release import Releases
 from xds.protocol.removal_log import RemovalLog
 from xds.protocol.watches import Watches
 
-_URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
+_V3_URLS = {type.alias: type.type_url for type in V3_TYPES}
+_V2_URLS = frozenset(V2_URLS.values())
 
 
 class ClientFacts(NamedTuple):
     """The state of a client for one decision. The attributes of `ClientState` explain the fields.
 
-    ``cold``: the clusters that its transition waits for; None while it is in no transition. ``is_in_return``: it has
-    reconnected and may request further types soon (phase RETURNING).
+    ``urls`` are those of `urls_of`. ``is_in_return``: it has reconnected and may request further types soon (phase
+    RETURNING).
     """
 
     cache: SnapshotCache
     rules: OrderRules
-    order: GroupOrder
-    api_version: str
+    view: View
     goal: Snapshot
     released: Snapshot
     watches: Watches
+    urls: Mapping[str, str]
     lingering: Lingering
     proof: Proof
     is_aggregated: bool
@@ -49,7 +49,6 @@ class ClientFacts(NamedTuple):
     stream_ended_s: float | None
     former_groups: tuple[str, ...]
     refused_before: RefusedVersions
-    cold: frozenset[str] | None
     is_in_return: bool
 
     @property
@@ -60,12 +59,12 @@ class ClientFacts(NamedTuple):
     @property
     def log(self) -> RemovalLog:
         """The removal log of its group."""
-        return self.cache.log(self.goal.group, self.api_version)
+        return self.view.log
 
     @property
     def logs(self) -> GroupLogs:
         """The removal logs of its group and of its former groups."""
-        return GroupLogs(self.cache, self.goal.group, self.former_groups, self.api_version)
+        return GroupLogs(self.cache, self.log, self.former_groups, self.view.api_version)
 
     @property
     def has_returned(self) -> bool:
@@ -79,19 +78,7 @@ class ClientFacts(NamedTuple):
 
     def url_of(self, alias: str) -> str:
         """The type URL of an alias in the API version that the client uses, v2 or v3."""
-        return url_of(alias, self.watches, self.goal)
-
-    def release_of(self, type_url: str) -> ResourceSet:
-        """The content of a type that may be sent to the client now, and with which its requests are answered."""
-        return self.released.get(type_url)
-
-    def names_wanted(self, type_url: str) -> frozenset[str]:
-        """All names of a type to which the streams of the client subscribe."""
-        return self.watches.names(type_url)
-
-    def may_have_anything(self, type_url: str) -> bool:
-        """Whether it is unknown what the client has of a type: it has returned, and ACKed nothing of it since."""
-        return any(watch.is_unknown for watch in self.watches.of(type_url))
+        return self.urls[alias]
 
     def rejected_versions(self, type_url: str) -> Mapping[str, str]:
         """The newest resources that the client rejects and never accepted in another version, name to version."""
@@ -112,14 +99,14 @@ class ClientFacts(NamedTuple):
         """The cold clusters for which content has waited long enough."""
         return self.proof.overdue
 
-    def without_waiting(self, names: frozenset[str]) -> frozenset[str]:
-        """The clusters among ``names`` that no content waits for: they are warm, or their wait has timed out."""
-        return names - (self.cold - self.proof.overdue) if self.cold is not None else NO_NAMES
+
+def urls_of(watches: Watches, goal: Snapshot) -> Mapping[str, str]:
+    """The type URLs of all aliases in the API version that a client uses, v2 or v3."""
+    if _V2_URLS.isdisjoint(watches) and _V2_URLS.isdisjoint(goal.sets):
+        return _V3_URLS
+    return {alias: _url_of(url, watches, goal) for alias, url in _V3_URLS.items()}
 
 
-def url_of(alias: str, watches: Watches, goal: Snapshot) -> str:
-    """As `ClientFacts.url_of`."""
-    url, old_url = _URLS[alias]
-    if old_url in watches or (old_url in goal.sets and url not in goal.sets):
-        return old_url
-    return url
+def _url_of(url: str, watches: Watches, goal: Snapshot) -> str:
+    old_url = V2_URLS.get(url, "")
+    return old_url if old_url in watches or (old_url in goal.sets and url not in goal.sets) else url

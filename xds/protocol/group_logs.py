@@ -21,17 +21,12 @@ from xds.protocol.removal_log import RemovalLog
 
 @dataclass(frozen=True, slots=True)
 class GroupLogs:
-    """The logs of a client of ``group``, in an API version; ``former``: the groups that it may return from."""
+    """The logs of a client, in an API version. ``former``: the groups that it may return from."""
 
     cache: SnapshotCache
-    group: str
+    own: RemovalLog
     former: Sequence[str]
     api_version: str
-
-    @property
-    def own(self) -> RemovalLog:
-        """The log of its group."""
-        return self.cache.log(self.group, self.api_version)
 
     @property
     def all(self) -> tuple[RemovalLog, ...]:
@@ -57,6 +52,12 @@ class GroupLogs:
         group has them last; as its former groups have them. Of former groups, not what ``goal`` has, but for aggregate
         clusters: an aggregate in another version may have members that the client lacks.
         """
+        if self.former or refused:
+            return self._find_last(goal, label, refused)
+        key = (self.own, self.own.state, goal.id, label)
+        return self.cache.releases.last_sets.get(key, self._find_last, goal, label, refused)
+
+    def _find_last(self, goal: ResourceSet, label: str, refused: RefusedVersions) -> ResourceSet:
         url, own = goal.type.type_url, self.own
         if goal.type.kept_on_move:
             return own.last(url)

@@ -50,7 +50,7 @@ def clusters_without_assignments(facts: ClientFacts, readiness: Readiness) -> Na
     found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).newly_assigned
     if not found:
         return NO_NAMES_BY_TYPE
-    rejected = _rejected_assignments(facts) if not facts.order.proceed_on_nack else NO_NAMES
+    rejected = _rejected_assignments(facts) if not facts.view.order.proceed_on_nack else NO_NAMES
     awaited = readiness.unassigned - facts.proof.overdue
     return names_by_type({url: [n for n, each in found.items() if n in awaited or not each.isdisjoint(rejected)]})
 
@@ -76,7 +76,7 @@ def outdated_names(facts: ClientFacts, users: Sequence[Snapshot], *, is_returnin
     reconnected and may still request further names.
     """
     url, releases = facts.url_of("listeners"), facts.releases
-    if facts.may_have_anything(url):
+    if facts.watches.may_hold_anything(url):
         return NO_NAMES_BY_TYPE  # the listeners that it has may use them
     named = releases.diff(facts.released.get(url), facts.goal.get(url)).newly_named
     if named:
@@ -95,7 +95,7 @@ def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
     found = {}
     for url, names in named:
         if resource_type(url).in_tree and not (facts.is_aggregated and facts.watches.of(url)):
-            found[url] = _changed_since(facts, url, names - facts.names_wanted(url))
+            found[url] = _changed_since(facts, url, names - facts.watches.names(url))
     return names_by_type(found)
 
 
@@ -105,7 +105,7 @@ def routes_in_use(facts: ClientFacts) -> frozenset[ResourceId]:
     Routes that only draining listeners use may refer to clusters that were removed.
     """
     url, held = facts.url_of("clusters"), facts.watches.held_routes()
-    clusters = facts.release_of(url) if facts.watches.of(url) else None
+    clusters = facts.released.get(url) if facts.watches.of(url) else None
     return frozenset((each.type_url, each.name) for each in held if clusters is None or leads_within(each, clusters))
 
 

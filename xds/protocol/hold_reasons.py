@@ -6,17 +6,60 @@ which nothing is rejected, do not pay for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Snapshot
-from xds.protocol.events import HeldContent
+from xds.protocol.events import Event, HeldContent, HoldChanged, LingerChanged, LingerCut
 from xds.protocol.facts import ClientFacts
 from xds.protocol.held_resources import used_by_rejected
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
+from xds.protocol.linger import (
+    NO_NAMES_BY_TYPE,
+    NOTHING_LINGERS,
+    Lingering,
+    NamesByType,
+    Removal,
+    names_by_type,
+    without_names,
+)
 from xds.protocol.release import merge_names
+from xds.protocol.reverted_listeners import reverting
 from xds.protocol.transition import Transition
 from xds.protocol.trees import Tree
+
+
+class Reports:
+    """What the events of a client have told of what is held and what lingers.
+
+    ``cut_removals``: the removals that ``linger_max`` ended early and that no event has told yet.
+    """
+
+    __slots__ = ("cut_removals", "held_content", "lingering")
+
+    def __init__(self) -> None:
+        self.cut_removals: tuple[Removal, ...] = ()
+        self.lingering: Lingering = NOTHING_LINGERS
+        self.held_content: tuple[HeldContent, ...] = ()
+
+    def tell(
+        self,
+        events: list[Event],
+        lingering: Lingering,
+        transition: Transition | None,
+        facts_of: Callable[[], ClientFacts],
+    ) -> None:
+        """Add the events that tell what has changed."""
+        if self.cut_removals:
+            events.append(LingerCut(self.cut_removals))
+            self.cut_removals = ()
+        if lingering is not self.lingering:
+            self.lingering = lingering
+            events.append(LingerChanged(lingering))
+        is_holding = transition is not None and transition.held_names
+        held = held_content(facts_of(), transition) if transition is not None and is_holding else ()
+        if held != self.held_content:
+            self.held_content = held
+            events.append(HoldChanged(held))
 
 
 def held_content(facts: ClientFacts, transition: Transition) -> tuple[HeldContent, ...]:
@@ -45,7 +88,7 @@ def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldCont
         tree.is_unreadable,
         merge_names(
             names_by_type({facts.url_of("listeners"): listeners}),
-            _named_by(tree.listeners, transition.reverting(facts), facts.released, facts.goal),
+            _named_by(tree.listeners, reverting(facts, transition.ready_release), facts.released, facts.goal),
         ),
     )
 

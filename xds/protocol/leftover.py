@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xds.model.resource import Resource
+from xds.model.snapshot import ResourceSet
 
 SOME_VERSION = "?"  # the version of a `Leftover` if it is unknown; no resource has it
 
@@ -14,3 +15,8 @@ class Leftover(Resource):
     """
 
     __slots__ = ()
+
+
+def leftover_names(held: ResourceSet) -> frozenset[str]:
+    """The names of a set that are `Leftover`s."""
+    return frozenset(name for name, each in held.resources.items() if type(each) is Leftover)

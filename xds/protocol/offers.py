@@ -65,7 +65,7 @@ class Offers:
 
     def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now_s: float) -> None:
         """Offer the resources of one type that the client lacks, if its response state and transition allow it."""
-        if client.transition is not None and client.is_withheld(watch.type.type_url):
+        if client.transition is not None and watch.type.type_url in client.transition.withheld_types:
             return
         released = client.release_of(watch.type.type_url)
         ack = watch.ack
@@ -110,7 +110,7 @@ class Offers:
         rejections = watch.rejections
         assert rejections is not None
         is_full = self._dialect.sends_whole_set(watch.type)
-        if is_full and client.may_have_anything(watch.type.type_url):
+        if is_full and client.watches.may_hold_anything(watch.type.type_url):
             # What it has is unknown, so no suspect is left out: that would delete it.
             self._offer_without(rejections.rejected_in(released), watch, client, released, events, now_s)
             return
@@ -145,12 +145,12 @@ class Offers:
         held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
         mixed = mixed_of(released, held, left_out)
         silent, is_whole = rejections.refused_in(left_out, mixed), self._dialect.sends_whole_set(watch.type)
-        if watch.type.alias in PARTS or client.may_have_anything(url):
+        if watch.type.alias in PARTS or client.watches.may_hold_anything(url):
             # A cluster may wait for the name, or the client may have an earlier version of it.
             lacking = left_out.difference(mixed.resources)
-            mixed = mixed_of(mixed, client.logs.stand_ins(url, lacking, rejections), lacking)
+            mixed = mixed_of(mixed, client.facts().logs.stand_ins(url, lacking, rejections), lacking)
         if silent and is_whole:
-            earlier = client.logs.stand_ins(url, silent, rejections)
+            earlier = client.facts().logs.stand_ins(url, silent, rejections)
             if rejections.is_spent or not silent <= earlier.resources.keys():
                 watch.ack.remain_rejected()
                 return False
@@ -219,7 +219,7 @@ class Offers:
             return False
         if ack.dirty_since_s is None:
             ack.dirty_since_s = now_s
-        if not (watch.type.is_route_target and watch.is_read):
+        if not (watch.type.is_route_target and ack.in_flight is not None and ack.in_flight.is_read):
             if now_s < ack.dirty_since_s + self._offer_timeout_s:  # the sum of `DiscoveryStream.deadline`, to the bit
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
@@ -237,7 +237,7 @@ class Offers:
         if watch.rejections:
             upcoming_set = client.goal.get(url)
         elif client.transition is not None:
-            upcoming_set = client.upcoming_set(url)
+            upcoming_set = client.transition.upcoming_set(client.goal.get(url))
         return ResponseKey(
             self._dialect,
             known.base,
@@ -250,7 +250,7 @@ class Offers:
             watch.allows_placeholders,
             watch.reported_missing,
             watch.reads_errors,
-            client.awaited_names(url) if client.transition is not None or client.has_returned else NO_NAMES,
+            client.awaited_names(url) if client.transition is not None or client.returned_s is not None else NO_NAMES,
         )
 
     def _settle(
@@ -293,7 +293,7 @@ class Offers:
         needs an answer too. Envoy holds its listener for 15 s unless a VHDS response concerns the route configuration;
         an empty response does not (docs/clients.md#vhds).
         """
-        routes = client.names_wanted(watch.type.narrowed_by)
+        routes = client.watches.names(watch.type.narrowed_by)
         before = watch.subscription.interest
         if not routes or not watch.subscription.narrow(routes, self._cache.interests):
             return
@@ -313,13 +313,13 @@ class Offers:
             if heartbeats is None or heartbeats.due_s > now_s:
                 continue
             held = held or empty_set(watch.type.type_url)
-            renewed = renewable(held, watch.ack.in_flight, watch.subscription.interest)
+            renewed = renewable(held, watch.offered, watch.subscription.interest)
             ttls_s = [each.ttl_s for each in renewed.values() if each.ttl_s is not None]
             heartbeats.due_s = next_heartbeat_s(now_s, min(ttls_s)) if ttls_s else math.inf
-            uncertain = heartbeats.uncertain_names(watch.known.uncertain, watch.rejections, watch.ack.in_flight)
+            uncertain = heartbeats.uncertain_names(watch.known.uncertain, watch.rejections, watch.offered)
             if uncertain:
                 renewed = {name: each for name, each in renewed.items() if name not in uncertain}
-            for resources in separated(renewed, watch.ack.in_flight):
+            for resources in separated(renewed, watch.offered):
                 response = self._cache.responses.heartbeat(held, resources)
                 heartbeats.note_sent(response)
                 events.append(Send(watch.type.type_url, response.nonce, response.body, response))
@@ -350,11 +350,12 @@ def note_answer(
 
 def _note_nack(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
-    type_url, answered, shown = watch.type.type_url, watch.answered_names, watch.shown_set
+    type_url, shown = watch.type.type_url, watch.shown.held
     watch.accept_superseded(dialect.accepted_version(request))
     for later in watch.superseded_sets:  # the client may have applied these since the accepted one
         offers.note_removals(watch, later)
-    response, guilty = watch.reject(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
+    offer, guilty = watch.reject(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
+    response, answered = offer.response, offer.answered_names
     offers.note_removals(watch, response.resource_set)
     if answered and watch.acked_set is not None:
         # The client does not hold the resources that it requested, even if it had ACKed the rest of the set.
@@ -394,4 +395,4 @@ def _note_read(answered: Watch, watches: Iterable[Watch]) -> None:
     """Note that the client has read all responses before the answered one, even if it withholds their answers."""
     for watch in watches:
         if watch.ack.in_flight is not None and watch.response_position < answered.response_position:
-            watch.is_read = True
+            watch.ack.in_flight.is_read = True

@@ -36,6 +36,14 @@ class Proof:
     clusters: ResourceSet | None = None
     overdue: frozenset[str] = NO_NAMES
 
+    def of(self, clusters: ResourceSet | None) -> Proof:
+        """All of these clusters are proved, and no others; None: nothing is known."""
+        return self if clusters is self.clusters else Proof(clusters, self.overdue)
+
+    def with_overdue(self, overdue: frozenset[str]) -> Proof:
+        """Content has waited long enough for these clusters, and for no others."""
+        return self if overdue == self.overdue else Proof(self.clusters, overdue)
+
 
 NO_PROOF = Proof()
 

@@ -18,20 +18,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, empty_set
-from xds.protocol.cluster_parts import lacking_parts, rejected_parts, requests_assignments, unassigned
+from xds.protocol.cluster_parts import (
+    lacking_parts,
+    rejected_parts,
+    requests_assignments,
+    unaccepted_parts,
+    unassigned,
+)
+from xds.protocol.cold import ColdInputs
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
+
+
+class Wait(NamedTuple):
+    """Cold clusters that content has waited for since the same time."""
+
+    since_s: float
+    names: frozenset[str]
 
 
 class Readiness:
     """The clusters that one transition waits for.
 
-    * ``cold``: the clusters that are cold now; ``cold_since_s``: since when;
+    * ``cold``: the clusters that are cold now; ``waits``: since when, those that became cold together;
     * ``unassigned``: clusters whose assignment the client requests here, and that does not exist;
     * ``rejected``: clusters that the client rejects, or whose assignments it rejects;
     * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are proved one by one;
@@ -42,16 +57,16 @@ class Readiness:
     __slots__ = (
         "acked_since_s",
         "cold",
-        "cold_since_s",
         "is_one_by_one",
         "rejected",
         "unassigned",
+        "waits",
         "warm_from_s",
     )
 
     def __init__(self) -> None:
         self.cold: frozenset[str] = NO_NAMES
-        self.cold_since_s: dict[str, float] = {}
+        self.waits: tuple[Wait, ...] = ()
         self.unassigned: frozenset[str] = NO_NAMES
         self.rejected: frozenset[str] = NO_NAMES
         self.is_one_by_one = False
@@ -61,7 +76,7 @@ class Readiness:
     def copy(self) -> Readiness:
         """An independent object in the same state."""
         clone = copy(self)
-        clone.cold_since_s, clone.warm_from_s = dict(self.cold_since_s), dict(self.warm_from_s)
+        clone.warm_from_s = dict(self.warm_from_s)
         return clone
 
     def update(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str]:
@@ -76,10 +91,11 @@ class Readiness:
         self.unassigned = unassigned(facts)
         cold = self._find_cold(facts, now_s, is_awaited=is_awaited)
         proved = self._proved_one_by_one(facts, cold) if self.is_one_by_one and facts.is_aggregated else NO_NAMES
-        cold -= proved
-        if cold != self.cold:
+        if proved:
+            cold -= proved
+        if cold is not self.cold and cold != self.cold:
             self.cold = cold
-            self.cold_since_s = {name: self.cold_since_s.get(name, now_s) for name in cold}
+            self.waits = _waiting(self.waits, cold, now_s)
         if cold and (self.rejected or facts.watches.rejects_anything):
             self._note_rejected(facts, now_s)
         return proved
@@ -89,7 +105,8 @@ class Readiness:
         before = self.rejected
         clusters = facts.goal.get(facts.url_of("clusters"))
         self.rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(facts.url_of("clusters")))
-        self.cold_since_s |= {name: now_s for name in before - self.rejected if name in self.cold_since_s}
+        if repaired := before - self.rejected:
+            self.waits = _waiting(_waiting(self.waits, self.cold - repaired, now_s), self.cold, now_s)
 
     def overdue(self, facts: ClientFacts) -> frozenset[str]:
         """The cold clusters that nothing waits for again while their assignment does not exist."""
@@ -155,15 +172,13 @@ class Readiness:
         if clusters_since_s is not None and now_s >= clusters_since_s + facts.rules.offer_timeout_s:
             self.is_one_by_one = True
         self.warm_from_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_from_s.items()}
-        since = self.cold_since_s.items()
-        return frozenset(
-            name for name, since_s in since if self._wait_ends_s(facts, since_s) <= now_s and name not in self.rejected
-        )
+        over = (each.names for each in self.waits if self._wait_ends_s(facts, each.since_s) <= now_s)
+        return frozenset().union(*over) - self.rejected
 
     def deadline_s(self, facts: ClientFacts) -> float | None:
         """When `expire` or `update` is due if no request or push comes before; None if neither is needed."""
         ended = facts.proof.overdue | self.rejected
-        waiting = [since_s for name, since_s in self.cold_since_s.items() if name not in ended]
+        waiting = [each.since_s for each in self.waits if not (ended and each.names <= ended)]
         due = [self._wait_ends_s(facts, min(waiting))] if waiting else []
         due += filter(None, self.warm_from_s.values())
         clusters_since_s = facts.watches.pending_since_s(facts.url_of("clusters"))
@@ -181,29 +196,30 @@ class Readiness:
         return max(since_s, self.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
 
     def _find_cold(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str]:
-        url = facts.url_of("clusters")
-        goal = facts.goal.get(url)
-        if not facts.watches.of(url):
+        url, watches = facts.url_of("clusters"), facts.watches
+        goal, acked = facts.goal.get(url), watches.acked(url)
+        if not watches.of(url):
             return self._not_known_warm(facts, goal) if is_awaited else NO_NAMES
-        if facts.watches.acked(url) is None and not facts.is_live:
+        if acked is None and not facts.is_live:
             return NO_NAMES
-        acked = facts.watches.acked(url) or empty_set(url)
-        cold = facts.releases.diff(acked, goal).added
-        if acked is not goal:
-            cold |= goal.among(facts.releases.diff(facts.release_of(url), acked).incomplete_aggregates)
-        for watch in facts.watches.pending(url):
-            if watch.ack.in_flight is not None:  # it may have removed clusters already
-                cold |= facts.releases.diff(watch.ack.in_flight.resource_set, goal).added
-        if facts.is_aggregated:
-            cold |= self._lacking_parts(facts, acked, is_awaited=is_awaited)
-        else:
-            cold |= self._warming_on_separate_streams(facts, acked, now_s)
-        rejected = rejected_parts(facts, goal)
-        if rejected:
-            cold |= rejected
-        if self.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
-            cold |= self.unassigned.intersection(facts.releases.diff(facts.release_of(url), goal).newly_assigned)
-        if cold and facts.order.proceed_on_nack:
+        acked, rejected = acked or empty_set(url), rejected_parts(facts, goal)
+        is_aggregated = facts.is_aggregated
+        inputs = ColdInputs(
+            goal,
+            facts.released.get(url),
+            acked,
+            tuple(watch.offered.resource_set for watch in watches.pending(url) if watch.offered is not None),
+            facts.proof.clusters,
+            unaccepted_parts(facts) if is_aggregated else (),
+            self.unassigned,
+            rejected,
+            is_aggregated=is_aggregated,
+            awaits_assignments=is_awaited and facts.has_returned and not watches.of(facts.url_of("endpoints")),
+        )
+        cold = facts.releases.cold(inputs)
+        if not is_aggregated and (warming := self._warming_on_separate_streams(facts, acked, now_s)):
+            cold |= warming
+        if cold and facts.view.order.proceed_on_nack:
             cold = cold.difference(facts.rejected_versions(url), rejected)
         return cold
 
@@ -220,7 +236,7 @@ class Readiness:
         """
         url = facts.url_of("clusters")
         watches = facts.watches.of(url)
-        offered = [watch.ack.in_flight.resource_set for watch in watches if watch.ack.in_flight is not None]
+        offered = [watch.offered.resource_set for watch in watches if watch.offered is not None]
         sent = [*offered, *(each for watch in watches for each in watch.superseded_sets)]
         arrived = self._accepted_assignments(facts)
         goal = facts.goal.get(url).resources
@@ -237,24 +253,6 @@ class Readiness:
             and all(name in each.resources for each in offered)
             and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
         )
-
-    def _lacking_parts(self, facts: ClientFacts, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
-        """On an aggregated stream: the unproved clusters whose assignments and secrets are not ACKed yet.
-
-        The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment or secret it rejected, or
-        whose assignment was reported as missing. Those of the version that the client holds count too. A reconnected
-        client requests its assignments last.
-        """
-        goal = facts.goal.get(facts.url_of("clusters"))
-        unproved = facts.unproved(goal)
-        if not unproved:
-            return NO_NAMES
-        if is_awaited and facts.has_returned and not facts.watches.of(facts.url_of("endpoints")):
-            return frozenset(name for name in unproved if _has_ads_endpoints(goal.resources[name]))
-        lacking = lacking_parts(facts, goal)
-        if acked is not goal:
-            lacking |= lacking_parts(facts, acked)
-        return (lacking | self.unassigned) & unproved
 
     def _warming_on_separate_streams(self, facts: ClientFacts, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """On separate streams: the unproved clusters that are not warm yet.
@@ -302,9 +300,11 @@ def _assignments(cluster: Resource) -> list[Reference]:
     return [each for each in cluster.references if alias_of(each.type_url) == "endpoints"]
 
 
-def _has_ads_endpoints(cluster: Resource) -> bool:
-    """Whether the client requests the endpoints of a cluster on the aggregated stream."""
-    return any(each.source == "ads" for each in _assignments(cluster))
+def _waiting(waits: Iterable[Wait], cold: frozenset[str], now_s: float) -> tuple[Wait, ...]:
+    """The waits for clusters that are still ``cold``; those for the other cold ones begin now."""
+    kept = [each if each.names <= cold else Wait(each.since_s, each.names & cold) for each in waits]
+    new = cold.difference(*(each.names for each in kept)) if kept else cold
+    return tuple(each for each in (*kept, Wait(now_s, new)) if each.names)
 
 
 def _versions(name: str, sets: Iterable[Mapping[str, Resource]]) -> list[Resource]:

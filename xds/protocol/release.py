@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot, mix
+from xds.protocol.cold import ColdInputs, find_cold
 from xds.protocol.diffs import NAMES_BUDGET
+from xds.protocol.leftover import leftover_names
 from xds.protocol.linger import (
     Lingering,
     Lingerings,
@@ -46,10 +48,13 @@ class Releases:
         self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
         self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[ResourceId]] = Memo(_MEMO_ENTRIES)
         self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._cold: Memo[ColdInputs, frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._leftovers: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._replaced: Memo[tuple[Snapshot, int], Snapshot] = Memo(_MEMO_ENTRIES)
+        self.last_sets: Memo[tuple[object, ...], ResourceSet] = Memo(_MEMO_ENTRIES)  # of `GroupLogs.last`
         self.shown_sets: Memo[tuple[object, ...], ShownSet] = Memo(
             _MEMO_ENTRIES, NAMES_BUDGET, lambda key, shown: 2 * len(shown[1])
         )
@@ -65,11 +70,14 @@ class Releases:
             self._steps,
             self._used,
             self._members,
+            self._leftovers,
+            self._cold,
             self._users,
             self._by_assignment,
             self._unassigned,
             self._replaced,
             self.shown_sets,
+            self.last_sets,
         ):
             memo.begin_age()
 
@@ -131,6 +139,10 @@ class Releases:
         """All aggregate clusters of a set, each with the names of its members."""
         return self._members.get(held.id, lambda: members_of(held, held.resources))
 
+    def leftovers(self, held: ResourceSet) -> frozenset[str]:
+        """The names of a set that are `Leftover`s."""
+        return self._leftovers.get(held.id, leftover_names, held)
+
     def clusters_of(self, clusters: ResourceSet, parts: frozenset[str], alias: str = "endpoints") -> frozenset[str]:
         """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
         if not parts:
@@ -144,6 +156,10 @@ class Releases:
 
     def _find_unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
         return unassigned(self.by_assignment(clusters, source), assignments)
+
+    def cold(self, inputs: ColdInputs) -> frozenset[str]:
+        """The cold clusters of a client (`find_cold`)."""
+        return self._cold.get(inputs, find_cold, inputs, self.diff, self.clusters_of, self.unassigned)
 
     def by_assignment(self, clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
         """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""

@@ -76,7 +76,7 @@ class RemovalLog:
         self._accepted: dict[str, list[ResourceSet]] = {}  # the last sets that clients ACKed, by type URL
         self._listeners_changed_s: float | None = None
         self._sets: dict[tuple[str, str], ResourceSet | None] = {}  # full-state sets by type and label, None: several
-        self._last: dict[str, tuple[int, int, ResourceSet]] = {}  # as `last`, with the number and count of refused
+        self._last: dict[str, tuple[tuple[int, int], ResourceSet]] = {}  # as `last`, with `state`
         self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
 
     def note_push(self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False) -> None:
@@ -121,7 +121,7 @@ class RemovalLog:
         """A client ACKed this set of a full-state type."""
         url, resources = held.type.type_url, held.resources
         accepted = self._accepted.setdefault(url, [])
-        if any(each is held for each in accepted):
+        if (accepted and accepted[-1] is held) or any(each is held for each in accepted):  # the last: most often
             return
         accepted.append(held)
         del accepted[:-_ACCEPTED_KEPT]
@@ -174,12 +174,17 @@ class RemovalLog:
         the client may lack members, is the last choice.
         """
         found = self._last.get(type_url)
-        if found is None or found[:2] != (self.number, len(self._refused)):
+        if found is None or found[0] != self.state:
             stand_ins = (self._most_served(type_url, name) for name in self.names(type_url))
             resources = {each.name: each for each in stand_ins if each is not None}
             last = ResourceSet(resource_type(type_url), "", resources) if resources else empty_set(type_url)
-            self._last[type_url] = found = (self.number, len(self._refused), last)
-        return found[2]
+            self._last[type_url] = found = (self.state, last)
+        return found[1]
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Changes with every change of the answers, those that depend on what nodes refused as well."""
+        return self.number, len(self._refused)
 
     def _most_served(self, type_url: str, name: str) -> Resource | None:
         unrefused = [each for each in self.versions(type_url, name) if self._is_unrefused(each)]

@@ -15,8 +15,12 @@ from xds.protocol.linger import Lingering, NamesByType, Removal, names_by_type, 
 from xds.protocol.trees import ResourceId
 
 
-def with_removed(facts: ClientFacts, removed: NamesByType, revision: int) -> tuple[Lingering, tuple[Removal, ...]]:
+def with_removed(
+    facts: ClientFacts, removed: NamesByType, revision: int, cold: frozenset[str]
+) -> tuple[Lingering, tuple[Removal, ...]]:
     """The lingering resources of a client after the push ``revision`` removed these names, and what is cut for them.
+
+    ``cold``: the clusters that its transition waits for.
 
     docs/protocol.md#removals: "a resource that the client never ACKed, or rejected, does not linger". Endpoints and
     secrets always linger. So do resources that a released listener refers to: the client may still request them.
@@ -26,7 +30,7 @@ def with_removed(facts: ClientFacts, removed: NamesByType, revision: int) -> tup
     for url, names in removed:
         type = resource_type(url)
         if (type.is_route_target or type.in_tree) and facts.watches.of(url):
-            used = _removed_in_use(facts, url, names) | frozenset(name for name in names if (url, name) in named)
+            used = _removed_in_use(facts, url, names, cold) | frozenset(name for name in names if (url, name) in named)
         else:
             used = names
         if used:
@@ -76,7 +80,7 @@ def with_ends(facts: ClientFacts, now_s: float, drain_until_s: float, *, drains:
     docs/protocol.md#removals: "where a listener changed or was removed, they stay another `listener_drain_s`"; "a later
     push does not shorten a drain".
     """
-    order, rules = facts.order, facts.rules
+    order, rules = facts.view.order, facts.rules
     delay_s = _group_or_server(order.removal_delay_s, rules.removal_delay_s)
     drain_s = _group_or_server(order.listener_drain_s, rules.listener_drain_s)
     if drains and _drains_listeners(facts):
@@ -187,7 +191,7 @@ def with_sent_clusters(facts: ClientFacts, snapshot: Snapshot) -> Snapshot:
         for name, cluster in clusters.resources.items()
         if not any(name in each and each[name].version == cluster.version for each in sent)
     )
-    if not watches or not unsent or facts.may_have_anything(url):
+    if not watches or not unsent or facts.watches.may_hold_anything(url):
         return snapshot
     return Snapshot(
         snapshot.group, snapshot.revision, {**snapshot.sets, url: facts.releases.mixed(clusters, held, unsent)}
@@ -207,7 +211,7 @@ def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: Na
         for watch in facts.watches.pending(url):
             if watch.rejections and (rejected := names & watch.rejections.doubted_in(sets[url])):
                 held = watch.acked_set
-                if facts.may_have_anything(url):
+                if facts.watches.may_hold_anything(url):
                     held = facts.logs.stand_ins(url, rejected, watch.rejections)
                     rejected = held.among(rejected)
                 sets[url] = facts.releases.mixed(sets[url], held or empty_set(url), rejected)
@@ -229,18 +233,18 @@ def _sent_names(facts: ClientFacts, type_url: str) -> frozenset[str]:
     return frozenset(referenced).union(*(watch.sent_names() for watch in facts.watches.of(type_url)))
 
 
-def _removed_in_use(facts: ClientFacts, url: str, removed: frozenset[str]) -> frozenset[str]:
+def _removed_in_use(facts: ClientFacts, url: str, removed: frozenset[str], cold: frozenset[str]) -> frozenset[str]:
     """The names among ``removed`` that the client may use."""
     watches, type = facts.watches.of(url), resource_type(url)
-    if facts.may_have_anything(url):
+    if facts.watches.may_hold_anything(url):
         return removed
     # On separate streams, each stream may have shown its own names only.
     held = [watch.acked_set for watch in watches if watch.acked_set is not None]
     names = frozenset().union(*(each.among(removed) for each in held))
     if type.is_route_target:
         names |= removed.intersection(_members_of_changed_aggregates(facts, url))
-        if held:
-            names |= facts.without_waiting(removed)
+        if held:  # no content waits for those that are warm, or whose wait has timed out
+            names |= removed - (cold - facts.proof.overdue)
     return names
 
 
@@ -269,7 +273,7 @@ def without_doubted(facts: ClientFacts) -> Lingering:
     """
     url = facts.url_of("clusters")
     watches, goal = facts.watches.of(url), facts.goal.get(url).resources
-    if not facts.lingering or not facts.may_have_anything(url) or any(w.ack.in_flight for w in watches):
+    if not facts.lingering or not facts.watches.may_hold_anything(url) or any(w.ack.in_flight for w in watches):
         return facts.lingering
     lingering = facts.lingering.names.get(url, NO_NAMES)
     versions = [item for watch in watches if watch.rejections for item in watch.rejections.suspects.items()]

@@ -34,7 +34,7 @@ from xds.protocol.linger import Lingering, NamesByType, names_by_type
 from xds.protocol.removal_log import RemovalLog
 from xds.protocol.requests import NO_VERSIONS, Shown
 from xds.protocol.set_diff import assignments_of
-from xds.protocol.watch import Watch
+from xds.protocol.watch import ShownContent, Watch
 
 
 def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str]) -> bool:
@@ -89,18 +89,19 @@ def with_shown(facts: ClientFacts, watch: Watch, held: ResourceSet) -> tuple[Sna
     """
     url, present, lingering = watch.type.type_url, held, facts.lingering
     if not watch.type.full_state:
-        present = facts.releases.mixed(facts.released.get(url), held, frozenset(held.resources))
+        present = facts.releases.mixed(facts.released.get(url), held, facts.releases.diff(None, held).added)
     if watch.type.alias != "listeners":
-        names = present.resources.keys() | watch.untold_names
-        lingering = _with_lingering(facts, url, frozenset(names - facts.goal.get(url).resources.keys()))
+        goal = facts.goal.get(url)
+        untold_names = watch.shown.untold_names - goal.resources.keys()
+        lingering = _with_lingering(facts, url, facts.releases.diff(goal, present).added | untold_names)
     return facts.releases.replaced(facts.released, present), lingering
 
 
 def note_shown(facts: ClientFacts, watch: Watch, held: ResourceSet, shown: Shown) -> None:
     """Note in a watch that the client has this set, as its first request shows."""
     url = watch.type.type_url
-    watch.acked_set = watch.shown_set = watch.known.base = held
-    watch.leftover_names = frozenset(n for n, each in held.resources.items() if isinstance(each, Leftover))
+    watch.acked_set = watch.known.base = held
+    untold_names, leftover_names = NO_NAMES, facts.releases.leftovers(held)
     if watch.rejections is not None and shown.versions:
         watch.rejections.note_ack(held.versions())  # a client does not reject resources that it holds
     if shown.versions and watch.type.full_state:
@@ -108,7 +109,8 @@ def note_shown(facts: ClientFacts, watch: Watch, held: ResourceSet, shown: Shown
         # Envoy does not show.
         watch.known.mark_uncertain(held.among(facts.log.came_back(url)))
         if watch.type.is_route_target:
-            watch.untold_names = frozenset(_last(facts, url).resources.keys() - held.resources.keys())
+            untold_names = frozenset(_last(facts, url).resources.keys() - held.resources.keys())
+    watch.shown = ShownContent(held, leftover_names=leftover_names, untold_names=untold_names)
 
 
 def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:
@@ -207,7 +209,7 @@ def _some_versions(goal: ResourceSet, label: str, names: Collection[str]) -> tup
     return NO_VERSIONS, ResourceSet(goal.type, label, resources)
 
 
-def with_earlier_routes(facts: ClientFacts, released: Snapshot, held: NamesByType) -> Snapshot:
+def with_earlier_routes(facts: ClientFacts, released: Snapshot, held: NamesByType, cold: frozenset[str]) -> Snapshot:
     """The release with earlier versions of held names that a warming listener requests and the client has not.
 
     docs/internals/engine.md#a-client-that-returns: "the last version of the log, if each cluster of it is in *newest*
@@ -218,18 +220,18 @@ def with_earlier_routes(facts: ClientFacts, released: Snapshot, held: NamesByTyp
         wanted = frozenset().union(*(watch.pending_release for watch in watches)) & names
         if wanted := wanted.difference(released.get(url).resources):
             versions = ((name, next(facts.log.stand_ins(url, name), None)) for name in wanted)
-            fitting = {name: each for name, each in versions if each is not None and _leads_to_warm(facts, each)}
+            fitting = {name: each for name, each in versions if each is not None and _leads_to_warm(facts, each, cold)}
             if fitting:
                 put = released.get(url).amended(released.get(url).version_info, fitting)
                 released = facts.releases.replaced(released, put)
     return released
 
 
-def _leads_to_warm(facts: ClientFacts, route: Resource) -> bool:
-    url, cold = facts.url_of("clusters"), facts.cold or NO_NAMES
-    clusters = facts.release_of(url)
+def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) -> bool:
+    url = facts.url_of("clusters")
+    clusters = facts.released.get(url)
     if not facts.watches.of(url):  # Envoy does not request clusters while one warms: it has those whose assignments it
-        requested = facts.names_wanted(facts.url_of("endpoints"))  # requests
+        requested = facts.watches.names(facts.url_of("endpoints"))  # requests
         logged = _last(facts, url)
         kept = (n for n, each in logged.resources.items() if requested.issuperset(assignments_of((n,), logged)))
         clusters = facts.releases.mixed(clusters, logged, frozenset(kept).difference(clusters.resources))
@@ -241,12 +243,10 @@ def unsaid_names(facts: ClientFacts, type_url: str) -> frozenset[str]:
 
     These are `Leftover`s that linger, or clusters of a former group, also before clusters are requested.
     """
-    if not facts.has_returned or not resource_type(type_url).kept_on_move:
-        return NO_NAMES
     url = facts.url_of("clusters")
     lingering, watches = facts.lingering.names.get(url, NO_NAMES), facts.watches.of(url)
-    has_leftovers = not all(lingering.isdisjoint(watch.leftover_names) for watch in watches)
+    has_leftovers = not all(lingering.isdisjoint(watch.shown.leftover_names) for watch in watches)
     may_follow_former = facts.former_groups and (lingering or (not watches and facts.is_in_return))
     if not may_follow_former and not has_leftovers:
         return NO_NAMES
-    return facts.names_wanted(type_url).difference(facts.goal.get(type_url).resources, facts.log.names(type_url))
+    return facts.watches.names(type_url).difference(facts.goal.get(type_url).resources, facts.log.names(type_url))

@@ -37,17 +37,13 @@ from xds.protocol.events import (
     AckRepeated,
     AckWaitTimedOut,
     Event,
-    HoldChanged,
     Identified,
-    LingerChanged,
-    LingerCut,
     NodeMismatch,
     Subscribed,
     Synced,
     TransitionAdvanced,
     ViewChanged,
 )
-from xds.protocol.hold_reasons import held_content
 from xds.protocol.known_names import check_unread, known_sets, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
@@ -59,7 +55,7 @@ from xds.protocol.requests import (
     check_type,
 )
 from xds.protocol.subscription import InterestChange
-from xds.protocol.type_status import TypeStatus, status_of
+from xds.protocol.type_status import TypeStatus, is_in_step, status_of
 from xds.protocol.watch import Watch
 from xds.wire.node import decode_node
 
@@ -174,7 +170,7 @@ class DiscoveryStream:
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
                 self._require_client().become_orphaned(now_s)
-                self.view = View("", self.view.snapshot, self.view.api_version)
+                self.view = View("", self.view.snapshot, self.view.log, self.view.api_version)
             return events
         before = self.view
         self._follow_view(view, now_s)
@@ -224,7 +220,6 @@ class DiscoveryStream:
         if self._client is not None and self.client_key is not None:
             for watch in self._watches.values():
                 self._client.remove_watch(watch, now_s)
-            self._client.forget_reports()
             self._clients.exit(self.client_key)
         self._budget.leave(self)
         self._client = None
@@ -300,7 +295,7 @@ class DiscoveryStream:
         """As `NameHolder.unknown_names_cost`."""
         held = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
         for type_url, watch in self._watches.items():
-            names = watch.subscription.interest.names | watch.leftover_names
+            names = watch.subscription.interest.names | watch.shown.leftover_names
             held += cost_of(self._unknown_names(type_url, b"", names))
         return held
 
@@ -334,17 +329,18 @@ class DiscoveryStream:
             self._follow_view(view, now_s)
 
     def _follow_view(self, view: View, now_s: float) -> None:
-        if self.node is not None and (self.view is None or self.view.group != view.group):
-            self._clients.note_followed(self.node.id, view.group)
+        client, node = self._require_client(), self.node
+        assert node is not None, "the node is identified before anything else"
+        is_other_group = self.view is None or self.view.group != view.group
+        if is_other_group:
+            self._clients.note_followed(node.id, view.group)
         self.view = view
-        client = self._require_client()
-        client.former_groups = self._former_groups(view.group)
+        if is_other_group or client.former_groups:
+            client.former_groups = self._former_groups(node, view.group)
         client.follow(view, now_s)
 
-    def _former_groups(self, group: str) -> tuple[str, ...]:
+    def _former_groups(self, node: Node, group: str) -> tuple[str, ...]:
         """The other groups that the node followed, and whose content it may still use."""
-        node = self.node
-        assert node is not None, "the node is identified before anything else"
         others = (each for each in self._clients.followed(node.id) if each != group)
         return tuple(each for each in others if self._may_return is None or self._may_return(node, each))
 
@@ -375,39 +371,39 @@ class DiscoveryStream:
         event = note_answer(watch, kind, request, self._dialect, self._offers, self._cache.releases)
         if event is not None:
             events.append(event)
-            self._note_for_others(watch)
+            self._note_for_others(watch, client)
         if kind is RequestKind.NACK:
             client.drop_doubted()
         before = watch.subscription.interest
         change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
-        if change:
+        has_changed = bool(change)
+        if has_changed:
             self._note_interest_change(watch, change, kind)
         if kind is RequestKind.FIRST and (watch.known.base is not None or watch.known.uncertain):
             self._note_parents_sent(watch, now_s)
         if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
-        if kind is RequestKind.REPEAT and not change:
+        if kind is RequestKind.REPEAT and not has_changed:
             if not self._dialect.note_repeated_ack(watch, self._watches):
                 events.append(AckRepeated(type_url))
-        elif change and kind is not RequestKind.FIRST:
+        elif has_changed and kind is not RequestKind.FIRST:
             self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache.diffs)
         client.update(watch, now_s)
-        if kind is RequestKind.FIRST and watch.ack.state is ResponseState.SETTLED and client.is_in_step(watch):
+        if kind is RequestKind.FIRST and watch.ack.state is ResponseState.SETTLED and is_in_step(watch, client):
             events.append(Synced(type_url, client.release_of(type_url)))  # it is in step without a response
 
     def _note_parents_sent(self, watch: Watch, now_s: float) -> None:
         """A reconnected client may show its content of a child type after the changed parent was sent."""
         for parent in self._watches.values():
-            if parent.ack.in_flight is not None:
-                sent = parent.ack.in_flight.resource_set
+            if parent.offered is not None:
+                sent = parent.offered.resource_set
                 self._offers.note_sent_before(parent, watch, sent, self._require_client(), now_s)
 
-    def _note_for_others(self, watch: Watch) -> None:
+    def _note_for_others(self, watch: Watch, client: ClientState) -> None:
         """Note what an answer shows to be accepted or rejected, for other connections of the node and other nodes."""
-        assert self.node is not None, "the node is identified before anything else"
         if watch.type.full_state and watch.acked_set is not None:
-            self._require_client().log.note_accepted(watch.acked_set)
-        if watch.rejections is not None and watch.rejections.refused:
+            client.view.log.note_accepted(watch.acked_set)
+        if watch.rejections is not None and watch.rejections.refused and self.node is not None:
             self._cache.note_refused(watch.type.type_url, watch.rejections.refused)
             self._clients.note_rejected(self.node.id, watch.type.type_url, watch.rejections.refused)
 
@@ -442,7 +438,7 @@ class DiscoveryStream:
         known = watch.known
         known.forget(change.dropped)
         if change.dropped:
-            watch.shown_set = None
+            watch.shown = watch.shown._replace(held=None)
         if change.dropped and watch.rejections is not None:
             self._require_client().watches.note_dropped(watch, change.dropped)
             watch.rejections.forgive(change.dropped)
@@ -450,7 +446,8 @@ class DiscoveryStream:
             watch.reported_missing -= change.dropped
         if change.everything and kind is not RequestKind.FIRST:
             known.forget_all()
-            watch.interest_replaced = watch.ack.state is ResponseState.IN_FLIGHT
+            if watch.ack.in_flight is not None:
+                watch.ack.in_flight.is_interest_replaced = True
         unanswered = change.unanswered
         if unanswered:
             self._dialect.note_subscribed(watch, unanswered, is_first=kind is RequestKind.FIRST)
@@ -474,27 +471,20 @@ class DiscoveryStream:
         encoded_limit = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
         may_send, has_remaining = client.advance(now_s), False
         for _ in range(_ROUNDS_LIMIT):
+            offered = (len(events), len(client.watches.pending_types)) if client.transition is not None else None
             has_remaining = self._offers.offer_all(client, events, now_s, encoded_limit)
+            if offered is not None and offered == (len(events), len(client.watches.pending_types)):
+                break  # nothing was offered or settled, so nothing else can be released
             if not client.advance(now_s):
                 break
             may_send = True
         self._remaining_since_s = now_s if has_remaining else None
         if may_send and client.streams > 1:
             events.append(TransitionAdvanced())
-        if client.cut_removals:
-            events.append(LingerCut(client.cut_removals))
-            client.cut_removals = ()
-        if client.lingering is not client.reported_lingering:
-            client.reported_lingering = client.lingering
-            events.append(LingerChanged(client.lingering))
-        if client.transition is not None or client.reported_held_content:
-            self._report_held_content(client, events)
-
-    def _report_held_content(self, client: ClientState, events: list[Event]) -> None:
-        held = held_content(client.facts(), client.transition) if client.transition is not None else ()
-        if held != client.reported_held_content:
-            client.reported_held_content = held
-            events.append(HoldChanged(held))
+        reports = client.reports
+        has_untold = client.lingering is not reports.lingering or reports.held_content or reports.cut_removals
+        if has_untold or client.transition is not None:
+            reports.tell(events, client.lingering, client.transition, client.facts)
 
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"

@@ -52,6 +52,7 @@ from xds.protocol.held_resources import (
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import merge_names
+from xds.protocol.reverted_listeners import reverted_listeners
 from xds.protocol.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
 
 _NO_RESOURCES: frozenset[ResourceId] = frozenset()
@@ -163,6 +164,25 @@ class Transition:
         """Whether some resources of this type keep their released version."""
         return any(url == type_url for url, _ in self.held_names)
 
+    def holds_back(self, type_url: str) -> bool:
+        """Whether newer content of this type is not released."""
+        return type_url in self.withheld_types or self.holds_type(type_url)
+
+    def upcoming_set(self, goal_set: ResourceSet) -> ResourceSet | None:
+        """The newest set of a type while some of it is held. Its names are not reported as missing meanwhile.
+
+        None if nothing is held, and after `order_timeout_s`: "a name that exists only in held content is reported as
+        missing after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
+        """
+        is_held = not self.has_timed_out and self.holds_type(goal_set.type.type_url)
+        return goal_set if is_held else None
+
+    def awaited_secrets(self, type_url: str) -> frozenset[str]:
+        """The secrets that content in use newly names: not reported as missing for `order_timeout_s`."""
+        if not self.awaited_until_s or resource_type(type_url).alias != "secrets":
+            return NO_NAMES
+        return frozenset(self.awaited_until_s)
+
     # -- what is held -----------------------------------------------------------------------------------------------
 
     def find_held_names(self, facts: ClientFacts, now_s: float) -> tuple[NamesByType, Snapshot]:
@@ -171,7 +191,7 @@ class Transition:
         All others may be released. A listener that cannot become ready is taken back to an earlier version.
         """
         is_awaited, cold = self.is_awaited, self.readiness.cold
-        reverted, released = self._reverted_listeners(facts)
+        reverted, released = reverted_listeners(facts, self.ready_release)
         facts = facts._replace(released=released)
         unready = self._unready_listeners(facts, now_s, is_awaited=is_awaited)
         self.held_trees, held, absent = (), [], NO_NAMES
@@ -289,9 +309,9 @@ class Transition:
         """
         url = facts.url_of("listeners")
         goal, acked = facts.goal.get(url), facts.watches.acked(url) or self.ready_release.get(url)
-        in_flight = [watch.ack.in_flight for watch in facts.watches.of(url) if watch.ack.in_flight is not None]
+        in_flight = [watch.offered for watch in facts.watches.of(url) if watch.offered is not None]
         needed = facts.releases.diff(acked, goal).newly_named
-        if needed and facts.may_have_anything(url):  # its listeners may use what it has
+        if needed and facts.watches.may_hold_anything(url):  # its listeners may use what it has
             needed = facts.watches.not_fetched(needed)
         for each in in_flight:
             if needed:
@@ -326,10 +346,10 @@ class Transition:
             return None if is_awaited and goal.resources else NO_NAMES
         acked = facts.watches.acked(url)
         if acked is None:
-            return None if facts.may_have_anything(url) else NO_NAMES
+            return None if facts.watches.may_hold_anything(url) else NO_NAMES
         self._note_acked_release(facts, acked)
         unready = facts.releases.diff(acked, goal).added_or_changed
-        if unready and facts.order.proceed_on_nack:
+        if unready and facts.view.order.proceed_on_nack:
             unready = unready.difference(facts.rejected_versions(url))
         unready = unready | self._filters_unready(facts) | self._fetching(facts, now_s)
         if not unready and acked is facts.released.get(url) and not self.is_fetch_over:
@@ -365,7 +385,7 @@ class Transition:
             return NO_NAMES_BY_TYPE
         if url in self.withheld_types:
             return names_by_type({url: goal.resources})
-        proceeds, is_new = bool(facts.order.proceed_on_nack), not facts.has_returned
+        proceeds, is_new = bool(facts.view.order.proceed_on_nack), not facts.has_returned
         return names_by_type({url: facts.watches.changing(url, goal, except_rejected=proceeds, except_new=is_new)})
 
     def _fetching(self, facts: ClientFacts, now_s: float) -> frozenset[str]:
@@ -401,49 +421,6 @@ class Transition:
         until_s, before = now_s + facts.rules.order_timeout_s, self.awaited_until_s
         if before or missing:
             self.awaited_until_s = {n: before.get(n, until_s) for n in still_named({*before, *missing}, facts.goal)}
-
-    # -- rejections -------------------------------------------------------------------------------------------------
-
-    def _reverted_listeners(self, facts: ClientFacts) -> tuple[frozenset[str], Snapshot]:
-        """The listeners that newly name a rejected resource, and the release with their last accepted versions.
-
-        docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
-        listener back to its last accepted version, because Envoy would go live without it".
-        """
-        listeners = listeners_naming(self._newly_named_rejected(facts), facts.goal)
-        removed = self._removed_while_rejected(facts)
-        reverted, released = listeners | listeners_naming(removed, facts.released), facts.released
-        if reverted:
-            released = facts.releases.reverted(released, self.ready_release, facts.url_of("listeners"), reverted)
-        return listeners | listeners_naming(removed, facts.goal), released
-
-    def _removed_while_rejected(self, facts: ClientFacts) -> NamesByType:
-        """The rejected names that listeners newly name and that a push has removed, so no push repairs them."""
-        rejected = facts.watches.never_accepted()
-        if not rejected:
-            return NO_NAMES_BY_TYPE
-        url, diff = facts.url_of("listeners"), facts.releases.diff
-        ready = self.ready_release.get(url)
-        named = dict(merge_names(*(diff(ready, each.get(url)).newly_named for each in (facts.released, facts.goal))))
-        return names_by_type(
-            {
-                kind: names & named.get(kind, NO_NAMES) - facts.goal.get(kind).resources.keys()
-                for kind, names in rejected
-            }
-        )
-
-    def reverting(self, facts: ClientFacts) -> NamesByType:
-        """The rejected names for which listeners are taken back to their last accepted version."""
-        return merge_names(self._newly_named_rejected(facts), self._removed_while_rejected(facts))
-
-    def _newly_named_rejected(self, facts: ClientFacts) -> NamesByType:
-        """The tree parts that newest listeners newly name and that the client rejects and never accepted."""
-        if not facts.watches.rejects_anything:
-            return NO_NAMES_BY_TYPE
-        url = facts.url_of("listeners")
-        named = facts.releases.diff(self.ready_release.get(url), facts.goal.get(url)).newly_named
-        in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
-        return names_by_type({kind: names.intersection(facts.rejected_versions(kind)) for kind, names in in_tree})
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class TypeStatus:
 def status_of(watch: Watch, client: ClientState) -> TypeStatus:
     """The status of one of a client's watches."""
     released = client.release_of(watch.type.type_url)
-    held_back = client.is_held_back(watch.type.type_url)
+    held_back = client.transition is not None and client.transition.holds_back(watch.type.type_url)
     interest = watch.subscription.interest
     synced = watch.is_synced_with(released) and not held_back
     return TypeStatus(
@@ -41,3 +41,10 @@ def status_of(watch: Watch, client: ClientState) -> TypeStatus:
         version_acked=watch.acked_set.version_info if watch.acked_set is not None else "",
         held_back=held_back,
     )
+
+
+def is_in_step(watch: Watch, client: ClientState) -> bool:
+    """Whether all newest content of a type is released, and the client has it."""
+    url = watch.type.type_url
+    diff = client.releases.diff(client.released.get(url), client.goal.get(url))
+    return not watch.is_pending and not diff.added_or_changed

@@ -30,7 +30,8 @@ def names_behind(parent: Watch, child: Watch, released: ResourceSet, diffs: Diff
     known, url = parent.known, child.type.type_url
     if child.type.alias == "endpoints":
         return diffs.assignments(known.base, released, known.uncertain)
-    anew = (*known.uncertain, *resolve(parent.resend_names | parent.resent_names, released))
+    resent = parent.ack.in_flight.resent_names if parent.ack.in_flight is not None else NO_NAMES
+    anew = (*known.uncertain, *resolve(parent.resend_names | resent, released))
     wants = child.subscription.interest.wants_name
     held = known.base if known.base is not None else parent.acked_set  # of a SotW client that returns: what it showed
     names = diffs.begun(held, released, anew, url)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from types import MappingProxyType
+from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
-from xds.protocol.ack import AckState, ResponseState
+from xds.protocol.ack import AckState, Offer, ResponseState
 from xds.protocol.content import ResponseContent
 from xds.protocol.diffs import Diffs
 from xds.protocol.heartbeats import Heartbeats
@@ -27,6 +28,24 @@ NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
 UNCERTAIN_LIMIT = 10_000
 GONE_LIMIT = 256  # of these names, those that the last response did not have among its resources
 _SUPERSEDED_LIMIT = 8
+
+
+class ShownContent(NamedTuple):
+    """What a client that returned showed of a type (`returning`).
+
+    * ``held``: the set that it showed, until it ACKs a response;
+    * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
+    * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
+    * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end.
+    """
+
+    held: ResourceSet | None = None
+    is_unknown: bool = False
+    leftover_names: frozenset[str] = NO_NAMES
+    untold_names: frozenset[str] = NO_NAMES
+
+
+NOTHING_SHOWN = ShownContent()
 
 
 class KnownContent:
@@ -107,9 +126,7 @@ class Watch:
     * ``acked_set``: the set that it accepted last, as far as ACKs prove it; after a reconnect, the set that it showed;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``reported_missing``: the requested names that were reported to it as missing (rule 39);
-    * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
-    * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
-    * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
+    * ``shown``: what it showed when it returned;
     * ``rejections``: the resources that it rejects; None until the first NACK;
     * ``allows_placeholders``, ``reads_errors``: as in `ResponseKey`.
 
@@ -121,14 +138,8 @@ class Watch:
     * ``heartbeats``: while a resource has a TTL (Delta), else None;
     * ``is_pending``: the client lacked some of the released content at the last `ClientState.update`.
 
-    The response in flight (``ack.in_flight``):
+    What was sent (`AckState` has the response in flight):
 
-    * ``offered_goal``: the released set when the response was made, whatever the client rejects of it;
-    * ``answered_names``: the names that it answers because they were requested, whatever ``acked_set`` has; without
-      those in ``shown_set``, the set that the client showed when it reconnected (until it ACKs a response);
-    * ``resent_names``: the names that it contains because they were in ``resend_names``;
-    * ``is_read``: the client answered a response that was sent later, so it has read this one;
-    * ``interest_replaced``: the interest changed so much since that its ACK will prove nothing;
     * ``superseded_sets``: the sets of responses since the last ACK that newer ones superseded. Any may be in use.
 
     ``response_position`` is the position of the last response (`ClientState.next_position`), and ``last_sent_set`` its
@@ -140,29 +151,21 @@ class Watch:
         "acked_label",
         "acked_set",
         "allows_placeholders",
-        "answered_names",
         "heartbeats",
-        "interest_replaced",
         "is_pending",
-        "is_read",
-        "is_unknown",
         "known",
         "last_sent_set",
-        "leftover_names",
-        "offered_goal",
         "pending_release",
         "pending_release_from",
         "reads_errors",
         "rejections",
         "reported_missing",
         "resend_names",
-        "resent_names",
         "response_position",
-        "shown_set",
+        "shown",
         "subscription",
         "superseded_sets",
         "type",
-        "untold_names",
     )
 
     def __init__(self, type: ResourceType) -> None:
@@ -171,18 +174,13 @@ class Watch:
         self.ack = AckState()
         self.known = KnownContent()
         self.resend_names: frozenset[str] = NO_NAMES
-        self.resent_names: frozenset[str] = NO_NAMES
         self.pending_release: frozenset[str] = NO_NAMES
         self.pending_release_from: ResourceSet | None = None
         self.allows_placeholders = False
         self.reads_errors = False
         self.reported_missing: frozenset[str] = NO_NAMES
-        self.interest_replaced = False
-        self.answered_names: frozenset[str] = NO_NAMES
-        self.shown_set: ResourceSet | None = None
-        self.offered_goal: ResourceSet | None = None
-        self.is_read = False
-        self.is_pending = self.is_unknown = False
+        self.shown: ShownContent = NOTHING_SHOWN
+        self.is_pending = False
         self.response_position = 0
         self.last_sent_set: ResourceSet | None = None
         self.superseded_sets: tuple[ResourceSet, ...] = ()
@@ -190,16 +188,19 @@ class Watch:
         self.acked_label = ""
         self.rejections: Rejections | None = None
         self.heartbeats: Heartbeats | None = None
-        self.leftover_names: frozenset[str] = NO_NAMES
-        self.untold_names: frozenset[str] = NO_NAMES
 
     def copy(self) -> Watch:
         """An independent watch in the same state. Sets, responses and interests are immutable and shared."""
         clone = copy(self)
-        clone.subscription, clone.ack, clone.known = copy(self.subscription), copy(self.ack), copy(self.known)
+        clone.subscription, clone.ack, clone.known = copy(self.subscription), self.ack.copy(), copy(self.known)
         clone.rejections = self.rejections.copy() if self.rejections is not None else None
         clone.heartbeats = self.heartbeats.copy() if self.heartbeats is not None else None
         return clone
+
+    @property
+    def offered(self) -> Response | None:
+        """The response in flight."""
+        return self.ack.in_flight.response if self.ack.in_flight is not None else None
 
     @property
     def is_rejected(self) -> bool:
@@ -219,8 +220,10 @@ class Watch:
 
     def has_newer_content(self, released: ResourceSet) -> bool:
         """Whether there is content to send that the response in flight does not contain."""
-        is_outdated = self.ack.in_flight is not None and self.offered_goal is not released
-        return is_outdated or bool(self.known.unanswered or self.resend_names) or self.interest_replaced
+        if self.known.unanswered or self.resend_names:
+            return True
+        offer = self.ack.in_flight
+        return offer is not None and (offer.goal is not released or offer.is_interest_replaced)
 
     def collect_pending_release(self, released: ResourceSet) -> None:
         """Names that waited for a release need an answer now, if a transition has released other content since."""
@@ -251,32 +254,30 @@ class Watch:
         ``goal`` is the released set, even if ``response`` leaves out rejected resources. ``position`` becomes
         ``response_position``.
         """
-        self.offered_goal = goal
-        self.answered_names, self.resent_names = self.known.unanswered, self.resend_names
+        offer = Offer(response, goal, self.known.unanswered, self.resend_names)
         if content.errors or self.reported_missing:
             reported = self.reported_missing.union(content.errors)
             self.reported_missing = reported.difference(response.resource_set.resources)
         self._clear_unanswered(content.pending_release, goal)
-        self.ack.become_in_flight(response, nonce)
+        self.ack.become_in_flight(offer, nonce)
         self.response_position = position
         self.last_sent_set = response.resource_set
-        self.interest_replaced = self.is_read = False
 
     def accept(self) -> Response:
         """The client ACKed the response in flight; returns it."""
-        response = self.ack.become_accepted()
+        offer = self.ack.become_accepted()
+        response = offer.response
         self.superseded_sets = ()
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
-        self.answered_names = self.resent_names = NO_NAMES  # frees large sets
-        self.shown_set, self.is_unknown = None, False
+        if self.shown is not NOTHING_SHOWN:
+            self.shown = self.shown._replace(held=None, is_unknown=False)
         if self.rejections is not None:
             self.rejections.note_ack(response.versions())
-            if self.offered_goal is not None:
-                self.rejections.forget_absent(self.offered_goal)
+            self.rejections.forget_absent(offer.goal)
             if self.rejections.is_empty:
                 self.rejections = None
-        if self.interest_replaced:
+        if offer.is_interest_replaced:
             self.known.mark_uncertain((*response.names, *response.removed))
         else:
             self._note_held(response.resource_set, response)
@@ -302,31 +303,31 @@ class Watch:
             self.rejections.note_proved({name: accepted.resources[name].version for name in new})
         self.acked_set = accepted
 
-    def reject(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
+    def reject(self, message: str, *, is_whole: bool = False) -> tuple[Offer, tuple[str, ...]]:
         """The client NACKed the response in flight with this message, and may hold any part of it (rule 18).
 
         ``is_whole``: the response contains all resources of the client. Returns the response, and the names of the
         resources that are now known to be rejected.
         """
-        response = self._mark_uncertain(self.ack.become_rejected())
-        resent, self.resent_names = self.resent_names, NO_NAMES
+        offer = self.ack.become_rejected()
+        response = self._mark_uncertain(offer.response)
         versions = response.versions()
         if versions and self.rejections is None:
             self.rejections = Rejections()
-            self.rejections.rejected_set = self.offered_goal
+            self.rejections.rejected_set = offer.goal
         if self.rejections is not None:
             self.rejections.note_rejected(response)
         if not versions or self.rejections is None:
-            return response, ()
-        news = self._new_versions_in(versions)
+            return offer, ()
+        news = self._new_versions_in(versions, offer.answered_names)
         if news:  # a warming cluster has no assignment yet, so the last accepted one is sent
-            self.resend_names = self.resend_names | resent
+            self.resend_names = self.resend_names | offer.resent_names
         guilty = self.rejections.note_nack(versions, news, named_in(message, versions), is_whole=is_whole)
         # A name from which the client has unsubscribed meanwhile may be the bad one. It is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
         self.rejections.forgive([name for name in news or versions if not wants(resources[name])])
         self.known.mark_certain(guilty)  # the client kept its versions of these
-        return response, guilty
+        return offer, guilty
 
     def refuse_superseded(self, message: str) -> None:
         """The client NACKed a response that a newer one superseded: what the message names is rejected (rule 16).
@@ -350,7 +351,7 @@ class Watch:
         names resources that only the earlier response had, or the request has the ``version_info`` of the newest
         response, so the client accepted that response.
         """
-        offered = self.ack.in_flight
+        offered = self.offered
         if offered is None or not self.known.uncertain:
             return False
         if version_info == offered.version_info != self.acked_label:
@@ -370,24 +371,28 @@ class Watch:
         interest = self.subscription.interest
         if self.acked_set is None:
             return interest.names
-        missing = frozenset(diffs.missing(interest, self.acked_set))
-        return missing.union(*self._doubted_names()) & interest.names if self.is_pending else missing
+        if not self.is_pending:
+            return frozenset(diffs.missing(interest, self.acked_set))
+        doubted, sent, uncertain = (self.known.unanswered, self.resend_names), self.offered, self.known.uncertain
+        number, offered = (sent.number, (sent.names, sent.removed)) if sent is not None else (0, ())
+        unaccepted = diffs.unaccepted(interest, self.acked_set, doubted, number, offered)
+        return unaccepted.union(uncertain) & interest.names if uncertain else unaccepted
 
     def _doubted_names(self) -> tuple[Collection[str], ...]:
         """The names that the client may lack, whatever ``acked_set`` has."""
-        known, offered = self.known, self.ack.in_flight
+        known, offered = self.known, self.offered
         doubted = (known.unanswered, self.resend_names, known.uncertain)
         return (*doubted, offered.names, offered.removed) if offered is not None else doubted
 
     def sent_sets(self) -> Iterable[ResourceSet]:
         """All sets of which the client may use some resources."""
-        offered = (self.ack.in_flight.resource_set,) if self.ack.in_flight is not None else ()
+        offered = (self.offered.resource_set,) if self.offered is not None else ()
         held = (self.acked_set,) if self.acked_set is not None else ()
         return (*held, *offered, *self.superseded_sets)
 
     def sent_names(self) -> frozenset[str]:
         """The subscribed names that were sent to the client, as far as that is known."""
-        interest, offered = self.subscription.interest, self.ack.in_flight
+        interest, offered = self.subscription.interest, self.offered
         names = self.accepted_names()
         if (interest.everything or interest.globs) and self.acked_set is not None:
             names = names.union(interest.select(self.acked_set)) - self.known.unanswered
@@ -399,19 +404,19 @@ class Watch:
 
     def supersede(self) -> Response:
         """A newer response replaces the unanswered one in flight; returns the older response."""
-        response = self._mark_uncertain(self.ack.supersede())
+        response = self._mark_uncertain(self.ack.supersede().response)
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = self.heartbeats.superseded_names.union(response.names)
         self.superseded_sets = (*self.superseded_sets, response.resource_set)[-_SUPERSEDED_LIMIT:]
         return response
 
-    def _new_versions_in(self, versions: Mapping[str, str]) -> dict[str, str]:
-        """The resources among these, name to version, that the client did not accept before."""
+    def _new_versions_in(self, versions: Mapping[str, str], answered: frozenset[str]) -> dict[str, str]:
+        """The resources among these, name to version, that the client did not accept before; always those answered."""
         accepted = self.acked_set.resources if self.acked_set is not None else {}
         return {
             name: version
             for name, version in versions.items()
-            if (held := accepted.get(name)) is None or held.version != version or name in self.answered_names
+            if (held := accepted.get(name)) is None or held.version != version or name in answered
         }
 
     def _mark_uncertain(self, response: Response) -> Response:

@@ -83,6 +83,10 @@ class Watches:
         """All subscribed names of a type."""
         return names_of(self.of(type_url))
 
+    def may_hold_anything(self, type_url: str) -> bool:
+        """Whether it is unknown what the client has of a type: it has returned, and ACKed nothing of it since."""
+        return any(watch.shown.is_unknown for watch in self.of(type_url))
+
     def acked(self, type_url: str) -> ResourceSet | None:
         """The set that the watches of a type ACKed; that of a pending watch if they differ; None without an ACK."""
         watches = self.of(type_url)

@@ -1,0 +1,75 @@
+"""The clusters of a push that are cold for a client: a function of what was sent and accepted.
+
+All clients in the same state share the result (`Releases.cold`). `Readiness` adds what depends on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from xds.model.names import NO_NAMES
+from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol.set_diff import DiffOf
+
+ClustersOf = Callable[[ResourceSet, frozenset[str], str], frozenset[str]]  # `Releases.clusters_of`
+Unassigned = Callable[[ResourceSet, ResourceSet, str], frozenset[str]]  # `Releases.unassigned`
+
+
+class ColdInputs(NamedTuple):
+    """What the cold clusters of a client depend on.
+
+    * ``goal``, ``released``, ``acked``: the clusters of the newest push, those released, and those that it ACKed;
+    * ``offered``: the sets of the CDS responses in flight;
+    * ``proved``: as ``Proof.clusters``;
+    * ``unaccepted``: on an aggregated stream, the names of each type of parts (`PARTS`) that it requests and has not
+      accepted in any version;
+    * ``unassigned``: the clusters whose assignment it requests here and that does not exist;
+    * ``rejected``: the clusters of which it rejects a part;
+    * ``awaits_assignments``: it has returned, and may request assignments soon.
+    """
+
+    goal: ResourceSet
+    released: ResourceSet
+    acked: ResourceSet
+    offered: tuple[ResourceSet, ...]
+    proved: ResourceSet | None
+    unaccepted: tuple[tuple[str, frozenset[str]], ...]
+    unassigned: frozenset[str]
+    rejected: frozenset[str]
+    is_aggregated: bool
+    awaits_assignments: bool
+
+
+def find_cold(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, unassigned: Unassigned) -> frozenset[str]:
+    """The names of the cold clusters, but for those that warm on separate streams."""
+    goal, acked = inputs.goal, inputs.acked
+    cold = set(diff(acked, goal).added)
+    if acked is not goal:
+        cold |= goal.among(diff(inputs.released, acked).incomplete_aggregates)
+    for offered in inputs.offered:  # it may have removed clusters already
+        cold |= diff(offered, goal).added
+    if inputs.is_aggregated:
+        cold |= _lacking_parts(inputs, diff, clusters_of, unassigned)
+    cold |= inputs.rejected
+    if inputs.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
+        cold |= inputs.unassigned.intersection(diff(inputs.released, goal).newly_assigned)
+    return frozenset(cold)
+
+
+def _lacking_parts(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, unassigned: Unassigned) -> frozenset[str]:
+    """The unproved clusters whose assignments and secrets are not ACKed yet.
+
+    The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment or secret it rejected, or
+    whose assignment was reported as missing. Those of the version that the client holds count too. A reconnected client
+    requests its assignments last.
+    """
+    goal, acked, proved = inputs.goal, inputs.acked, inputs.proved
+    unproved = diff(proved, goal).added
+    if not unproved:
+        return NO_NAMES
+    if inputs.awaits_assignments:
+        return unproved & unassigned(goal, empty_set("type.googleapis.com/none"), "ads")
+    sets = (goal, acked) if acked is not goal else (goal,)
+    lacking = (clusters_of(held, names, alias) for held in sets for alias, names in inputs.unaccepted)
+    return inputs.unassigned.union(*lacking) & unproved

@@ -1,0 +1,58 @@
+"""Listeners that are taken back to their last accepted version, because the client rejects what they newly name.
+
+``ready`` is the last release whose listeners were all ready (`Transition.ready_release`).
+"""
+
+from __future__ import annotations
+
+from xds.model.names import NO_NAMES
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import Snapshot
+from xds.protocol.facts import ClientFacts
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.protocol.release import merge_names
+from xds.protocol.trees import listeners_naming
+
+
+def reverted_listeners(facts: ClientFacts, ready: Snapshot) -> tuple[frozenset[str], Snapshot]:
+    """The listeners that newly name a rejected resource, and the release with their last accepted versions.
+
+    docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
+    listener back to its last accepted version, because Envoy would go live without it".
+    """
+    if not facts.watches.rejects_anything:
+        return NO_NAMES, facts.released
+    listeners = listeners_naming(_newly_named_rejected(facts, ready), facts.goal)
+    removed = _removed_while_rejected(facts, ready)
+    reverted, released = listeners | listeners_naming(removed, facts.released), facts.released
+    if reverted:
+        released = facts.releases.reverted(released, ready, facts.url_of("listeners"), reverted)
+    return listeners | listeners_naming(removed, facts.goal), released
+
+
+def _removed_while_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
+    """The rejected names that listeners newly name and that a push has removed, so no push repairs them."""
+    rejected = facts.watches.never_accepted()
+    if not rejected:
+        return NO_NAMES_BY_TYPE
+    url, diff = facts.url_of("listeners"), facts.releases.diff
+    before = ready.get(url)
+    named = dict(merge_names(*(diff(before, each.get(url)).newly_named for each in (facts.released, facts.goal))))
+    return names_by_type(
+        {kind: names & named.get(kind, NO_NAMES) - facts.goal.get(kind).resources.keys() for kind, names in rejected}
+    )
+
+
+def reverting(facts: ClientFacts, ready: Snapshot) -> NamesByType:
+    """The rejected names for which listeners are taken back to their last accepted version."""
+    return merge_names(_newly_named_rejected(facts, ready), _removed_while_rejected(facts, ready))
+
+
+def _newly_named_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
+    """The tree parts that newest listeners newly name and that the client rejects and never accepted."""
+    if not facts.watches.rejects_anything:
+        return NO_NAMES_BY_TYPE
+    url = facts.url_of("listeners")
+    named = facts.releases.diff(ready.get(url), facts.goal.get(url)).newly_named
+    in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
+    return names_by_type({kind: names.intersection(facts.rejected_versions(kind)) for kind, names in in_tree})
