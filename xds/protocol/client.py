@@ -69,7 +69,6 @@ class ClientState:
     * ``refused_before``: the versions that its node rejected on earlier streams, by type URL and name;
     * ``former_groups``: the groups that its node followed before, and may return to;
     * ``has_requested_clusters``: it has requested clusters on this connection;
-    * ``stream_ended_s``: when the last stream with clusters or listeners ended; None if none did;
     * ``proof``: what is proved of its clusters;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
@@ -93,7 +92,6 @@ class ClientState:
         "reports",
         "returned_s",
         "rules",
-        "stream_ended_s",
         "streams",
         "transition",
         "view",
@@ -113,7 +111,6 @@ class ClientState:
         self.former_groups: tuple[str, ...] = ()
         self.is_aggregated = False
         self.has_requested_assignments = self.has_requested_clusters = False
-        self.stream_ended_s: float | None = None
         self.drain_until_s = 0.0
         self.proof: Proof = NO_PROOF
         self.returned_s: float | None = None
@@ -148,7 +145,6 @@ class ClientState:
             self.has_requested_clusters,
             self.has_requested_assignments,
             self.returned_s,
-            self.stream_ended_s,
             self.former_groups,
             self.refused_before,
             self.is_in_return,
@@ -295,12 +291,12 @@ class ClientState:
 
     def remove_watch(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
-        if is_awaited := watch.type.is_route_target or watch.type.alias == "listeners":
-            self.stream_ended_s = now_s
         self.note_proof()
-        if self.transition is not None and (watch.is_pending or is_awaited):
-            # If the connection is broken, the other streams end next, and the client continues with its old content.
-            self.transition.broken_until_s = now_s + self.rules.return_s
+        if watch.type.is_route_target or watch.type.alias == "listeners":
+            # If the connection is broken, the other streams end next. Else the client returns anew.
+            self.returned_s = now_s
+            if self.transition is not None:
+                self.transition.returning_until_s = now_s + self.rules.return_s
         url, rejections = watch.type.type_url, watch.rejections
         if rejections or url in self.refused_before:
             self.refused_before = {**self.refused_before, url: dict(rejections.refused) if rejections else {}}

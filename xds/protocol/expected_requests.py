@@ -48,8 +48,7 @@ def awaits_cluster_request(facts: ClientFacts, now_s: float) -> bool:
     if facts.has_requested_clusters:
         # The stream for clusters or listeners may have ended alone. The client has ``return_s`` to open it again.
         are_watched = all(facts.watches.of(facts.url_of(alias)) for alias in ("clusters", "listeners"))
-        ended_s = facts.stream_ended_s
-        return ended_s is not None and not are_watched and now_s < ended_s + facts.rules.return_s
+        return not are_watched and is_returning(facts, now_s)
     if facts.is_aggregated:
         return subscribes_to_clusters(facts)
     return is_returning(facts, now_s)

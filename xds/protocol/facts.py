@@ -46,7 +46,6 @@ class ClientFacts(NamedTuple):
     has_requested_clusters: bool
     has_requested_assignments: bool
     returned_s: float | None
-    stream_ended_s: float | None
     former_groups: tuple[str, ...]
     refused_before: RefusedVersions
     is_in_return: bool

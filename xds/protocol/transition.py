@@ -90,7 +90,6 @@ class Transition:
       and clusters that a client did not request by name are not waited for;
     * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
     * ``awaited_until_s``: the missing secrets that content in use newly names, and until when they may come;
-    * ``broken_until_s``: a stream ended during the transition; the other streams may end until this time.
     """
 
     __slots__ = (
@@ -98,7 +97,6 @@ class Transition:
         "acked_releases",
         "awaited_until_s",
         "began_s",
-        "broken_until_s",
         "drains",
         "fetch_since_s",
         "has_timed_out",
@@ -128,7 +126,6 @@ class Transition:
         self.is_fetch_over = False
         self.has_timed_out = False
         self.returning_until_s: float | None = None
-        self.broken_until_s: float | None = None
 
     def copy(self) -> Transition:
         """An independent transition in the same state."""
@@ -158,7 +155,7 @@ class Transition:
     @property
     def is_awaited(self) -> bool:
         """Whether the client is expected to request further types, because it has returned or a stream ended."""
-        return self.returning_until_s is not None or self.broken_until_s is not None
+        return self.returning_until_s is not None
 
     def holds_type(self, type_url: str) -> bool:
         """Whether some resources of this type keep their released version."""
@@ -432,7 +429,7 @@ class Transition:
         """
         if self.held_names or self.withheld_types or self.fetch_since_s is not None or self.awaited_until_s:
             return False
-        if self.returning_until_s is not None or self.broken_until_s is not None:
+        if self.returning_until_s is not None:
             return False
         if any(resource_type(url).in_tree for url in facts.watches.pending_types):
             return False
@@ -460,8 +457,6 @@ class Transition:
         if self.returning_until_s is not None and now_s >= self._returning_until_s(facts):
             self.returning_until_s = None
             ended = ended or (subscribes_to_clusters(facts) and not facts.has_requested_clusters)
-        if self.broken_until_s is not None and now_s >= self.broken_until_s:
-            self.broken_until_s = None
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
         if any(until_s <= now_s for until_s in self.awaited_until_s.values()):
@@ -479,8 +474,6 @@ class Transition:
             due.append(ready_s)
         if self.returning_until_s is not None:
             due.append(self._returning_until_s(facts))
-        if self.broken_until_s is not None:
-            due.append(self.broken_until_s)
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
         due += self.awaited_until_s.values()
