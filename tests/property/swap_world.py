@@ -60,6 +60,7 @@ class World:
         self.late: dict[str, Site] = {}  # by group: what was pushed without some assignments, with them
         self.delayed_s = 0.0
         self.behind = 0
+        self.is_moving = False  # the node has changed groups, and its clients may not have followed yet
         self.undrained = 0  # pushes since the last connection of an old listener has ended
         self.connections = 0
         self.away: dict[Link, EnvoyLike] = {}  # streams that ended alone
@@ -89,6 +90,7 @@ class World:
     def _publish(self, content: Site, told: bool, group: str) -> None:
         self.behind += 1
         self.undrained += 1
+        self.is_moving = self.is_moving or group not in self.pushed
         self.pushed[group] = self._without_late(apart(content) if self.split else content, group)
         self._note_content()
         for server in self.fleet.servers:
@@ -217,6 +219,7 @@ class World:
             spend(seconds, *self.clients)
             self._be_slow(self.slow)
             self.behind = self.behind if seconds < CAUGHT_UP_S - BACK_S else 0
+            self.is_moving = self.is_moving and seconds < CAUGHT_UP_S - BACK_S
             self.undrained = self.undrained if seconds < DRAINED_S - BACK_S else 0
             return
         if self.delayed_s + seconds > BACK_S:
@@ -254,6 +257,8 @@ class World:
         if not (restart or moves or "cuts" in self.features):
             return
         self._catch_up(len(missed))
+        if self.is_moving:  # "a cut while a cluster of the former group warms may lose requests"
+            self.wait(CAUGHT_UP_S)
         if (restart or moves) and self.undrained + len(missed) > BEHIND:
             self.wait(DRAINED_S)  # a new process knows no more of what lingers than the revisions that are retained
         gone = self.clients if restart else [self.clients[choice % len(self.clients)]]

@@ -22,6 +22,7 @@ import structlog
 from xds.control.batch_writer import BATCH, BatchWriter
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
+from xds.protocol.group_logs import LeftGroup
 from xds.protocol.removal_log import kept_s
 from xds.store.base import ObservedRecord, Store, StoreError
 
@@ -67,15 +68,14 @@ class EnginePersistence:
     def _load_moved(self, node_id: str, body: bytes) -> None:
         groups, moved_s = decoded_move(body)
         self._note_moved(node_id, groups, min(moved_s, self._clock()))  # the clock may have been set back
-        for group in reversed(groups):
-            self._clients.note_followed(node_id, group)
+        self._clients.restore_followed(node_id, groups)
 
     def _load_refused(self, key: str, body: bytes) -> None:
         type_url, _, name = key.partition(" ")
         self._cache.note_refused(type_url, {name: decoded_versions(body)})
 
-    def _note_moved(self, node_id: str, groups: Iterable[str], moved_s: float) -> None:
-        self._moves[node_id] = moved_s + max(kept_s(self._cache.rules_of(group)) for group in groups)
+    def _note_moved(self, node_id: str, groups: Iterable[LeftGroup], moved_s: float) -> None:
+        self._moves[node_id] = moved_s + max(kept_s(self._cache.rules_of(each.group)) for each in groups)
 
     def start(self) -> None:
         """Start to write changes. Call it when the groups are loaded."""
@@ -153,19 +153,20 @@ class EnginePersistence:
             self._unused.add((MOVED, node_id))
 
 
-def encoded_move(groups: Iterable[str], moved_s: float) -> bytes:
-    """The groups that a node followed, the latest first, and the epoch time of its move."""
-    return json.dumps({"groups": [*groups], "moved_s": moved_s}).encode()
+def encoded_move(groups: Iterable[LeftGroup], moved_s: float) -> bytes:
+    """The groups that a node followed, the latest first, each with the revision when it left, and the epoch time."""
+    return json.dumps({"groups": [*map(list, groups)], "moved_s": moved_s}).encode()
 
 
-def decoded_move(body: bytes) -> tuple[list[str], float]:
+def decoded_move(body: bytes) -> tuple[list[LeftGroup], float]:
     """Groups and epoch time of ``encoded_move``. Raises ``ValueError``."""
     try:
         document = json.loads(body)
-        groups, moved_s = document["groups"], float(document["moved_s"])
-    except (TypeError, KeyError) as error:
+        groups = [LeftGroup(group, int(revision)) for group, revision in document["groups"]]
+        moved_s = float(document["moved_s"])
+    except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"not the record of a moved node: {error!r:.100}") from error
-    if not (isinstance(groups, list) and groups and all(isinstance(each, str) for each in groups)):
+    if not groups or not all(isinstance(each.group, str) for each in groups):
         raise ValueError("not the record of a moved node: no groups")
     return groups, moved_s
 

@@ -27,6 +27,7 @@ from xds.protocol.cache import NO_SNAPSHOT, SnapshotCache, View
 from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
 from xds.protocol.facts import ClientFacts, urls_of
+from xds.protocol.group_logs import LeftGroup
 from xds.protocol.hold_reasons import Reports
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering
 from xds.protocol.order import OrderRules
@@ -108,7 +109,7 @@ class ClientState:
         self.lingering: Lingering = NOTHING_LINGERS
         self.transition: Transition | None = None
         self.refused_before: RefusedVersions = NOTHING_REFUSED
-        self.former_groups: tuple[str, ...] = ()
+        self.former_groups: tuple[LeftGroup, ...] = ()
         self.is_aggregated = False
         self.has_requested_assignments = self.has_requested_clusters = False
         self.drain_until_s = 0.0
@@ -204,8 +205,9 @@ class ClientState:
             return
         is_move = self.released.group != goal.group
         if is_move:
-            self.released = with_sent_clusters(self.facts(), self.released)
-            for watch in self.watches.of(self.url_of("clusters")):
+            url = self.url_of("clusters")
+            self.released = with_sent_clusters(self.facts(), self.released.get(url).resources.keys())
+            for watch in self.watches.of(url):
                 if watch.ack.in_flight is not None:
                     watch.ack.in_flight.is_read = True  # superseded: the client may wait for what is not sent any more
         if self.transition is not None:
@@ -236,6 +238,7 @@ class ClientState:
         facts = self.facts()
         transition.note_missing_secrets(facts, step.missing_secrets if facts.is_live else NO_NAMES, now_s)
         removed = without_unsent_names(facts, step.removed) if is_move else step.removed
+        self.released = with_sent_clusters(facts, dict(removed).get(facts.url_of("clusters"), NO_NAMES))
         self.lingering, cut = with_removed(facts, removed, goal.revision, transition.readiness.cold)
         self.reports.cut_removals += cut
         self.drop_doubted()
@@ -267,6 +270,7 @@ class ClientState:
         facts = self.facts()
         watch.rejections = watch.rejections or facts.rejections_before(url)
         if watch.type.alias in PARTS:
+            watch.shown = ShownContent(requested=names)
             return
         held = known_set(facts, watch, shown, names)
         if held is not None:

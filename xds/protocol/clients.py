@@ -6,10 +6,11 @@ rejects, and the groups that it followed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
+from xds.protocol.group_logs import LeftGroup
 from xds.protocol.order import OrderRules
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Versions
 from xds.protocol.watch import Watch
@@ -33,7 +34,8 @@ class ClientTable:
         self._states: dict[ClientKey, ClientState] = {}
         self.rejected: dict[str, RefusedVersions] = {}
         self.changed_moves: dict[str, None] = {}
-        self._followed: dict[str, tuple[str, ...]] = {}  # by node id; the first node changed groups longest ago
+        # By node id, the present group first; the first node changed groups longest ago.
+        self._followed: dict[str, tuple[LeftGroup, ...]] = {}
 
     def enter(self, key: ClientKey, view: View | None) -> ClientState:
         """The state of the client of a new stream. `exit` must be called once when the stream ends."""
@@ -57,6 +59,9 @@ class ClientTable:
         if state.streams:
             return
         del self._states[key]
+        followed = self._followed.get(key[1])
+        if followed is not None and followed[0].group == state.goal.group:  # it may move while it is away
+            self._followed[key[1]] = (followed[0]._replace(revision=state.goal.revision), *followed[1:])
         for url, versions in state.refused_before.items():
             self.note_rejected(key[1], url, versions)
 
@@ -70,18 +75,29 @@ class ClientTable:
             del self.rejected[next(iter(self.rejected))]
 
     def note_followed(self, node_id: str, group: str) -> None:
-        """Note that the node follows this group now."""
+        """Note that the node follows this group now, so it has left the one before."""
         before = self._followed.pop(node_id, ())
-        self._followed[node_id] = (group, *(each for each in before if each != group))[:_FOLLOWED_PER_NODE]
-        if before and before[0] != group:
+        if before and before[0].group != group:
             self.changed_moves[node_id] = None
+            served = self._cache.get(before[0].group)
+            revision = before[0].revision or (served.revision if served is not None else 0)
+            before = (before[0]._replace(revision=revision), *before[1:])
+        self.restore_followed(node_id, (LeftGroup(group, 0), *(each for each in before if each.group != group)))
+
+    def restore_followed(self, node_id: str, groups: Iterable[LeftGroup]) -> None:
+        """Set the groups that a node followed, the latest first: `followed` of an earlier process."""
+        self._followed.pop(node_id, None)
+        self._followed[node_id] = tuple(groups)[:_FOLLOWED_PER_NODE]
         if len(self._followed) > NODES_LIMIT:
             oldest = next(iter(self._followed))
             del self._followed[oldest]
             self.changed_moves.pop(oldest, None)
 
-    def followed(self, node_id: str) -> tuple[str, ...]:
-        """The groups that a node followed last, the latest first."""
+    def followed(self, node_id: str) -> tuple[LeftGroup, ...]:
+        """The groups that a node followed last: the present one, then the one that it left last.
+
+        The revision of the present one is 0 while the node is connected, then the last one that it was to have.
+        """
         return self._followed.get(node_id, ())
 
     def forget_former_groups(self, node_id: str) -> None:

@@ -17,7 +17,7 @@ def subscribes_to_clusters(facts: ClientFacts) -> bool:
     """Whether the client is known to subscribe to clusters of this server, even before it requests them.
 
     docs/protocol.md#coming-back: "On ADS, a client counts as subscribed to clusters if it requests the assignment of a
-    served cluster". Clusters of the removal log count too.
+    served cluster". Clusters of the removal log count too, and those of its former groups.
     """
     if not facts.is_aggregated:
         return False
@@ -25,10 +25,15 @@ def subscribes_to_clusters(facts: ClientFacts) -> bool:
     named = facts.watches.names(facts.url_of("endpoints"))
     if not named:
         return False
-    return not named.isdisjoint(facts.cache.diffs.assignments(None, facts.goal.get(url))) or any(
+    logs, diffs = facts.logs, facts.cache.diffs
+    served = (facts.goal.get(url), *logs.former_sets(url))
+    if any(not named.isdisjoint(diffs.assignments(None, each)) for each in served):
+        return True
+    return any(
         each.name in named and alias_of(each.type_url) == "endpoints"
-        for name in facts.log.names(url)
-        for cluster in facts.log.versions(url, name)
+        for log in logs.all
+        for name in log.names(url)
+        for cluster in log.versions(url, name)
         for each in cluster.references
     )
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xds.model.resource_type import TRAFFIC_TYPES, V2_URLS, V3_TYPES
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.cache import SnapshotCache, View
-from xds.protocol.group_logs import GroupLogs
+from xds.protocol.group_logs import GroupLogs, LeftGroup
 from xds.protocol.linger import Lingering
 from xds.protocol.order import OrderRules
 from xds.protocol.proof import Proof
@@ -46,7 +46,7 @@ class ClientFacts(NamedTuple):
     has_requested_clusters: bool
     has_requested_assignments: bool
     returned_s: float | None
-    former_groups: tuple[str, ...]
+    former_groups: tuple[LeftGroup, ...]
     refused_before: RefusedVersions
     is_in_return: bool
 

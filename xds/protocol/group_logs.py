@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
@@ -19,24 +20,34 @@ from xds.protocol.rejections import NO_VERSIONS, RefusedVersions, Rejections
 from xds.protocol.removal_log import RemovalLog
 
 
+class LeftGroup(NamedTuple):
+    """A group that a node left, and the revision that was served then: what came later, its clients never had."""
+
+    group: str
+    revision: int
+
+
 @dataclass(frozen=True, slots=True)
 class GroupLogs:
-    """The logs of a client, in an API version. ``former``: the groups that it may return from."""
+    """The logs of a client, in an API version. ``former``: the groups that its node left."""
 
     cache: SnapshotCache
     own: RemovalLog
-    former: Sequence[str]
+    former: Sequence[LeftGroup]
     api_version: str
 
     @property
     def all(self) -> tuple[RemovalLog, ...]:
         """The log of its group, then those of its former groups, the latest first."""
-        return (self.own, *(self.cache.log(group, self.api_version) for group in self.former))
+        return (self.own, *(self.cache.log(each.group, self.api_version) for each in self.former))
 
     def former_sets(self, type_url: str) -> list[ResourceSet]:
-        """The newest sets of a type of the former groups that are still served."""
-        views = (self.cache.view(group, self.api_version) for group in self.former)
-        return [view.snapshot.get(type_url) for view in views if view is not None]
+        """The sets of a type that the former groups had when the node left them, without what some node refused."""
+        found = []
+        for log, left in zip(self.all[1:], self.former, strict=True):
+            key = (log, log.state, type_url, left.revision)
+            found.append(self.cache.releases.last_sets.get(key, _unrefused_as_of, log, type_url, left.revision))
+        return found
 
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The full-state set with this label; None for none, or if groups have different sets of that label."""
@@ -74,7 +85,7 @@ class GroupLogs:
             lacking = frozenset(name for name, each in held.resources.items() if not self._has_parts(each))
             found = self._with(found, held, unaggregated | lacking)
         for held in former:
-            found = self._with(found, held, goal_names)
+            found = self._with(found, held, unaggregated)
         return found
 
     def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
@@ -113,6 +124,11 @@ class GroupLogs:
         """Whether the client may be sent all members, assignments and secrets that a resource needs."""
         parts = (part for part in each.references if part.source in ("ads", "api") or part.type_url in ROUTE_TARGETS)
         return all(self.own.had(part) for part in parts)
+
+
+def _unrefused_as_of(log: RemovalLog, type_url: str, revision: int) -> ResourceSet:
+    held = log.as_of(type_url, revision)
+    return held.amended("", {}, {name for name, each in held.resources.items() if not log.is_unrefused(each)})
 
 
 def has_refused(log: RemovalLog, type_url: str, refused: RefusedVersions) -> bool:

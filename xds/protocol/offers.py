@@ -176,6 +176,8 @@ class Offers:
         """
         goal = released if watch.rejections is None else client.release_of(watch.type.type_url)
         key = self._response_key(watch, client, released)
+        if left_out:  # they exist, so none of them is reported as missing
+            key = key._replace(awaited_names=key.awaited_names | left_out)
         if silent:
             key = key._replace(unanswered=key.unanswered - silent, resend_names=key.resend_names - silent)
         uncertain = watch.known.uncertain
@@ -189,8 +191,9 @@ class Offers:
             client.update(watch, now_s)
             return False
         rejections, is_answer = watch.rejections, bool(built.content.absent or built.content.errors)
+        is_whole = self._dialect.sends_whole_set(watch.type)
         if built.response.digest == watch.ack.rejected_digest or (
-            rejections is not None and rejections.is_tried(built.response, is_answer=is_answer)
+            rejections is not None and rejections.is_tried(built.response, is_other=is_answer or is_whole)
         ):
             watch.ack.remain_rejected()  # rule 16: "Rejected content is not re-sent until it changes"
             return False

@@ -131,14 +131,15 @@ class Rejections:
         self.digests |= {response.digest}
         self.tried |= _content(response)
 
-    def is_tried(self, response: Response, *, is_answer: bool) -> bool:
+    def is_tried(self, response: Response, *, is_other: bool) -> bool:
         """Whether a response with this content was rejected since the last push, or must not follow those that were.
 
-        ``is_answer``: it reports requested names as missing.
+        ``is_other``: it says more than its resources do. It reports requested names as missing, or it is a whole set,
+        in which absence means removal.
         """
         if response.digest in self.digests:
             return True
-        return self.is_spent and not is_answer and _content(response) <= self.tried
+        return self.is_spent and not is_other and _content(response) <= self.tried
 
     # -- answers ----------------------------------------------------------------------------------------------------
 

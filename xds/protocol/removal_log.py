@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import ROUTE_TARGETS, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
@@ -187,7 +188,7 @@ class RemovalLog:
         return self.number, len(self._refused)
 
     def _most_served(self, type_url: str, name: str) -> Resource | None:
-        unrefused = [each for each in self.versions(type_url, name) if self._is_unrefused(each)]
+        unrefused = [each for each in self.versions(type_url, name) if self.is_unrefused(each)]
         return min(unrefused, key=self._lacks, default=None)
 
     def _lacks(self, cluster: Resource) -> tuple[int, int]:
@@ -209,7 +210,7 @@ class RemovalLog:
         removals, newest_since = self._removals(each.type_url, each.name)
         return removals[0].since if removals else newest_since
 
-    def _is_unrefused(self, each: Resource) -> bool:
+    def is_unrefused(self, each: Resource) -> bool:
         """Whether no node refused a version, or some client accepted it: a node that refuses it harms only itself."""
         if (each.type_url, each.name, each.version) not in self._refused:
             return True
@@ -279,6 +280,37 @@ class RemovalLog:
         kept = {n: each for n, each in newest.resources.items() if n not in unaccepted}
         return ResourceSet(newest.type, "", {**kept, **last.resources})
 
+    def as_of(self, type_url: str, revision: int) -> ResourceSet:
+        """The set of a type that was served after the push of this revision, as far as the log goes back.
+
+        Of types that are not full-state, what later pushes added is in it.
+        """
+        newest = self._newest.get(type_url) if self._newest is not None else empty_set(type_url)
+        before: dict[str, Resource] = {}
+        came = set[str]()
+        for push in reversed(self._pushes):
+            if push.revision <= revision:
+                break
+            came |= push.came.get(type_url, NO_NAMES)
+            removed = push.removed.get(type_url, _NONE)
+            before = {**{n: each for n, each in before.items() if n not in came}, **removed}
+            came.difference_update(removed)
+        return newest.amended("", before, came & newest.resources.keys()) if before or came else newest
+
+    def served_with(self, type_url: str, name: str, listeners: Collection[Resource]) -> Iterator[Resource]:
+        """The versions of a name until the last push that had these versions of listeners, the latest first.
+
+        Later ones may open what only later versions of the listeners guard.
+        """
+        for push in reversed(self._pushes):
+            found = {each.name: each.version for held in push.listeners for each in held.resources.values()}
+            if all(found.get(each.name) == each.version for each in listeners):
+                then = self.as_of(type_url, push.revision).resources.get(name)
+                yield from (then,) if then is not None else ()
+                earlier = reversed(self._removals(type_url, name)[0])
+                yield from (each.resource for each in earlier if each.push.revision <= push.revision)
+                return
+
     def latest(self, type_url: str, names: Collection[str]) -> frozenset[str]:
         """The names among these whose removed versions came with the latest push; all if the log has none of them."""
         removals = {name: self._removals(type_url, name)[0] for name in names}
@@ -308,9 +340,7 @@ class RemovalLog:
         """
         versions = [each for each in self.versions(type_url, name) if each.version not in refused]
         return (
-            each
-            for each in versions
-            if self._is_unrefused(each) and not self.unaccepted(type_url, {name: each.version})
+            each for each in versions if self.is_unrefused(each) and not self.unaccepted(type_url, {name: each.version})
         )
 
     def came_back(self, type_url: str) -> frozenset[str]:

@@ -5,11 +5,12 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.cluster_parts import PARTS
 from xds.protocol.facts import ClientFacts
 from xds.protocol.linger import Lingering, NamesByType, Removal, names_by_type, on_grid
 from xds.protocol.trees import ResourceId
@@ -176,21 +177,27 @@ def without_unsent_resources(facts: ClientFacts, snapshot: Snapshot) -> Snapshot
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
 
-def with_sent_clusters(facts: ClientFacts, snapshot: Snapshot) -> Snapshot:
-    """The snapshot of a former group, with clusters only in versions that were sent to the client.
+def with_sent_clusters(facts: ClientFacts, names: Set[str]) -> Snapshot:
+    """The release, with the clusters among ``names`` only in the versions that were sent to the client last.
 
-    A cluster in another version is replaced by the version that the client ACKed, or left out if it ACKed none. The
-    version that was not sent would need assignments that may no longer be sent to the client.
+    A cluster that was never sent is left out. Once a cluster is removed, another version than the client has would need
+    assignments that are removed as well.
     """
     url = facts.url_of("clusters")
+    snapshot = facts.released
     watches, clusters = facts.watches.of(url), snapshot.get(url)
-    sent = [each.resources for watch in watches for each in watch.sent_sets()]
+    earlier = [each.resources for watch in watches for each in watch.superseded_sets]
     held = facts.watches.acked(url) or empty_set(url)
-    unsent = frozenset(
-        name
-        for name, cluster in clusters.resources.items()
-        if not any(name in each and each[name].version == cluster.version for each in sent)
-    )
+    for offered in (watch.offered.resource_set for watch in watches if watch.offered is not None):
+        held = facts.releases.mixed(held, offered, frozenset(offered.resources))
+
+    def is_sent(name: str, version: str) -> bool:
+        last = held.resources.get(name)
+        if last is not None:
+            return last.version == version
+        return any(name in each and each[name].version == version for each in earlier)
+
+    unsent = frozenset(name for name in clusters.among(names) if not is_sent(name, clusters.resources[name].version))
     if not watches or not unsent or facts.watches.may_hold_anything(url):
         return snapshot
     return Snapshot(
@@ -214,6 +221,9 @@ def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: Na
                 if facts.watches.may_hold_anything(url):
                     held = facts.logs.stand_ins(url, rejected, watch.rejections)
                     rejected = held.among(rejected)
+                elif watch.type.alias in PARTS:  # a cluster may wait for what may turn out to be good
+                    accepted = held.among(rejected) if held is not None else NO_NAMES
+                    rejected = names & watch.rejections.rejected_in(sets[url]) | accepted
                 sets[url] = facts.releases.mixed(sets[url], held or empty_set(url), rejected)
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
@@ -280,7 +290,8 @@ def without_doubted(facts: ClientFacts) -> Lingering:
     suspects = {n: each for n, each in versions if n in lingering or (n in goal and goal[n].version == each)}
     logs, doubted = facts.logs.all, lingering.intersection(suspects)
     # If only what is newest is that suspect, a push has the repair.
-    if unaccepted := frozenset().union(*(log.unaccepted(url, suspects) for log in logs)):
+    accepted = {n for n, version in suspects.items() if any(log.is_accepted(url, n, version) for log in logs)}
+    if unaccepted := frozenset().union(*(log.unaccepted(url, suspects) for log in logs)) - accepted:
         doubted &= unaccepted
     else:
         unknown = frozenset().union(*(log.unaccepted(url, suspects, is_stored=True) for log in logs))

@@ -25,7 +25,7 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.cluster_parts import PARTS
+from xds.protocol.cluster_parts import PARTS, lacking_parts
 from xds.protocol.diffs import leads_within
 from xds.protocol.facts import ClientFacts
 from xds.protocol.group_logs import has_refused
@@ -140,6 +140,7 @@ def known_set(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[s
     if watch.type.full_state:
         return _labelled_set(facts, watch, shown.label)
     wanted = _without_newly_named(facts, watch.type.type_url, shown.label, names or frozenset(goal.resources))
+    wanted = wanted.difference(facts.refused_before.get(watch.type.type_url, ()))  # the node may have none of these
     return facts.releases.shown_sets.get((goal.id, shown.label, wanted), _some_versions, goal, shown.label, wanted)[1]
 
 
@@ -212,30 +213,51 @@ def _some_versions(goal: ResourceSet, label: str, names: Collection[str]) -> tup
 def with_earlier_routes(facts: ClientFacts, released: Snapshot, held: NamesByType, cold: frozenset[str]) -> Snapshot:
     """The release with earlier versions of held names that a warming listener requests and the client has not.
 
-    docs/internals/engine.md#a-client-that-returns: "the last version of the log, if each cluster of it is in *newest*
-    or known, and none is cold".
+    docs/internals/engine.md#a-client-that-returns: "the last version that was served with this listener, or an earlier
+    one, if each cluster of it is in *newest* or known, and none is cold".
     """
     for url, names in held:
         watches = facts.watches.of(url) if resource_type(url).after_listeners else ()
         wanted = frozenset().union(*(watch.pending_release for watch in watches)) & names
         if wanted := wanted.difference(released.get(url).resources):
-            versions = ((name, next(facts.log.stand_ins(url, name), None)) for name in wanted)
-            fitting = {name: each for name, each in versions if each is not None and _leads_to_warm(facts, each, cold)}
-            if fitting:
+            found = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
+            if fitting := {name: each for name, each in found if each is not None}:
                 put = released.get(url).amended(released.get(url).version_info, fitting)
                 released = facts.releases.replaced(released, put)
     return released
 
 
+def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]) -> Resource | None:
+    """The last version of a route that leads to warm clusters, and that the client's listeners may have had."""
+    listeners = facts.watches.acked(facts.url_of("listeners"))
+    naming = [
+        each
+        for each in (listeners.resources.values() if listeners is not None else ())
+        if any(one.type_url == url and one.name == name for one in each.references)
+    ]
+    log = facts.log
+    versions = log.served_with(url, name, naming) if naming else log.stand_ins(url, name)
+    return next((each for each in versions if _leads_to_warm(facts, each, cold)), None)
+
+
 def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) -> bool:
+    """Whether the client has all clusters that a route leads to, and none is cold.
+
+    It has those whose assignments its first request named. Others of the log it may never have had: these count once
+    they are ACKed.
+    """
     url = facts.url_of("clusters")
-    clusters = facts.released.get(url)
-    if not facts.watches.of(url):  # Envoy does not request clusters while one warms: it has those whose assignments it
-        requested = facts.watches.names(facts.url_of("endpoints"))  # requests
-        logged = _last(facts, url)
-        kept = (n for n, each in logged.resources.items() if requested.issuperset(assignments_of((n,), logged)))
-        clusters = facts.releases.mixed(clusters, logged, frozenset(kept).difference(clusters.resources))
-    return leads_within(route, clusters) and cold.isdisjoint(each.name for each in route.references)
+    watches, clusters, logged = facts.watches.of(url), facts.released.get(url), _last(facts, url)
+    requested = {name for watch in facts.watches.of(facts.url_of("endpoints")) for name in watch.shown.requested}
+    kept = frozenset(n for n in logged.resources if requested.issuperset(assignments_of((n,), logged)))
+    if not watches:  # Envoy does not request clusters while one warms
+        clusters = facts.releases.mixed(clusters, logged, kept.difference(clusters.resources))
+    names = {each.name for each in route.references if each.type_url == url}
+    if watches and (left := names & clusters.resources.keys() - facts.goal.get(url).resources.keys() - kept):
+        acked = facts.watches.acked(url)
+        if acked is None or not left <= acked.resources.keys() - lacking_parts(facts, acked):
+            return False
+    return leads_within(route, clusters) and cold.isdisjoint(names)
 
 
 def unsaid_names(facts: ClientFacts, type_url: str) -> frozenset[str]:

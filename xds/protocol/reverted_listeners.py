@@ -1,4 +1,4 @@
-"""Listeners that are taken back to their last accepted version, because the client rejects what they newly name.
+"""Listeners that are ready, and those that are taken back, because the client rejects what they newly name.
 
 ``ready`` is the last release whose listeners were all ready (`Transition.ready_release`).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import Snapshot
+from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.facts import ClientFacts
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.release import merge_names
@@ -53,6 +53,39 @@ def _newly_named_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     if not facts.watches.rejects_anything:
         return NO_NAMES_BY_TYPE
     url = facts.url_of("listeners")
-    named = facts.releases.diff(ready.get(url), facts.goal.get(url)).newly_named
+    before = ready.get(url) if not facts.watches.may_hold_anything(url) else None  # then it may lack any of them
+    named = facts.releases.diff(before, facts.goal.get(url)).newly_named
     in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
     return names_by_type({kind: names.intersection(facts.rejected_versions(kind)) for kind, names in in_tree})
+
+
+def are_ready(facts: ClientFacts, acked: ResourceSet, unready: frozenset[str]) -> bool:
+    """Whether all released listeners are ready, but those that the client rejects: it applied the others.
+
+    ``acked``: the listeners that it has; ``unready``: those of the newest push that are not ready.
+    """
+    url = acked.type.type_url
+    if acked is facts.released.get(url):
+        return not unready
+    if not facts.watches.rejects_anything:
+        return False
+    rejected, change = (
+        facts.watches.rejected_in(facts.goal.get(url)),
+        facts.releases.diff(acked, facts.released.get(url)),
+    )
+    return unready <= rejected and {*change.change.names} <= rejected
+
+
+def are_earlier_ready(facts: ClientFacts, acked: ResourceSet, ready: ResourceSet, changing: NamesByType) -> bool:
+    """Whether listeners that the client has ACKed before those of the newest push are ready.
+
+    ``ready``: the last ones that were; ``changing``: the extension configurations that change. Separate streams do not
+    tell which routes the client had when it ACKed them.
+    """
+    url = acked.type.type_url
+    if not facts.is_aggregated or acked is facts.goal.get(url) or acked is ready:
+        return False
+    named = facts.releases.diff(ready, acked).newly_named
+    if named and facts.watches.not_fetched(named):
+        return False
+    return not (changing and listeners_naming(changing, facts.releases.replaced(facts.released, acked)))

@@ -44,6 +44,7 @@ from xds.protocol.events import (
     TransitionAdvanced,
     ViewChanged,
 )
+from xds.protocol.group_logs import LeftGroup
 from xds.protocol.known_names import check_unread, known_sets, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
 from xds.protocol.offers import Offers, note_answer
@@ -339,10 +340,10 @@ class DiscoveryStream:
             client.former_groups = self._former_groups(node, view.group)
         client.follow(view, now_s)
 
-    def _former_groups(self, node: Node, group: str) -> tuple[str, ...]:
+    def _former_groups(self, node: Node, group: str) -> tuple[LeftGroup, ...]:
         """The other groups that the node followed, and whose content it may still use."""
-        others = (each for each in self._clients.followed(node.id) if each != group)
-        return tuple(each for each in others if self._may_return is None or self._may_return(node, each))
+        others = (each for each in self._clients.followed(node.id) if each.group != group)
+        return tuple(each for each in others if self._may_return is None or self._may_return(node, each.group))
 
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: a client is not answered while "its group is unknown"; its requests wait until a group matches."""

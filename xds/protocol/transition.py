@@ -52,7 +52,7 @@ from xds.protocol.held_resources import (
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import merge_names
-from xds.protocol.reverted_listeners import reverted_listeners
+from xds.protocol.reverted_listeners import are_earlier_ready, are_ready, reverted_listeners
 from xds.protocol.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
 
 _NO_RESOURCES: frozenset[ResourceId] = frozenset()
@@ -307,7 +307,8 @@ class Transition:
         url = facts.url_of("listeners")
         goal, acked = facts.goal.get(url), facts.watches.acked(url) or self.ready_release.get(url)
         in_flight = [watch.offered for watch in facts.watches.of(url) if watch.offered is not None]
-        needed = facts.releases.diff(acked, goal).newly_named
+        changed = facts.releases.diff(acked, goal)
+        needed = changed.newly_named
         if needed and facts.watches.may_hold_anything(url):  # its listeners may use what it has
             needed = facts.watches.not_fetched(needed)
         for each in in_flight:
@@ -317,6 +318,11 @@ class Transition:
             # The filters are sent before the listener, which then uses the new filters and the new routes.
             used |= facts.releases.used_by(filtered, facts.goal)
         needed = without_resources(needed, used)
+        # What listeners request that the client has in their newest versions makes these ready.
+        requested = without_resources(
+            self._not_fetched(facts), facts.releases.used_by(changed.added_or_changed | filtered, facts.goal)
+        )
+        needed = merge_names(needed, requested)
         return without_names(without_names(waiting, needed), self._repairs(facts))
 
     def _repairs(self, facts: ClientFacts) -> NamesByType:
@@ -349,13 +355,16 @@ class Transition:
         if unready and facts.view.order.proceed_on_nack:
             unready = unready.difference(facts.rejected_versions(url))
         unready = unready | self._filters_unready(facts) | self._fetching(facts, now_s)
-        if not unready and acked is facts.released.get(url) and not self.is_fetch_over:
-            self.set_ready_release(facts.released)  # new connections use this release from now on
+        if not self.is_fetch_over and are_ready(facts, acked, unready):
+            self.set_ready_release(facts.releases.replaced(facts.released, acked))  # new connections use it from now on
         return unready
 
     def _note_acked_release(self, facts: ClientFacts, acked: ResourceSet) -> None:
         """Note the release of this ACKed set of listeners. No new connection uses a listener that the set lacks."""
         url, without_removed = acked.type.type_url, facts.releases.without_removed
+        if are_earlier_ready(facts, acked, self.ready_release.get(url), self._filters_changing(facts)):
+            self.set_ready_release(facts.releases.replaced(facts.released, acked))
+            return
         self.acked_releases = tuple(x.with_set(without_removed(x.get(url), acked)) for x in self.acked_releases)
         if acked is not facts.goal.get(url) and all(
             acked is not each.get(url) for each in (self.ready_release, *self.acked_releases)
@@ -394,8 +403,7 @@ class Transition:
         if not missing:
             self.fetch_since_s = None
             return NO_NAMES
-        if self.fetch_since_s is None:
-            self.fetch_since_s = now_s
+        self.fetch_since_s = now_s if self.fetch_since_s is None else self.fetch_since_s
         return listeners_naming(missing, facts.released)
 
     def _not_fetched(self, facts: ClientFacts, excluded: NamesByType = NO_NAMES_BY_TYPE) -> NamesByType:
@@ -427,9 +435,8 @@ class Transition:
         docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed". One
         that requests clusters by name uses an old one until it has the new one (`lacks_named_clusters`).
         """
-        if self.held_names or self.withheld_types or self.fetch_since_s is not None or self.awaited_until_s:
-            return False
-        if self.returning_until_s is not None:
+        is_fetching = self.fetch_since_s is not None
+        if self.held_names or self.withheld_types or self.is_awaited or self.awaited_until_s or is_fetching:
             return False
         if any(resource_type(url).in_tree for url in facts.watches.pending_types):
             return False

@@ -29,8 +29,8 @@ class Tree(NamedTuple):
 
     * ``listener_parts``: its listeners and extension configurations;
     * ``route_parts``: its scoped routes, route configurations and virtual hosts;
-    * ``used_route_parts``: the ``route_parts`` that the client may already use, so they must not overtake their
-      listener; a new one is not used before a listener that names it;
+    * ``used_route_parts``: the ``route_parts`` that the client may already use or request, so they must not overtake
+      their listener; another one is not used before a listener that names it;
     * ``listeners``: the names of all listeners that refer to a part of the tree, changed or not;
     * ``clusters``: the names of the clusters that the new content refers to;
     * ``needed_listeners``: the internal listeners of other trees that endpoints of these clusters name and that do not
@@ -143,7 +143,11 @@ def _tree(
             has_removed = True
     named_by = frozenset(name for (_, name), below in listeners.items() if not members.isdisjoint(below))
     clusters = with_members(led_to - {WILDCARD}, goal)
-    used = {url: released.get(url).among(names) for url, names in route_parts.items()}
+    requested = used_by(named_by, released)
+    used = {
+        url: [n for n in names if n in released.get(url).resources or (url, n) in requested]
+        for url, names in route_parts.items()
+    }
     return Tree(
         names_by_type(listener_parts),
         names_by_type(route_parts),

@@ -36,13 +36,15 @@ class ShownContent(NamedTuple):
     * ``held``: the set that it showed, until it ACKs a response;
     * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
     * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
-    * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end.
+    * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
+    * ``requested``: the assignments or secrets that its first request named: it has what needs them.
     """
 
     held: ResourceSet | None = None
     is_unknown: bool = False
     leftover_names: frozenset[str] = NO_NAMES
     untold_names: frozenset[str] = NO_NAMES
+    requested: frozenset[str] = NO_NAMES
 
 
 NOTHING_SHOWN = ShownContent()
@@ -349,11 +351,13 @@ class Watch:
 
         While CDS is paused, Envoy answers the newest SotW response with the error of an earlier one. Then the message
         names resources that only the earlier response had, or the request has the ``version_info`` of the newest
-        response, so the client accepted that response.
+        response, so the client accepted that response; or the newest response has nothing new.
         """
         offered = self.offered
         if offered is None or not self.known.uncertain:
             return False
+        if self.superseded_sets and not self._new_versions_in(offered.versions(), NO_NAMES):
+            return True  # the client has accepted all of this one before
         if version_info == offered.version_info != self.acked_label:
             # The client may have accepted an earlier response with parts of the same set.
             return all(each.version_info != version_info for each in self.superseded_sets)
@@ -422,7 +426,10 @@ class Watch:
     def _mark_uncertain(self, response: Response) -> Response:
         # The names in responses that a silent client never answers are bounded by what it is served.
         limit = min(UNCERTAIN_LIMIT, len(response.resource_set) + GONE_LIMIT)
-        self.known.mark_uncertain((*response.names, *response.removed), limit)
+        base, gone = self.known.base, frozenset[str]()
+        if self.type.full_state and base is not None and base is not response.resource_set:  # absence means removal
+            gone = frozenset(base.resources.keys() - response.resource_set.resources.keys())
+        self.known.mark_uncertain((*response.names, *response.removed, *gone), limit)
         return response
 
     def _note_held(self, released: ResourceSet, response: Response | None = None) -> None:

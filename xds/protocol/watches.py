@@ -156,7 +156,7 @@ class Watches:
         """Whether the client rejects some resource."""
         if self._dropped is not None:
             return True
-        return any(watch.rejections for url in self.pending_types for watch in self.pending(url))
+        return any(watch.rejections for watches in self._watches.values() for watch in watches)
 
     def rejections_of(self, type_url: str) -> Rejections | None:
         """The rejections of a type on all streams of the client, for a new stream; None for none.
@@ -181,7 +181,7 @@ class Watches:
         """The resources of a set that the client rejects and never accepted in another version, name to version."""
         goal = goal_set.resources
         found = self._still_dropped(type_url, goal) if self._dropped is not None else {}
-        for watch in self.pending(type_url):
+        for watch in self.of(type_url):
             if watch.rejections:
                 held = watch.acked_set.resources if watch.acked_set is not None else {}
                 versions = {**watch.rejections.suspects, **watch.rejections.rejected}
@@ -194,8 +194,8 @@ class Watches:
 
     def rejected_in(self, goal_set: ResourceSet) -> frozenset[str]:
         """The names that the client rejects in the version of a set, whatever version of them it accepted before."""
-        pending = self.pending(goal_set.type.type_url)
-        return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in pending if watch.rejections))
+        watches = self.of(goal_set.type.type_url)
+        return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in watches if watch.rejections))
 
     def rejects(self, goal_set: ResourceSet) -> bool:
         """Whether a stream rejects something of a set."""
@@ -204,8 +204,8 @@ class Watches:
 
     def doubted_in(self, goal_set: ResourceSet) -> frozenset[str]:
         """The names that the client rejects in the version of a set, or that are suspect in it."""
-        pending = self.pending(goal_set.type.type_url)
-        return NO_NAMES.union(*(watch.rejections.doubted_in(goal_set) for watch in pending if watch.rejections))
+        watches = self.of(goal_set.type.type_url)
+        return NO_NAMES.union(*(watch.rejections.doubted_in(goal_set) for watch in watches if watch.rejections))
 
     def _still_dropped(self, type_url: str, goal: Mapping[str, Resource]) -> dict[str, str]:
         """The dropped names of a type that still have the rejected version, and that no stream accepted since."""
@@ -235,8 +235,8 @@ class Watches:
         if not self.rejects_anything:
             return NO_NAMES_BY_TYPE
         found: dict[str, set[str]] = {}
-        for url in self.pending_types:
-            for watch in self.pending(url):
+        for url, watches in self._watches.items():
+            for watch in watches:
                 if watch.rejections:
                     held = watch.acked_set.resources if watch.acked_set is not None else {}
                     found.setdefault(url, set()).update(name for name in watch.rejections.rejected if name not in held)
