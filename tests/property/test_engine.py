@@ -213,7 +213,7 @@ class Engine(RuleBasedStateMachine):
     @invariant()
     def one_response_in_flight(self) -> None:
         for client in getattr(self, "clients", ()):
-            for watch in client.stream._watches.values():
+            for watch in client.stream._offers.watches.values():
                 in_flight = watch.ack.state is ResponseState.IN_FLIGHT
                 assert in_flight == (watch.ack.in_flight is not None)
 

@@ -383,7 +383,7 @@ def test_what_is_kept_of_a_silent_client_is_bounded(server: Server, connect: Con
     for number in range(600):
         server.push({CLUSTER: {f"c{number}": "1"}, LISTENER: {}})
         server.elapse(6)
-    watch = client.stream._watches[CLUSTER]
+    watch = client.stream._offers.watches[CLUSTER]
     assert len(watch.known.uncertain) <= GONE_LIMIT + 2
     assert max(len(send.response.removed) for send in client.pending()) <= GONE_LIMIT + 2
     while client.pending():

@@ -186,10 +186,12 @@ def with_sent_clusters(facts: ClientFacts, names: Set[str]) -> Snapshot:
     url = facts.url_of("clusters")
     snapshot = facts.released
     watches, clusters = facts.watches.of(url), snapshot.get(url)
+    if not watches or not names or facts.watches.may_hold_anything(url):
+        return snapshot
     earlier = [each.resources for watch in watches for each in watch.superseded_sets]
     held = facts.watches.acked(url) or empty_set(url)
     for offered in (watch.offered.resource_set for watch in watches if watch.offered is not None):
-        held = facts.releases.mixed(held, offered, frozenset(offered.resources))
+        held = facts.releases.mixed(held, offered, offered.among(names))
 
     def is_sent(name: str, version: str) -> bool:
         last = held.resources.get(name)
@@ -198,11 +200,7 @@ def with_sent_clusters(facts: ClientFacts, names: Set[str]) -> Snapshot:
         return any(name in each and each[name].version == version for each in earlier)
 
     unsent = frozenset(name for name in clusters.among(names) if not is_sent(name, clusters.resources[name].version))
-    if not watches or not unsent or facts.watches.may_hold_anything(url):
-        return snapshot
-    return Snapshot(
-        snapshot.group, snapshot.revision, {**snapshot.sets, url: facts.releases.mixed(clusters, held, unsent)}
-    )
+    return facts.releases.replaced(snapshot, facts.releases.mixed(clusters, held, unsent)) if unsent else snapshot
 
 
 def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: NamesByType) -> Snapshot:

@@ -81,7 +81,7 @@ class DiscoveryStream:
     __slots__ = (
         "_authorize", "_budget", "_cache", "_client", "_clients", "_dialect", "_limits",
         "_matched_epoch", "_matched_group", "_may_return", "_node_prefix", "_offers", "_parked", "_peer",
-        "_remaining_since_s", "_type_url", "_watches", "api_version", "client_key", "node", "view",
+        "_remaining_since_s", "_type_url", "api_version", "client_key", "node", "view",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +118,6 @@ class DiscoveryStream:
         self._matched_group = ""
         self._matched_epoch = -1
         self._offers = Offers(cache, dialect, limits.offer_timeout_s, api_version)
-        self._watches: Mapping[str, Watch] = self._offers.watches
         self._remaining_since_s: float | None = None  # since when types wait for the next call
         self._parked: ParkedRequests | None = None
 
@@ -132,7 +131,6 @@ class DiscoveryStream:
         clone._budget = NameBudget(self._limits.unknown_name_bytes)
         clone._client = clients.state(self.client_key) if self.client_key is not None else None
         clone._offers = self._offers.copy(watches)
-        clone._watches = clone._offers.watches
         if self._parked is not None:
             clone._parked = self._parked.copy()
         return clone
@@ -142,7 +140,7 @@ class DiscoveryStream:
     def receive(self, request: Request, now_s: float) -> list[Event]:
         """Handle a request. Raises ``RemoteProtocolError`` for an invalid one, and then changes nothing."""
         type_url = check_type(request.type_url, self._type_url, self._limits)
-        watch = self._watches.get(type_url)
+        watch = self._offers.watches.get(type_url)
         held = watch.subscription.interest.names if watch is not None else NO_NAMES
         names_others = self._dialect.names_others(request, held)
         if watch is None or names_others:
@@ -204,7 +202,7 @@ class DiscoveryStream:
         if self._client is None:
             return None
         due = self._client.deadline_s() if self._remaining_since_s is None else self._remaining_since_s
-        for watch in self._watches.values():
+        for watch in self._offers.watches.values():
             dirty_since_s, heartbeats = watch.ack.dirty_since_s, watch.heartbeats
             if dirty_since_s is not None and (due is None or dirty_since_s + self._limits.offer_timeout_s < due):
                 due = dirty_since_s + self._limits.offer_timeout_s
@@ -219,13 +217,13 @@ class DiscoveryStream:
         """
         was_in_transition = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
-            for watch in self._watches.values():
+            for watch in self._offers.watches.values():
                 self._client.remove_watch(watch, now_s)
             self._clients.exit(self.client_key)
         self._budget.leave(self)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
-        self._watches = self._offers.watches = {}
+        self._offers.watches = {}
         self._parked = None
         return was_in_transition
 
@@ -259,19 +257,22 @@ class DiscoveryStream:
     def status(self) -> list[TypeStatus]:
         """The state of each type."""
         client = self._client
-        return [status_of(watch, client) for watch in self._watches.values()] if client is not None else []
+        return [status_of(watch, client) for watch in self._offers.watches.values()] if client is not None else []
 
     def _check_request(self, type_url: str, request: Request, held: frozenset[str]) -> None:
         """Raises ``LimitError`` for too many types or names, before anything changes."""
         parked = self._parked.types if self._parked is not None else ()
-        if type_url not in self._watches and len({*self._watches, *parked}) >= self._limits.types_per_stream:
+        if (
+            type_url not in self._offers.watches
+            and len({*self._offers.watches, *parked}) >= self._limits.types_per_stream
+        ):
             raise LimitError("types_per_stream", "too many resource types on one stream")
         self._dialect.check_names(request, held, self._limits, partial(self._unknown_names, type_url, request.node))
 
     def check_count(self, type_url: str, node: bytes | memoryview, names: int, versions: int, size: int) -> None:
         """Refuse a request for more or longer names than any may have, before these are read. Raises ``LimitError``."""
         if self._limits.may_be_too_much(names, versions, size):
-            watch = self._watches.get(type_url or self._type_url)
+            watch = self._offers.watches.get(type_url or self._type_url)
             held = watch.subscription.interest.names if watch is not None else NO_NAMES
             sets = list(self._known_sets(type_url or self._type_url, node))
             check_unread(self._limits, names, versions, size - len(node), held, sets)
@@ -295,7 +296,7 @@ class DiscoveryStream:
     def unknown_names_cost(self) -> int:
         """As `NameHolder.unknown_names_cost`."""
         held = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
-        for type_url, watch in self._watches.items():
+        for type_url, watch in self._offers.watches.items():
             names = watch.subscription.interest.names | watch.shown.leftover_names
             held += cost_of(self._unknown_names(type_url, b"", names))
         return held
@@ -360,7 +361,7 @@ class DiscoveryStream:
 
     def _handle_request(self, type_url: str, request: Request, events: list[Event], now_s: float) -> None:
         client = self._require_client()
-        watch = self._watches.get(type_url)
+        watch = self._offers.watches.get(type_url)
         if watch is not None and watch.heartbeats is not None and request.nonce:
             heartbeat_names = watch.heartbeats.pop_answered(request.nonce)
             if heartbeat_names is not None:
@@ -385,17 +386,17 @@ class DiscoveryStream:
         if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
         if kind is RequestKind.REPEAT and not has_changed:
-            if not self._dialect.note_repeated_ack(watch, self._watches):
+            if not self._dialect.note_repeated_ack(watch, self._offers.watches):
                 events.append(AckRepeated(type_url))
         elif has_changed and kind is not RequestKind.FIRST:
-            self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache.diffs)
+            self._dialect.note_names_added(watch, self._offers.watches, client.release_of, self._cache.diffs)
         client.update(watch, now_s)
         if kind is RequestKind.FIRST and watch.ack.state is ResponseState.SETTLED and is_in_step(watch, client):
             events.append(Synced(type_url, client.release_of(type_url)))  # it is in step without a response
 
     def _note_parents_sent(self, watch: Watch, now_s: float) -> None:
         """A reconnected client may show its content of a child type after the changed parent was sent."""
-        for parent in self._watches.values():
+        for parent in self._offers.watches.values():
             if parent.offered is not None:
                 sent = parent.offered.resource_set
                 self._offers.note_sent_before(parent, watch, sent, self._require_client(), now_s)
@@ -427,8 +428,8 @@ class DiscoveryStream:
         type = resource_type(type_url)
         watch = Watch(type)
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
-        in_rank_order = sorted((*self._watches.values(), watch), key=lambda watch: watch.type.rank)
-        self._watches = self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
+        in_rank_order = sorted((*self._offers.watches.values(), watch), key=lambda watch: watch.type.rank)
+        self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
         client.add_watch(watch, self._dialect.requested_names(request), self._dialect.shown(watch, request), now_s)
         if watch.known.base is not None:  # the TTLs of the shown versions have run since the last connection
             self._dialect.plan_heartbeat(watch, now_s, None)
