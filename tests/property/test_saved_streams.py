@@ -276,6 +276,22 @@ STORIES: dict[str, Story] = {
         [Cut(missed=(PLAIN,), moves=True), Wait(620.0), Cut(backwards=True, moves=True)],
         Plan(r2="b", svc="r2", texts=("@1", "hc:8", "@1")),
     ),
+    "a route stream that ends alone does not open its new routes before their filter": (
+        DELTA,
+        True,
+        "singles",
+        Plan(web="r2", texts=("sds:s", "@1", "@1")),
+        [Push(plan=PLAIN, group="node"), Guard(), EndOne(stream=5)],
+        Plan(extra="ecds:f"),
+    ),
+    "a route stream that ends alone does not hold the filters that a sent listener requests": (
+        DELTA,
+        True,
+        "delays singles",
+        Plan(inline="ad", web="inline"),
+        [Push(plan=Plan(r1="d", extra="ecds:f"), told=False), EndOne(stream=9), Go(choices=(2, 6)), Wait(seconds=6.0)],
+        Plan(r1="b", texts=("@1", "hc:8", "@1")),
+    ),
 }
 
 

@@ -264,8 +264,9 @@ class ClientState:
         url = watch.type.type_url
         if not self.has_returned:
             self.returned_s = now_s
-            self.proof = self.proof.of(empty_set(self.url_of("clusters")))
-            self.released, self.lingering = at_return(self.facts())
+            if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
+                self.proof = self.proof.of(empty_set(self.url_of("clusters")))
+                self.released, self.lingering = at_return(self.facts())
             self._begin_return(now_s).ready_release = self.released
         facts = self.facts()
         watch.rejections = watch.rejections or facts.rejections_before(url)
@@ -354,9 +355,8 @@ class ClientState:
 
     def _set_ends(self, transition: Transition, now_s: float) -> None:
         """Set the ends of what was removed, and end the transition if it is over: all trees are ACKed."""
-        self.lingering, self.drain_until_s = with_ends(
-            self.facts(), now_s, self.drain_until_s, drains=transition.drains
-        )
+        facts = self.facts()
+        self.lingering, self.drain_until_s = with_ends(facts, now_s, self.drain_until_s, drains=transition.drains)
         transition.become_ready(self.released)
         facts = self.facts()
         if transition.is_over(facts):

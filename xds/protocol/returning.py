@@ -45,7 +45,7 @@ def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozense
     """
     if shown or facts.has_returned:
         return True
-    if any(each.acked_set is not None for url in facts.watches for each in facts.watches.of(url)):
+    if facts.watches.have_acked(facts.watches):
         return False
     url = watch.type.type_url
     unserved = names.difference(facts.goal.get(url).resources)

@@ -42,7 +42,7 @@ class Watches:
         """The watched type URLs."""
         return iter(self._watches)
 
-    def __contains__(self, type_url: str) -> bool:
+    def __contains__(self, type_url: object) -> bool:
         return type_url in self._watches
 
     def add(self, watch: Watch, now_s: float) -> None:
