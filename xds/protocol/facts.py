@@ -93,11 +93,6 @@ class ClientFacts(NamedTuple):
         proved = self.proof.clusters
         return self.releases.diff(proved, clusters).added if proved is not None else frozenset(clusters.resources)
 
-    @property
-    def overdue(self) -> frozenset[str]:
-        """The cold clusters for which content has waited long enough."""
-        return self.proof.overdue
-
 
 def urls_of(watches: Watches, goal: Snapshot) -> Mapping[str, str]:
     """The type URLs of all aliases in the API version that a client uses, v2 or v3."""

@@ -262,10 +262,3 @@ def _without_ends(lingering: Lingering, names: Mapping[str, frozenset[str]]) -> 
         parts = ((without_names(removed, endless), each.ends_s), (endless, None))
         removals += [replace(each, names=dict(part), ends_s=ends_s) for part, ends_s in parts if part]
     return Lingering(tuple(removals))
-
-
-def served_size(lingering: Lingering, sets: Mapping[str, ResourceSet]) -> int:
-    """The number of lingering resources that these sets (by type URL) still have."""
-    return sum(
-        1 for url, names in lingering.names.items() for name in names if url in sets and name in sets[url].resources
-    )

@@ -272,13 +272,10 @@ class RemovalLog:
 
     def earlier(self, type_url: str) -> ResourceSet:
         """Each name in the version before its last change; a new name that no client accepted is left out."""
-        newest, last = (
-            self._newest.get(type_url) if self._newest is not None else empty_set(type_url),
-            self.last(type_url),
-        )
+        newest = self._newest.get(type_url) if self._newest is not None else empty_set(type_url)
         unaccepted = self.unaccepted(type_url, {n: each.version for n, each in newest.resources.items()})
         kept = {n: each for n, each in newest.resources.items() if n not in unaccepted}
-        return ResourceSet(newest.type, "", {**kept, **last.resources})
+        return ResourceSet(newest.type, "", {**kept, **self.last(type_url).resources})
 
     def as_of(self, type_url: str, revision: int) -> ResourceSet:
         """The set of a type that was served after the push of this revision, as far as the log goes back.

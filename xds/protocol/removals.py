@@ -5,11 +5,11 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS
 from xds.protocol.facts import ClientFacts
 from xds.protocol.linger import Lingering, NamesByType, Removal, names_by_type, on_grid
@@ -60,16 +60,6 @@ def still_lingering(facts: ClientFacts) -> Lingering:
         and held.version != facts.goal.get(url).resources[name].version
     }
     return lingerings.without_ends(remaining, _lingering_below(facts, used))
-
-
-def without_ends_of_used(facts: ClientFacts, held: ResourceSet, names: Iterable[str]) -> Lingering:
-    """The lingering resources after a stream shows that its client holds ``names`` in the versions of ``held``.
-
-    The lingering resources to which these lead have no end again. They may have got one while the stream was away,
-    because nobody had to ACK these names.
-    """
-    references = {(each.type_url, each.name) for name in names for each in held.resources[name].references}
-    return facts.releases.lingerings.without_ends(facts.lingering, _lingering_below(facts, references))
 
 
 def with_ends(facts: ClientFacts, now_s: float, drain_until_s: float, *, drains: bool) -> tuple[Lingering, float]:

@@ -243,13 +243,14 @@ def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]
 def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) -> bool:
     """Whether the client has all clusters that a route leads to, and none is cold.
 
-    It has those whose assignments its first request named. Others of the log it may never have had: these count once
-    they are ACKed.
+    It has those whose assignments its first request named. Others of the log it may never have had, as those without
+    assignments: these count once they are ACKed.
     """
     url = facts.url_of("clusters")
     watches, clusters, logged = facts.watches.of(url), facts.released.get(url), _last(facts, url)
     requested = {name for watch in facts.watches.of(facts.url_of("endpoints")) for name in watch.shown.requested}
-    kept = frozenset(n for n in logged.resources if requested.issuperset(assignments_of((n,), logged)))
+    needed = {name: assignments_of((name,), logged) for name in logged.resources}
+    kept = frozenset(name for name, each in needed.items() if each and requested.issuperset(each))
     if not watches:  # Envoy does not request clusters while one warms
         clusters = facts.releases.mixed(clusters, logged, kept.difference(clusters.resources))
     names = {each.name for each in route.references if each.type_url == url}

@@ -69,11 +69,9 @@ def are_ready(facts: ClientFacts, acked: ResourceSet, unready: frozenset[str]) -
         return not unready
     if not facts.watches.rejects_anything:
         return False
-    rejected, change = (
-        facts.watches.rejected_in(facts.goal.get(url)),
-        facts.releases.diff(acked, facts.released.get(url)),
-    )
-    return unready <= rejected and {*change.change.names} <= rejected
+    rejected = facts.watches.rejected_in(facts.goal.get(url))
+    change = facts.releases.diff(acked, facts.released.get(url)).change
+    return unready <= rejected and rejected.issuperset(change.names)
 
 
 def are_earlier_ready(facts: ClientFacts, acked: ResourceSet, ready: ResourceSet, changing: NamesByType) -> bool:
