@@ -139,7 +139,7 @@ def test_the_served_set_stands_for_the_pushed_one(server: Server, connect: Conne
     server.push(SITE)
     server.observe({"web": "live"})
     client = start(connect())
-    acked = client.stream._offers.watches[ENDPOINT].acked_set
+    acked = client.stream._offers.watches[ENDPOINT].known.base
     assert acked is not None and has_content(acked, pushed(server))
 
 

@@ -16,7 +16,6 @@ from copy import copy
 from enum import Enum
 
 from xds.model.errors import LocalProtocolError
-from xds.model.snapshot import ResourceSet
 from xds.protocol.responses import Response
 
 
@@ -43,20 +42,20 @@ class RequestKind(Enum):
 class Offer:
     """A response in flight, and what is known of it until it is answered.
 
-    * ``goal``: the released set when it was made, whatever it leaves out because the client rejects it;
+    * ``released_id``: the id of the released set when it was made, whatever it leaves out of that;
     * ``answered_names``: the names that it answers because they were requested;
     * ``resent_names``: the names that it contains although they did not change (``Watch.resend_names``);
     * ``is_read``: the client answered a response that was sent later, so it has read this one;
     * ``is_interest_replaced``: the interest changed so much since that its ACK will prove nothing.
     """
 
-    __slots__ = ("answered_names", "goal", "is_interest_replaced", "is_read", "resent_names", "response")
+    __slots__ = ("answered_names", "is_interest_replaced", "is_read", "released_id", "resent_names", "response")
 
     def __init__(
-        self, response: Response, goal: ResourceSet, answered_names: frozenset[str], resent_names: frozenset[str]
+        self, response: Response, released_id: int, answered_names: frozenset[str], resent_names: frozenset[str]
     ) -> None:
         self.response = response
-        self.goal = goal
+        self.released_id = released_id
         self.answered_names = answered_names
         self.resent_names = resent_names
         self.is_read = self.is_interest_replaced = False

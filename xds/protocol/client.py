@@ -372,7 +372,7 @@ class ClientState:
         url, mixed = self.url_of("clusters"), self.releases.mixed
         for watch in self.watches.of(url):
             if watch.offered is not None:
-                offered, held = watch.offered.resource_set, watch.acked_set or empty_set(url)
+                offered, held = watch.offered.resource_set, watch.known.base or empty_set(url)
                 watch.accept_part(mixed(held, offered, offered.among(proved.difference(held.resources))))
                 self.view.log.note_accepted(offered.amended("", {}, offered.resources.keys() - proved))
                 self.proof = self.proof.of(mixed(self.proof.clusters or empty_set(url), offered, proved))

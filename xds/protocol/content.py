@@ -123,14 +123,14 @@ def missing_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: C
 def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
     """Rule 34: "SotW LDS and CDS responses are full state: absence is deletion"."""
     goal, interest = key.goal, key.interest
-    if not (key.is_first or key.unanswered or key.resend_names or uncertain or key.base is None):
-        change = change_of(key.base, goal)
-        if not change or not _touches(change, key):
-            return None
-    if not key.is_first and not interest.wildcard and not interest.names:
-        return None
     missing = interest.missing(goal)
     pending_release = pending_release_of(missing, key)
+    if not (key.is_first or key.unanswered - pending_release or key.resend_names or uncertain or key.base is None):
+        change = change_of(key.base, goal)
+        if not change or not _touches(change, key):
+            return ResponseContent(pending_release=pending_release) if pending_release else None
+    if not key.is_first and not interest.wildcard and not interest.names:
+        return None
     return ResponseContent(
         names=_selected(interest, goal),
         pending_release=pending_release,

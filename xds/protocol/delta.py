@@ -107,7 +107,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
         """A response with all resources that the next heartbeat would renew postpones that heartbeat (rule 72)."""
-        held = sent.resource_set if sent is not None else watch.acked_set
+        held = sent.resource_set if sent is not None else watch.known.base
         ttl_s = held.shortest_ttl_s if held is not None else None
         if ttl_s is None:
             if sent is None:

@@ -18,7 +18,7 @@ from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
 from xds.protocol.cluster_parts import PARTS
-from xds.protocol.content import ResponseKey, pending_release_of
+from xds.protocol.content import ResponseKey
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
 from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
@@ -69,15 +69,13 @@ class Offers:
             return
         released = client.release_of(watch.type.type_url)
         ack = watch.ack
-        if watch.pending_release:
-            self._collect_pending_release(watch, client, released)
         if watch.type.narrowed_by:
             self._narrow_wildcard(watch, client)
             if watch.is_synced_with(released):
                 return
         if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now_s):
             return
-        if watch.pending_release and not self._dialect.sends_whole_set(watch.type):  # what still waits is found again
+        if watch.pending_release:  # what still waits is found again
             watch.known.mark_unanswered(watch.pending_release)
         if watch.rejections is not None:
             goal = client.goal.get(watch.type.type_url)
@@ -90,14 +88,6 @@ class Offers:
             self._offer(watch, client, released, events, now_s)
         if not watch.is_pending:
             client.update(watch, now_s)
-
-    def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
-        if watch.pending_release_from is released:  # names that no longer wait are reported as missing
-            key = self._response_key(watch, client, released)
-            waiting = pending_release_of(watch.pending_release, key)
-            watch.known.mark_unanswered(watch.pending_release - waiting)
-            watch.pending_release = waiting
-        watch.collect_pending_release(released)
 
     def _offer_beside_rejected(
         self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now_s: float
@@ -114,10 +104,10 @@ class Offers:
             # What it has is unknown, so no suspect is left out: that would delete it.
             self._offer_without(rejections.rejected_in(released), watch, client, released, events, now_s)
             return
-        if is_full and rejections.rejected_set is released:
+        if is_full and rejections.rejected_set_id == released.id:
             watch.ack.remain_rejected()  # "a rejected full-state set ... waits until its content changes"
             return
-        rejections.rejected_set = None
+        rejections.rejected_set_id = 0
         # A full-state set without all suspects would remove those that the client has applied.
         is_probe = (is_full or not rejections.is_new_content_due) and rejections.begin_probe(released)
         if self._offer_without(watch.left_out(released), watch, client, released, events, now_s):
@@ -142,7 +132,7 @@ class Offers:
         """
         url, mixed_of, rejections = watch.type.type_url, self._cache.releases.mixed, watch.rejections
         assert rejections is not None
-        held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
+        held = watch.known.base or client.watches.accepted(url, left_out) or empty_set(url)
         mixed = mixed_of(released, held, left_out)
         silent, is_whole = rejections.refused_in(left_out, mixed), self._dialect.sends_whole_set(watch.type)
         if watch.type.alias in PARTS or client.watches.may_hold_anything(url):
@@ -186,7 +176,7 @@ class Offers:
         built = self._cache.responses.build(key, uncertain)
         if built is None or built.response is None:
             pending_release = built.content.pending_release if built is not None else NO_NAMES
-            self._settle(watch, released, pending_release, goal, events)
+            self._settle(watch, released, pending_release, events)
             self._dialect.plan_heartbeat(watch, now_s, None)
             client.update(watch, now_s)
             return False
@@ -230,9 +220,9 @@ class Offers:
         return True
 
     def note_removals(self, watch: Watch, sent: ResourceSet) -> None:
-        """Remove from ``acked_set`` the clusters that an unACKed response removed: it may be applied (rule 18)."""
-        if watch.type.is_route_target and watch.acked_set is not None:
-            watch.acked_set = self._cache.releases.without_removed(watch.acked_set, sent)
+        """Remove from ``known.base`` the clusters that an unACKed response removed: it may be applied (rule 18)."""
+        if watch.type.is_route_target and watch.known.base is not None:
+            watch.known.base = self._cache.releases.without_removed(watch.known.base, sent)
 
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
@@ -243,7 +233,7 @@ class Offers:
             upcoming_set = client.transition.upcoming_set(client.goal.get(url))
         return ResponseKey(
             self._dialect,
-            known.base,
+            known.offered_from,
             released,
             watch.subscription.interest,
             upcoming_set,
@@ -257,15 +247,10 @@ class Offers:
         )
 
     def _settle(
-        self,
-        watch: Watch,
-        released: ResourceSet,
-        pending_release: frozenset[str],
-        goal: ResourceSet,
-        events: list[Event],
+        self, watch: Watch, released: ResourceSet, pending_release: frozenset[str], events: list[Event]
     ) -> None:
-        changed = watch.acked_set is not released or watch.ack.state is ResponseState.NEW
-        watch.settle(released, pending_release, goal)
+        changed = watch.known.base is not released or watch.ack.state is ResponseState.NEW
+        watch.settle(released, pending_release)
         if changed:
             events.append(Synced(watch.type.type_url, released))
 
@@ -312,7 +297,7 @@ class Offers:
     def send_heartbeats(self, events: list[Event], now_s: float) -> None:
         """Send the heartbeats that are due."""
         for watch in self.watches.values():
-            heartbeats, held = watch.heartbeats, watch.acked_set
+            heartbeats, held = watch.heartbeats, watch.known.base
             if heartbeats is None or heartbeats.due_s > now_s:
                 continue
             held = held or empty_set(watch.type.type_url)
@@ -353,22 +338,22 @@ def note_answer(
 
 def _note_nack(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
-    type_url, shown = watch.type.type_url, watch.shown.held
+    type_url = watch.type.type_url
+    shown = watch.known.base if watch.shown.has_set else None
     watch.accept_superseded(dialect.accepted_version(request))
     for later in watch.superseded_sets:  # the client may have applied these since the accepted one
         offers.note_removals(watch, later)
     offer, guilty = watch.reject(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
     response, answered = offer.response, offer.answered_names
     offers.note_removals(watch, response.resource_set)
-    if answered and watch.acked_set is not None:
+    if answered and watch.known.base is not None:
         # The client does not hold the resources that it requested, even if it had ACKed the rest of the set.
         unproved = answered - _still_held(shown, response) if shown is not None else answered
-        watch.known.base = releases.mixed(watch.acked_set, empty_set(type_url), answered)
-        watch.acked_set = releases.mixed(watch.acked_set, empty_set(type_url), unproved)
+        watch.known.base = releases.mixed(watch.known.base, empty_set(type_url), unproved)
     if watch.type.full_state and guilty and not (watch.rejections and watch.rejections.suspects):
         # Rule 18: "clients apply the valid resources of CDS and LDS".
-        held = watch.acked_set or empty_set(type_url)
-        watch.acked_set = releases.mixed(response.resource_set, held, frozenset(guilty))
+        held = watch.known.base or empty_set(type_url)
+        watch.known.base = releases.mixed(response.resource_set, held, frozenset(guilty))
         watch.superseded_sets = ()
     return Nacked(type_url, request.nonce, response, request.error, guilty)
 

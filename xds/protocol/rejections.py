@@ -54,7 +54,8 @@ class Rejections:
       client with them was rejected, and with each of the others it was not;
     * ``probe``: the suspects that the response in flight tries;
     * ``is_new_content_due``: the next response has new content without suspects, because the last one tried suspects;
-    * ``rejected_set``: the released set at the first NACK; a full-state type is not sent until its set is another one;
+    * ``rejected_set_id``: the id of the released set at the first NACK; a full-state type is not sent until its set is
+      another one;
     * ``sent_n``: the responses since the last push; ``limit_n``: the most that a push may make;
     * ``tried``: the content of the responses since the last push that were rejected: names with their versions, empty
       for a removal; ``digests``: the `Response.digest` of each.
@@ -71,7 +72,7 @@ class Rejections:
         "probe",
         "refused",
         "rejected",
-        "rejected_set",
+        "rejected_set_id",
         "sent_n",
         "suspects",
         "tried",
@@ -85,7 +86,7 @@ class Rejections:
         self.is_whole = False
         self.probe: frozenset[str] = NO_NAMES
         self.is_new_content_due = True
-        self.rejected_set: ResourceSet | None = None
+        self.rejected_set_id = 0
         self.sent_n = 1
         self.limit_n = 2
         self.digests: frozenset[bytes] = frozenset()
@@ -111,7 +112,7 @@ class Rejections:
     def for_new_stream(self) -> Rejections:
         """The state for the client's next stream. The first response on it has the content without suspects."""
         clone = self.copy()
-        clone.probe, clone.rejected_set, clone.is_new_content_due = NO_NAMES, None, True
+        clone.probe, clone.rejected_set_id, clone.is_new_content_due = NO_NAMES, 0, True
         clone._begin_push(None)
         return clone
 

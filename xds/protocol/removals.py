@@ -205,7 +205,7 @@ def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: Na
     for url, names in lingering:
         for watch in facts.watches.pending(url):
             if watch.rejections and (rejected := names & watch.rejections.doubted_in(sets[url])):
-                held = watch.acked_set
+                held = watch.known.base
                 if facts.watches.may_hold_anything(url):
                     held = facts.logs.stand_ins(url, rejected, watch.rejections)
                     rejected = held.among(rejected)
@@ -237,7 +237,7 @@ def _removed_in_use(facts: ClientFacts, url: str, removed: frozenset[str], cold:
     if facts.watches.may_hold_anything(url):
         return removed
     # On separate streams, each stream may have shown its own names only.
-    held = [watch.acked_set for watch in watches if watch.acked_set is not None]
+    held = [watch.known.base for watch in watches if watch.known.base is not None]
     names = frozenset().union(*(each.among(removed) for each in held))
     if type.is_route_target:
         names |= removed.intersection(_members_of_changed_aggregates(facts, url))

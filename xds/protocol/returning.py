@@ -100,7 +100,7 @@ def with_shown(facts: ClientFacts, watch: Watch, held: ResourceSet) -> tuple[Sna
 def note_shown(facts: ClientFacts, watch: Watch, held: ResourceSet, shown: Shown) -> None:
     """Note in a watch that the client has this set, as its first request shows."""
     url = watch.type.type_url
-    watch.acked_set = watch.known.base = held
+    watch.known.base = held
     untold_names, leftover_names = NO_NAMES, facts.releases.leftovers(held)
     if watch.rejections is not None and shown.versions:
         watch.rejections.note_ack(held.versions())  # a client does not reject resources that it holds
@@ -110,7 +110,7 @@ def note_shown(facts: ClientFacts, watch: Watch, held: ResourceSet, shown: Shown
         watch.known.mark_uncertain(held.among(facts.log.came_back(url)))
         if watch.type.is_route_target:
             untold_names = frozenset(_last(facts, url).resources.keys() - held.resources.keys())
-    watch.shown = ShownContent(held, leftover_names=leftover_names, untold_names=untold_names)
+    watch.shown = ShownContent(has_set=True, leftover_names=leftover_names, untold_names=untold_names)
 
 
 def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:

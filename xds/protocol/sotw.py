@@ -93,7 +93,12 @@ class SotwDialect(Dialect[SotwRequest]):
 
         Rule 13: "The first request of a type on a stream is answered, even if its version is current".
         """
-        if watch.type.full_state and watch.shown.held is released and watch.subscription.interest.everything:
+        if (
+            watch.type.full_state
+            and watch.shown.has_set
+            and watch.known.base is released
+            and watch.subscription.interest.everything
+        ):
             watch.ack.become_settled()
             return NO_NAMES
         return names

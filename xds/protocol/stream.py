@@ -403,8 +403,8 @@ class DiscoveryStream:
 
     def _note_for_others(self, watch: Watch, client: ClientState) -> None:
         """Note what an answer shows to be accepted or rejected, for other connections of the node and other nodes."""
-        if watch.type.full_state and watch.acked_set is not None:
-            client.view.log.note_accepted(watch.acked_set)
+        if watch.type.full_state and watch.known.base is not None:
+            client.view.log.note_accepted(watch.known.base)
         if watch.rejections is not None and watch.rejections.refused and self.node is not None:
             self._cache.note_refused(watch.type.type_url, watch.rejections.refused)
             self._clients.note_rejected(self.node.id, watch.type.type_url, watch.rejections.refused)
@@ -440,7 +440,7 @@ class DiscoveryStream:
         known = watch.known
         known.forget(change.dropped)
         if change.dropped:
-            watch.shown = watch.shown._replace(held=None)
+            watch.shown = watch.shown._replace(has_set=False)
         if change.dropped and watch.rejections is not None:
             self._require_client().watches.note_dropped(watch, change.dropped)
             watch.rejections.forgive(change.dropped)

@@ -37,8 +37,8 @@ def status_of(watch: Watch, client: ClientState) -> TypeStatus:
         wildcard=interest.wildcard,
         names=interest.names,
         missing=tuple(interest.missing(released)),
-        version_sent=watch.last_sent_set.version_info if watch.last_sent_set is not None else "",
-        version_acked=watch.acked_set.version_info if watch.acked_set is not None else "",
+        version_sent=watch.sent_label,
+        version_acked=watch.known.base.version_info if watch.known.base is not None else "",
         held_back=held_back,
     )
 

@@ -33,8 +33,7 @@ def names_behind(parent: Watch, child: Watch, released: ResourceSet, diffs: Diff
     resent = parent.ack.in_flight.resent_names if parent.ack.in_flight is not None else NO_NAMES
     anew = (*known.uncertain, *resolve(parent.resend_names | resent, released))
     wants = child.subscription.interest.wants_name
-    held = known.base if known.base is not None else parent.acked_set  # of a SotW client that returns: what it showed
-    names = diffs.begun(held, released, anew, url)
+    names = diffs.begun(known.base, released, anew, url)
     return frozenset(name for name in names if name == WILDCARD or wants(name))
 
 

@@ -33,14 +33,14 @@ _SUPERSEDED_LIMIT = 8
 class ShownContent(NamedTuple):
     """What a client that returned showed of a type (`returning`).
 
-    * ``held``: the set that it showed, until it ACKs a response;
+    * ``has_set``: ``known`` is what it showed, until it ACKs a response or unsubscribes from a name;
     * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
     * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
     * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
     * ``requested``: the assignments or secrets that its first request named: it has what needs them.
     """
 
-    held: ResourceSet | None = None
+    has_set: bool = False
     is_unknown: bool = False
     leftover_names: frozenset[str] = NO_NAMES
     untold_names: frozenset[str] = NO_NAMES
@@ -51,9 +51,10 @@ NOTHING_SHOWN = ShownContent()
 
 
 class KnownContent:
-    """The content of one type that the client holds, as far as ACKs prove it.
+    """The content of one type that the client holds, as far as ACKs prove it; after a reconnect, as it showed.
 
-    * ``base``: a set of which the client holds all subscribed resources; None for nothing;
+    * ``base``: a set of which the client accepted all subscribed resources; None for nothing;
+    * ``is_doubtful``: so much of it is uncertain that all is offered again, as to a client that has nothing;
     * ``unanswered``: the requested names that were not answered since, even if ``base`` has them (rules 25, 53);
     * ``uncertain``: the names that the client may hold in another version than ``base`` has, each with that version, or
       ``""`` if it is unknown. The client showed them in ``initial_resource_versions``, or did not ACK a response with
@@ -62,16 +63,17 @@ class KnownContent:
     The mappings are shared: they are replaced, never changed.
     """
 
-    __slots__ = ("base", "unanswered", "uncertain")
+    __slots__ = ("base", "is_doubtful", "unanswered", "uncertain")
 
     def __init__(self) -> None:
         self.base: ResourceSet | None = None
+        self.is_doubtful = False
         self.unanswered = NO_NAMES
         self.uncertain = NONE_UNCERTAIN
 
     def become(self, base: ResourceSet) -> None:
         """The client holds all resources of ``base`` that it wants. Names requested since then stay unanswered."""
-        self.base = base
+        self.base, self.is_doubtful = base, False
         self.uncertain = NONE_UNCERTAIN
 
     def mark_unanswered(self, names: Iterable[str]) -> None:
@@ -89,20 +91,20 @@ class KnownContent:
 
     def forget_all(self) -> None:
         """The client subscribed to the wildcard again: everything must be sent (rule 53)."""
-        self.uncertain = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
-        self.base = None
+        names = self.base.resources if self.base is not None else ()
+        self.uncertain = dict.fromkeys((*names, *self.uncertain), UNKNOWN_VERSION)
 
     def mark_uncertain(self, names: Iterable[str], limit: int = UNCERTAIN_LIMIT) -> None:
         """The client may hold these names in any version or not at all, because a response was not ACKed.
 
-        With more than ``limit`` such names, all content is offered again, and nothing is known of other names.
+        With more than ``limit`` such names, all content is offered again.
         """
         uncertain = dict.fromkeys(names, UNKNOWN_VERSION)
         if not uncertain:
             return
         self.uncertain = {**self.uncertain, **uncertain}
         if len(self.uncertain) > limit:
-            self.base, self.uncertain = None, NONE_UNCERTAIN
+            self.is_doubtful, self.uncertain = True, NONE_UNCERTAIN
 
     def mark_certain(self, names: Iterable[str]) -> None:
         """The client holds these names in the version of ``base``."""
@@ -112,11 +114,10 @@ class KnownContent:
                 name: version for name, version in self.uncertain.items() if name not in certain
             } or NONE_UNCERTAIN
 
-    def held_versions(self) -> dict[str, str]:
-        """All resources that the client may hold, name to version."""
-        versions = self.base.versions() if self.base is not None else {}
-        versions.update(self.uncertain)
-        return versions
+    @property
+    def offered_from(self) -> ResourceSet | None:
+        """The set from which the difference to newer content is made; None to offer all of it."""
+        return None if self.is_doubtful else self.base
 
 
 class Watch:
@@ -125,7 +126,6 @@ class Watch:
     The requests and the content of the client:
 
     * ``subscription``; ``known``;
-    * ``acked_set``: the set that it accepted last, as far as ACKs prove it; after a reconnect, the set that it showed;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``reported_missing``: the requested names that were reported to it as missing (rule 39);
     * ``shown``: what it showed when it returned;
@@ -135,8 +135,7 @@ class Watch:
     What is to be sent:
 
     * ``resend_names``: the names to re-send if wanted, though unchanged (a warming cluster needs its assignment again);
-    * ``pending_release``: the requested names that its transition will release; ``pending_release_from``: the released
-      set at that time;
+    * ``pending_release``: the requested names that its transition will release;
     * ``heartbeats``: while a resource has a TTL (Delta), else None;
     * ``is_pending``: the client lacked some of the released content at the last `ClientState.update`.
 
@@ -144,26 +143,24 @@ class Watch:
 
     * ``superseded_sets``: the sets of responses since the last ACK that newer ones superseded. Any may be in use.
 
-    ``response_position`` is the position of the last response (`ClientState.next_position`), and ``last_sent_set`` its
-    set.
+    ``response_position`` is the position of the last response (`ClientState.next_position`), and ``sent_label`` its
+    version_info.
     """
 
     __slots__ = (
         "ack",
         "acked_label",
-        "acked_set",
         "allows_placeholders",
         "heartbeats",
         "is_pending",
         "known",
-        "last_sent_set",
         "pending_release",
-        "pending_release_from",
         "reads_errors",
         "rejections",
         "reported_missing",
         "resend_names",
         "response_position",
+        "sent_label",
         "shown",
         "subscription",
         "superseded_sets",
@@ -177,16 +174,14 @@ class Watch:
         self.known = KnownContent()
         self.resend_names: frozenset[str] = NO_NAMES
         self.pending_release: frozenset[str] = NO_NAMES
-        self.pending_release_from: ResourceSet | None = None
         self.allows_placeholders = False
         self.reads_errors = False
         self.reported_missing: frozenset[str] = NO_NAMES
         self.shown: ShownContent = NOTHING_SHOWN
         self.is_pending = False
         self.response_position = 0
-        self.last_sent_set: ResourceSet | None = None
+        self.sent_label = ""
         self.superseded_sets: tuple[ResourceSet, ...] = ()
-        self.acked_set: ResourceSet | None = None
         self.acked_label = ""
         self.rejections: Rejections | None = None
         self.heartbeats: Heartbeats | None = None
@@ -215,6 +210,7 @@ class Watch:
         return (
             self.ack.state is ResponseState.SETTLED
             and known.base is released
+            and not known.is_doubtful
             and not known.unanswered
             and not known.uncertain
             and not self.resend_names
@@ -225,13 +221,7 @@ class Watch:
         if self.known.unanswered or self.resend_names:
             return True
         offer = self.ack.in_flight
-        return offer is not None and (offer.goal is not released or offer.is_interest_replaced)
-
-    def collect_pending_release(self, released: ResourceSet) -> None:
-        """Names that waited for a release need an answer now, if a transition has released other content since."""
-        if self.pending_release and self.pending_release_from is not released:
-            self.known.mark_unanswered(self.pending_release)
-            self.pending_release = NO_NAMES
+        return offer is not None and (offer.released_id != released.id or offer.is_interest_replaced)
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The wanted names of the released set that are not sent now, because the client rejects them."""
@@ -240,15 +230,11 @@ class Watch:
         wants = self.subscription.interest.wants_name
         return frozenset(name for name in self.rejections.left_out(released) if wants(name))
 
-    def settle(self, released: ResourceSet, pending_release: frozenset[str], goal: ResourceSet) -> None:
-        """Nothing has to be sent: the client holds ``released``, except the names that wait for a release.
-
-        ``goal`` is as in `offer`.
-        """
+    def settle(self, released: ResourceSet, pending_release: frozenset[str]) -> None:
+        """Nothing has to be sent: the client holds ``released``, except the names that wait for a release."""
         self._note_held(released)
-        self._clear_unanswered(pending_release, goal)
+        self._clear_unanswered(pending_release)
         self.ack.become_settled()
-        self.acked_set = released
 
     def offer(self, response: Response, nonce: str, content: ResponseContent, goal: ResourceSet, position: int) -> None:
         """A response is sent. It answers all unanswered names.
@@ -256,14 +242,14 @@ class Watch:
         ``goal`` is the released set, even if ``response`` leaves out rejected resources. ``position`` becomes
         ``response_position``.
         """
-        offer = Offer(response, goal, self.known.unanswered, self.resend_names)
+        offer = Offer(response, goal.id, self.known.unanswered, self.resend_names)
         if content.errors or self.reported_missing:
             reported = self.reported_missing.union(content.errors)
             self.reported_missing = reported.difference(response.resource_set.resources)
-        self._clear_unanswered(content.pending_release, goal)
+        self._clear_unanswered(content.pending_release)
         self.ack.become_in_flight(offer, nonce)
         self.response_position = position
-        self.last_sent_set = response.resource_set
+        self.sent_label = response.resource_set.version_info
 
     def accept(self) -> Response:
         """The client ACKed the response in flight; returns it."""
@@ -273,17 +259,16 @@ class Watch:
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
         if self.shown is not NOTHING_SHOWN:
-            self.shown = self.shown._replace(held=None, is_unknown=False)
+            self.shown = self.shown._replace(has_set=False, is_unknown=False)
         if self.rejections is not None:
             self.rejections.note_ack(response.versions())
-            self.rejections.forget_absent(offer.goal)
+            self.rejections.forget_absent(response.resource_set)
             if self.rejections.is_empty:
                 self.rejections = None
+        self._note_held(response.resource_set, response)
         if offer.is_interest_replaced:
             self.known.mark_uncertain((*response.names, *response.removed))
-        else:
-            self._note_held(response.resource_set, response)
-        self.acked_set = response.resource_set
+        self.known.mark_unanswered(self.pending_release)  # some may not wait any longer
         self.acked_label = response.resource_set.version_info
         return response
 
@@ -294,16 +279,16 @@ class Watch:
         """
         for at, each in enumerate(self.superseded_sets):
             if self.type.full_state and each.version_info == version_info:
-                self.acked_set, self.acked_label = each, version_info
+                self.known.base, self.acked_label = each, version_info
                 self.superseded_sets = self.superseded_sets[at + 1 :]
                 return
 
     def accept_part(self, accepted: ResourceSet) -> None:
         """Note that the client uses this set with new names, as proved although it withholds the ACK."""
-        if self.rejections is not None and self.acked_set is not None:
-            new = accepted.resources.keys() - self.acked_set.resources.keys()
+        if self.rejections is not None and self.known.base is not None:
+            new = accepted.resources.keys() - self.known.base.resources.keys()
             self.rejections.note_proved({name: accepted.resources[name].version for name in new})
-        self.acked_set = accepted
+        self.known.base = accepted
 
     def reject(self, message: str, *, is_whole: bool = False) -> tuple[Offer, tuple[str, ...]]:
         """The client NACKed the response in flight with this message, and may hold any part of it (rule 18).
@@ -316,7 +301,7 @@ class Watch:
         versions = response.versions()
         if versions and self.rejections is None:
             self.rejections = Rejections()
-            self.rejections.rejected_set = offer.goal
+            self.rejections.rejected_set_id = offer.released_id
         if self.rejections is not None:
             self.rejections.note_rejected(response)
         if not versions or self.rejections is None:
@@ -365,25 +350,25 @@ class Watch:
 
     def accepted_names(self) -> frozenset[str]:
         """The subscribed names whose resources the client accepted, in whatever version. It may reject a later one."""
-        if self.acked_set is None:
+        if self.known.base is None:
             return NO_NAMES
-        names = self.acked_set.among(self.subscription.interest.names)
+        names = self.known.base.among(self.subscription.interest.names)
         return names.difference(*self._doubted_names()) if self.is_pending else names
 
     def unaccepted_names(self, diffs: Diffs) -> frozenset[str]:
         """The subscribed names that are not among `accepted_names`. They are few, so this costs little."""
         interest = self.subscription.interest
-        if self.acked_set is None:
+        if self.known.base is None:
             return interest.names
         if not self.is_pending:
-            return frozenset(diffs.missing(interest, self.acked_set))
+            return frozenset(diffs.missing(interest, self.known.base))
         doubted, sent, uncertain = (self.known.unanswered, self.resend_names), self.offered, self.known.uncertain
         number, offered = (sent.number, (sent.names, sent.removed)) if sent is not None else (0, ())
-        unaccepted = diffs.unaccepted(interest, self.acked_set, doubted, number, offered)
+        unaccepted = diffs.unaccepted(interest, self.known.base, doubted, number, offered)
         return unaccepted.union(uncertain) & interest.names if uncertain else unaccepted
 
     def _doubted_names(self) -> tuple[Collection[str], ...]:
-        """The names that the client may lack, whatever ``acked_set`` has."""
+        """The names that the client may lack, whatever ``known.base`` has."""
         known, offered = self.known, self.offered
         doubted = (known.unanswered, self.resend_names, known.uncertain)
         return (*doubted, offered.names, offered.removed) if offered is not None else doubted
@@ -391,20 +376,20 @@ class Watch:
     def sent_sets(self) -> Iterable[ResourceSet]:
         """All sets of which the client may use some resources."""
         offered = (self.offered.resource_set,) if self.offered is not None else ()
-        held = (self.acked_set,) if self.acked_set is not None else ()
+        held = (self.known.base,) if self.known.base is not None else ()
         return (*held, *offered, *self.superseded_sets)
 
     def sent_names(self) -> frozenset[str]:
         """The subscribed names that were sent to the client, as far as that is known."""
         interest, offered = self.subscription.interest, self.offered
         names = self.accepted_names()
-        if (interest.everything or interest.globs) and self.acked_set is not None:
-            names = names.union(interest.select(self.acked_set)) - self.known.unanswered
+        if (interest.everything or interest.globs) and self.known.base is not None:
+            names = names.union(interest.select(self.known.base)) - self.known.unanswered
         return names.union(offered.names) if offered is not None else names
 
     def has_accepted(self, name: str) -> bool:
         """Whether the client subscribes to this resource and accepted it."""
-        return self.acked_set is not None and name in self.acked_set.resources and name in self.accepted_names()
+        return self.known.base is not None and name in self.known.base.resources and name in self.accepted_names()
 
     def supersede(self) -> Response:
         """A newer response replaces the unanswered one in flight; returns the older response."""
@@ -416,7 +401,7 @@ class Watch:
 
     def _new_versions_in(self, versions: Mapping[str, str], answered: frozenset[str]) -> dict[str, str]:
         """The resources among these, name to version, that the client did not accept before; always those answered."""
-        accepted = self.acked_set.resources if self.acked_set is not None else {}
+        accepted = self.known.base.resources if self.known.base is not None else {}
         return {
             name: version
             for name, version in versions.items()
@@ -442,7 +427,6 @@ class Watch:
         self.known.become(released)
         self.known.mark_uncertain(uncertain)
 
-    def _clear_unanswered(self, pending_release: frozenset[str], goal: ResourceSet) -> None:
-        self.known.unanswered = NO_NAMES
-        self.resend_names = NO_NAMES
-        self.pending_release, self.pending_release_from = pending_release, goal if pending_release else None
+    def _clear_unanswered(self, pending_release: frozenset[str]) -> None:
+        self.known.unanswered = self.resend_names = NO_NAMES
+        self.pending_release = pending_release

@@ -93,8 +93,8 @@ class Watches:
         found = None
         for watch in watches:
             if watch.is_pending:
-                return watch.acked_set
-            found = watch.acked_set
+                return watch.known.base
+            found = watch.known.base
         return found
 
     def have_acked(self, type_urls: Container[str]) -> bool:
@@ -102,7 +102,7 @@ class Watches:
         for url, watches in self._watches.items():
             if url in type_urls:
                 for watch in watches:
-                    if watch.acked_set is not None:
+                    if watch.known.base is not None:
                         return True
         return False
 
@@ -172,7 +172,7 @@ class Watches:
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
         """The set that a stream accepted that subscribes to some of these names; None if there is none."""
         for watch in self.of(type_url):
-            held = watch.acked_set
+            held = watch.known.base
             if held is not None and not watch.subscription.interest.names.isdisjoint(names):
                 return held
         return None
@@ -183,7 +183,7 @@ class Watches:
         found = self._still_dropped(type_url, goal) if self._dropped is not None else {}
         for watch in self.of(type_url):
             if watch.rejections:
-                held = watch.acked_set.resources if watch.acked_set is not None else {}
+                held = watch.known.base.resources if watch.known.base is not None else {}
                 versions = {**watch.rejections.suspects, **watch.rejections.rejected}
                 found |= {
                     name: version
@@ -238,7 +238,7 @@ class Watches:
         for url, watches in self._watches.items():
             for watch in watches:
                 if watch.rejections:
-                    held = watch.acked_set.resources if watch.acked_set is not None else {}
+                    held = watch.known.base.resources if watch.known.base is not None else {}
                     found.setdefault(url, set()).update(name for name in watch.rejections.rejected if name not in held)
         return names_by_type(found)
 
@@ -252,9 +252,9 @@ class Watches:
         """
         goal, found = goal_set.resources, set[str]()
         for watch in self.of(type_url):
-            if watch.acked_set is goal_set or (except_new and watch.acked_set is None):
+            if watch.known.base is goal_set or (except_new and watch.known.base is None):
                 continue
-            held = watch.acked_set.resources if watch.acked_set is not None else {}
+            held = watch.known.base.resources if watch.known.base is not None else {}
             rejected = watch.rejections.doubted_in(goal_set) if except_rejected and watch.rejections else frozenset()
             for name in goal_set.among(watch.subscription.interest.names).difference(rejected):
                 before = held.get(name)
@@ -268,8 +268,8 @@ class Watches:
         for url, wanted in names:
             missing = set(wanted)
             for watch in self.of(url):
-                if watch.acked_set is not None:
-                    missing -= watch.acked_set.among(watch.accepted_names())
+                if watch.known.base is not None:
+                    missing -= watch.known.base.among(watch.accepted_names())
             if missing:
                 unfetched.append((url, frozenset(missing)))
         return tuple(unfetched)
@@ -282,9 +282,9 @@ class Watches:
         for url, watches in self._watches.items():
             type = resource_type(url)
             for watch in watches if type.after_listeners or (with_inline and type.in_tree) else ():
-                if watch.acked_set is not None:
+                if watch.known.base is not None:
                     wants_name = watch.subscription.interest.wants_name
-                    yield from (each for name, each in watch.acked_set.resources.items() if wants_name(name))
+                    yield from (each for name, each in watch.known.base.resources.items() if wants_name(name))
 
     def outdated(self, names: NamesByType, goal: Snapshot) -> NamesByType:
         """The subscribed names among these, in listener trees, whose version in ``goal`` the client lacks.
@@ -301,7 +301,7 @@ class Watches:
     def _has_version(self, type_url: str, resource: Resource) -> bool:
         name = resource.name
         held = (
-            w.acked_set.resources[name] for w in self.of(type_url) if w.acked_set is not None and w.has_accepted(name)
+            w.known.base.resources[name] for w in self.of(type_url) if w.known.base is not None and w.has_accepted(name)
         )
         return any(each.version == resource.version or type(each) is Leftover for each in held)
 
