@@ -120,6 +120,30 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what a former group pushed after the move, the client never had": (
+        SOTW,
+        False,
+        "cuts groups",
+        Plan(inline="c", svc="inline"),
+        [
+            Push(Plan(r1="ad", texts=("@1", "hc:2", "@1"), whole="b", tidy=True), told=False, group="node"),
+            Cut(missed=(Plan(r1="d"), PLAIN), client=1),
+            Wait(620.0),
+        ],
+        PLAIN,
+    ),
+    "an aggregate cluster that the new group has is not the former group's": (
+        SOTW,
+        False,
+        "cuts groups",
+        Plan(r1="ac"),
+        [
+            Cut(missed=(Plan(inline="ad", web="inline"),)),
+            Push(Plan(r2="ad", svc="r2", whole="a", tidy=True), told=False, group="node"),
+            Cut(),
+        ],
+        Plan(tidy=True),
+    ),
 }
 
 

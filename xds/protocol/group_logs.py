@@ -60,8 +60,7 @@ class GroupLogs:
         """The versions that a client may have of what the log has of a type; of former groups, of all that they have.
 
         In this order: as in the set with the shown ``label``, unless the node rejected something; as the log of its
-        group has them last; as its former groups have them. Of former groups, not what ``goal`` has, but for aggregate
-        clusters: an aggregate in another version may have members that the client lacks.
+        group has them last; as its former groups had them. Of former groups, not what ``goal`` has.
         """
         if self.former or refused:
             return self._find_last(goal, label, refused)
@@ -72,20 +71,20 @@ class GroupLogs:
         url, own = goal.type.type_url, self.own
         if goal.type.kept_on_move:
             return own.last(url)
-        goal_names = goal.resources.keys()
-        unaggregated = goal_names - self.cache.releases.members(goal).keys()
+        newest = goal.resources.keys()
         found = empty_set(url)
         if not any(has_refused(log, url, refused) for log in self.all):
             shown = self.labelled(url, label)
             if shown is not None:
-                found = self._with(found, shown, NO_NAMES if own.labelled(url, label) is shown else unaggregated)
+                found = self._with(found, shown, NO_NAMES if own.labelled(url, label) is shown else newest)
         found = self._with(found, own.last(url), NO_NAMES)
-        former = [*self.former_sets(url), *(log.last(url) for log in self.all[1:])]
+        left = zip(self.all[1:], self.former, strict=True)
+        former = [*self.former_sets(url), *(log.last(url, each.revision) for log, each in left)]
         for held in former:
             lacking = frozenset(name for name, each in held.resources.items() if not self._has_parts(each))
-            found = self._with(found, held, unaggregated | lacking)
+            found = self._with(found, held, newest | lacking)
         for held in former:
-            found = self._with(found, held, unaggregated)
+            found = self._with(found, held, newest)
         return found
 
     def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:

@@ -77,7 +77,7 @@ class RemovalLog:
         self._accepted: dict[str, list[ResourceSet]] = {}  # the last sets that clients ACKed, by type URL
         self._listeners_changed_s: float | None = None
         self._sets: dict[tuple[str, str], ResourceSet | None] = {}  # full-state sets by type and label, None: several
-        self._last: dict[str, tuple[tuple[int, int], ResourceSet]] = {}  # as `last`, with `state`
+        self._last: dict[tuple[str, int], tuple[tuple[int, int], ResourceSet]] = {}  # as `last`, with `state`
         self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
 
     def note_push(self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False) -> None:
@@ -168,18 +168,19 @@ class RemovalLog:
 
     # -- questions --------------------------------------------------------------------------------------------------
 
-    def last(self, type_url: str) -> ResourceSet:
+    def last(self, type_url: str, revision: int = _NEVER) -> ResourceSet:
         """Of each name of a type that pushes removed or changed, the last version that no node refused.
 
-        A name of which every version was refused is left out. A cluster whose assignment nobody can have, or of which
-        the client may lack members, is the last choice.
+        Without what pushes after this revision removed. A name of which every version was refused is left out. A
+        cluster whose assignment nobody can have, or of which the client may lack members, is the last choice.
         """
-        found = self._last.get(type_url)
-        if found is None or found[0] != self.state:
-            stand_ins = (self._most_served(type_url, name) for name in self.names(type_url))
+        state, found = self.state, self._last.get((type_url, revision))
+        if found is None or found[0] != state:
+            stand_ins = (self._most_served(type_url, name, revision) for name in self.names(type_url))
             resources = {each.name: each for each in stand_ins if each is not None}
             last = ResourceSet(resource_type(type_url), "", resources) if resources else empty_set(type_url)
-            self._last[type_url] = found = (self.state, last)
+            self._last = {key: each for key, each in self._last.items() if each[0] == state}
+            self._last[type_url, revision] = found = (state, last)
         return found[1]
 
     @property
@@ -187,8 +188,9 @@ class RemovalLog:
         """Changes with every change of the answers, those that depend on what nodes refused as well."""
         return self.number, len(self._refused)
 
-    def _most_served(self, type_url: str, name: str) -> Resource | None:
-        unrefused = [each for each in self.versions(type_url, name) if self.is_unrefused(each)]
+    def _most_served(self, type_url: str, name: str, revision: int) -> Resource | None:
+        removals = [each for each in self._removals(type_url, name)[0] if each.push.revision <= revision]
+        unrefused = [each.resource for each in reversed(removals) if self.is_unrefused(each.resource)]
         return min(unrefused, key=self._lacks, default=None)
 
     def _lacks(self, cluster: Resource) -> tuple[int, int]:
