@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Action, Go, Guard, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Go, Guard, LayOver, Pick, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -178,6 +178,18 @@ STORIES: dict[str, Story] = {
             Wait(620.0),
         ],
         PLAIN,
+    ),
+    "what took the place of a suspect and was refused does so no more": (
+        SOTW,
+        False,
+        "refusals picky late",
+        Plan(r1="c", load="2"),
+        [
+            Pick("a=2"),
+            Push(Plan(filter="to:b"), told=False),
+            Push(Plan(inline="bc", web="inline", trouble="assignment")),
+        ],
+        Plan(r1="b", tidy=True),
     ),
 }
 

@@ -164,8 +164,13 @@ class Rejections:
             if self.is_spent:
                 self.suspects |= {name: version for name, version in news.items() if name not in guilty}
         elif news:
+            # What took the place of suspects: it does not do so again, and says nothing of them.
+            placed = {n: each for n, each in news.items() if self.suspects.get(n, each) != each and not is_whole}
+            for name, version in placed.items():
+                self._refuse(name, version)
             self.suspects = {**news, **self.suspects}
-            self.narrowed, self.is_whole = tuple(news), is_whole
+            if not placed:
+                self.narrowed, self.is_whole = tuple(news), is_whole
         return guilty
 
     def note_refused(self, versions: Mapping[str, str]) -> None:
