@@ -144,6 +144,20 @@ STORIES: dict[str, Story] = {
         ],
         Plan(tidy=True),
     ),
+    "what the former group serves still may take the place of a refused cluster": (
+        SOTW,
+        False,
+        "cuts groups refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(r2="ab", web="r2"),)),
+            Wait(40.0),
+            Push(Plan(r2="b", web="r2", texts=("@1", "sds:s", "@1"), trouble="malformed"), group="node"),
+            Cut(),
+            Push(PLAIN, told=False, group="node"),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -112,7 +112,9 @@ class GroupLogs:
                 continue
             refused = {*rejections.refused.get(name, ()), suspect}
             own = list(self.own.stand_ins(type_url, name, refused))
-            former = [each for log in self.all[1:] for each in log.stand_ins(type_url, name, refused)]
+            former = [held.resources[name] for held in self.former_sets(type_url) if name in held.resources]
+            former = [each for each in former if each.version not in refused]
+            former += [each for log in self.all[1:] for each in log.stand_ins(type_url, name, refused)]
             fitting = (each for each in former if self._has_parts(each))
             stand_in = next(chain(own, fitting, former), None)
             if stand_in is not None:
