@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Action, Go, Guard, LayOver, Pick, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Cut, Go, Guard, LayOver, Pick, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -190,6 +190,14 @@ STORIES: dict[str, Story] = {
             Push(Plan(inline="bc", web="inline", trouble="assignment")),
         ],
         Plan(r1="b", tidy=True),
+    ),
+    "a client that shows the newest set rejects nothing of it": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(trouble="malformed"), told=False), Push(PLAIN, told=False), Cut()],
+        PLAIN,
     ),
 }
 

@@ -86,7 +86,11 @@ class ClientFacts(NamedTuple):
     def rejections_before(self, type_url: str) -> Rejections | None:
         """The rejections of a type on earlier streams of the node; None if there are none."""
         refused = self.refused_before.get(type_url)
-        return Rejections(refused) if refused else None
+        if not refused:
+            return None
+        rejections = Rejections(refused)
+        rejections.become_rejected_in(self.goal.get(type_url))
+        return rejections
 
     def unproved(self, clusters: ResourceSet) -> frozenset[str]:
         """The clusters of a set that are not proved to be warm, in this version or in an earlier one."""

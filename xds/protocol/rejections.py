@@ -197,6 +197,10 @@ class Rejections:
         """Resources that are not released are no part of the present content."""
         self.rejected = {name: version for name, version in self.rejected.items() if name in released.resources}
 
+    def become_rejected_in(self, newest: ResourceSet) -> None:
+        """Of the versions that were refused before, those of the newest set are rejected."""
+        self.rejected = {name: newest.resources[name].version for name in self.rejected_in(newest)}
+
     # -- questions --------------------------------------------------------------------------------------------------
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
