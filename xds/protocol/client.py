@@ -251,24 +251,29 @@ class ClientState:
 
     def add_watch(self, watch: Watch, names: frozenset[str], shown: Shown, now_s: float) -> None:
         """A stream requests these names of a type for the first time."""
-        url = watch.type.type_url
-        watch.rejections = self.watches.rejections_of(url)
+        watch.rejections = self.watches.rejections_of(watch.type.type_url)
         self.watches.add(watch, now_s)
         self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         self.has_requested_assignments = self.has_requested_assignments or watch.type.alias == "endpoints"
-        if self.rules.ordered and self.goal is not NO_SNAPSHOT and shows_return(self.facts(), watch, shown, names):
-            self._resume(watch, shown, names, now_s)
+        if self.rules.ordered and self.goal is not NO_SNAPSHOT:
+            facts = self.facts()
+            if not facts.has_returned and shows_return(facts, watch, shown, names):
+                self._return(facts, now_s)
+                facts = self.facts()
+            if facts.has_returned:
+                self._resume(facts, watch, shown, names, now_s)
 
-    def _resume(self, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
-        """Begin the phase RETURNING, or continue it with a further type. ``names`` are the requested names."""
+    def _return(self, facts: ClientFacts, now_s: float) -> None:
+        """Begin the phase RETURNING."""
+        self.returned_s = now_s
+        if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
+            self.proof = self.proof.of(empty_set(self.url_of("clusters")))
+            self.released, self.lingering = at_return(facts)
+        self._begin(now_s, is_return=True).ready_release = self.released
+
+    def _resume(self, facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
+        """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
         url = watch.type.type_url
-        if not self.has_returned:
-            self.returned_s = now_s
-            if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
-                self.proof = self.proof.of(empty_set(self.url_of("clusters")))
-                self.released, self.lingering = at_return(self.facts())
-            self._begin_return(now_s).ready_release = self.released
-        facts = self.facts()
         watch.rejections = watch.rejections or facts.rejections_before(url)
         if watch.type.alias in PARTS:
             watch.shown = ShownContent(requested=names)
@@ -277,22 +282,22 @@ class ClientState:
         if held is not None:
             note_shown(facts, watch, held, shown)
             if watch.type.in_tree or watch.type.is_route_target:
-                self._release_shown(watch, held, now_s)
+                self._release_shown(facts, watch, held, now_s)
             return
         watch.shown = ShownContent(is_unknown=watch.type.full_state and bool(shown))
         if watch.type.is_route_target:
             self.released, self.lingering = with_left(facts, url, shown.label)
         elif watch.shown.is_unknown:
-            self._begin_return(now_s).withhold(facts, url)
+            self._begin(now_s, is_return=True).withhold(facts, url)
 
-    def _release_shown(self, watch: Watch, held: ResourceSet, now_s: float) -> None:
+    def _release_shown(self, facts: ClientFacts, watch: Watch, held: ResourceSet, now_s: float) -> None:
         """Release the content that the client has of a type."""
-        self.released, self.lingering = with_shown(self.facts(), watch, held)
-        transition = self._begin_return(now_s)
+        self.released, self.lingering = with_shown(facts, watch, held)
+        transition = self._begin(now_s, is_return=True)
         transition.note_shown(self.releases.replaced(transition.ready_release, self.released.get(watch.type.type_url)))
         step = self.releases.step(self.released, self.goal, self.lingering)
         transition.drains = transition.drains or step.drains
-        transition.note_missing_secrets(self.facts(), step.missing_secrets, now_s)
+        transition.note_missing_secrets(facts, step.missing_secrets, now_s)
 
     def remove_watch(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
@@ -326,10 +331,15 @@ class ClientState:
 
     # -- progress ---------------------------------------------------------------------------------------------------
 
+    def may_advance(self, *, has_settled: bool) -> bool:
+        """Whether `advance` may release more after an offer. ``has_settled``: the client had all of some type."""
+        if has_settled or self._may_send or self.transition is None:
+            return True
+        return self.has_returned and bool(self.watches.with_pending_release())
+
     def advance(self, now_s: float) -> bool:
         """Release all content that no longer has to wait; True if the streams may have responses to send."""
-        may_send, self._may_send = self._may_send, False
-        transition = self.transition
+        may_send, self._may_send, transition = self._may_send, False, self.transition
         if transition is None:
             return may_send
         withheld_before = transition.withheld_types
@@ -358,8 +368,7 @@ class ClientState:
         facts = self.facts()
         self.lingering, self.drain_until_s = with_ends(facts, now_s, self.drain_until_s, drains=transition.drains)
         transition.become_ready(self.released)
-        facts = self.facts()
-        if transition.is_over(facts):
+        if transition.is_over(facts := self.facts()):
             self.transition = None
             self.offer_pending_release(now_s)
             self.proof = Proof(transition.readiness.proved_at_end(facts), transition.readiness.cold)
@@ -384,12 +393,10 @@ class ClientState:
         transition = self.transition
         if transition is None:
             return []
-        withheld_before = transition.withheld_types
         expired = transition.expire(self.facts(), now_s)
         self.proof = self.proof.with_overdue(self.proof.overdue | expired.overdue)
         if expired.is_missing_due:
             self.offer_pending_release(now_s)
-        self._may_send = self._may_send or transition.withheld_types is not withheld_before
         return [self.url_of("clusters")] if expired.is_unproved else []
 
     def deadline_s(self) -> float | None:
@@ -420,33 +427,28 @@ class ClientState:
         before, self.released = self.released, release
         if before is release:
             return
-        changed = self.watches.mark_changed(before, release, now_s)
-        if changed:
+        if changed := self.watches.mark_changed(before, release, now_s):
             self._may_send = True
         if self.proof is not NO_PROOF:
             for url in changed:
                 if url in ROUTE_TARGETS:
                     self._forget_proof(release.get(url))
 
-    def _begin(self, now_s: float) -> Transition:
+    def _begin(self, now_s: float, *, is_return: bool = False) -> Transition:
+        """The transition, which begins now if there is none.
+
+        ``is_return``: with the phase RETURNING, because the client "may request its types in any order".
+        """
         if self.transition is None:
             self.note_proof()
             facts = self.facts()
             self.transition = Transition(facts, now_s)
-            if awaits_cluster_request(facts, now_s):
+            if is_return or awaits_cluster_request(facts, now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
             elif self.returned_s is not None and is_returning(facts, now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.has_timed_out = False
         return self.transition
-
-    def _begin_return(self, now_s: float) -> Transition:
-        """Begin the phase RETURNING. The client "may request its types in any order", so content waits for them."""
-        is_new = self.transition is None
-        transition = self._begin(now_s)
-        if is_new:
-            transition.returning_until_s = now_s + self.rules.return_s
-        return transition
 
     # -- proof ------------------------------------------------------------------------------------------------------
 
@@ -493,8 +495,6 @@ class ClientState:
 
     def offer_pending_release(self, now_s: float) -> None:
         """Offer the types of which the client requested names that were held or awaited. They are missing now."""
-        for url in self.watches:
-            for watch in self.watches.of(url):
-                if watch.pending_release:
-                    self.watches.mark_pending(watch, now_s)
-                    self._may_send = True
+        for watch in self.watches.with_pending_release():
+            self.watches.mark_pending(watch, now_s)
+            self._may_send = True

@@ -100,7 +100,7 @@ class ClientFacts(NamedTuple):
 
 def urls_of(watches: Watches, goal: Snapshot) -> Mapping[str, str]:
     """The type URLs of all aliases in the API version that a client uses, v2 or v3."""
-    if _V2_URLS.isdisjoint(watches) and _V2_URLS.isdisjoint(goal.sets):
+    if watches.type_urls.isdisjoint(_V2_URLS) and _V2_URLS.isdisjoint(goal.sets):
         return _V3_URLS
     return {alias: _url_of(url, watches, goal) for alias, url in _V3_URLS.items()}
 

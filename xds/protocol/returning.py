@@ -43,7 +43,7 @@ def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozense
     A name that no newest resource has and that the log has is requested because of what the client holds, if it was
     sent nothing yet.
     """
-    if shown or facts.has_returned:
+    if shown:
         return True
     if facts.watches.have_acked(facts.watches):
         return False

@@ -39,6 +39,7 @@ from xds.protocol.events import (
     Event,
     Identified,
     NodeMismatch,
+    Send,
     Subscribed,
     Synced,
     TransitionAdvanced,
@@ -473,11 +474,13 @@ class DiscoveryStream:
         encoded_limit = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
         may_send, has_remaining = client.advance(now_s), False
         for _ in range(_ROUNDS_LIMIT):
-            offered = (len(events), len(client.watches.pending_types)) if client.transition is not None else None
+            known_n, pending_n = len(events), len(client.watches.pending_types)
             has_remaining = self._offers.offer_all(client, events, now_s, encoded_limit)
-            if offered is not None and offered == (len(events), len(client.watches.pending_types)):
-                break  # nothing was offered or settled, so nothing else can be released
-            if not client.advance(now_s):
+            has_settled = len(client.watches.pending_types) != pending_n or any(
+                type(event) is not Send for event in events[known_n:]
+            )
+            # A response that is not answered yet lets nothing else be released.
+            if not client.may_advance(has_settled=has_settled) or not client.advance(now_s):
                 break
             may_send = True
         self._remaining_since_s = now_s if has_remaining else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
@@ -146,17 +146,30 @@ class Watches:
         """Since when the type has had a pending watch; None if it has none."""
         return self._pending_since_s.get(type_url)
 
+    def with_pending_release(self) -> list[Watch]:
+        """The watches with requested names that wait for a release."""
+        return [watch for watches in self._watches.values() for watch in watches if watch.pending_release]
+
     @property
     def pending_types(self) -> Collection[str]:
         """The types with a pending watch."""
         return self._pending_since_s.keys()
 
     @property
+    def type_urls(self) -> Set[str]:
+        """The watched type URLs."""
+        return self._watches.keys()
+
+    @property
     def rejects_anything(self) -> bool:
         """Whether the client rejects some resource."""
         if self._dropped is not None:
             return True
-        return any(watch.rejections for watches in self._watches.values() for watch in watches)
+        for watches in self._watches.values():
+            for watch in watches:
+                if watch.rejections:
+                    return True
+        return False
 
     def rejections_of(self, type_url: str) -> Rejections | None:
         """The rejections of a type on all streams of the client, for a new stream; None for none.
