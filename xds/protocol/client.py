@@ -28,10 +28,12 @@ from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
 from xds.protocol.facts import ClientFacts, urls_of
 from xds.protocol.group_logs import LeftGroup
+from xds.protocol.hold import find_hold
 from xds.protocol.hold_reasons import Reports
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering
 from xds.protocol.order import OrderRules
 from xds.protocol.proof import NO_PROOF, Proof
+from xds.protocol.readiness import proved_at_end, proved_clusters, update_readiness
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
 from xds.protocol.release import Releases, merge_names
 from xds.protocol.removals import (
@@ -55,7 +57,16 @@ from xds.protocol.returning import (
     with_left,
     with_shown,
 )
-from xds.protocol.transition import Transition
+from xds.protocol.transition import (
+    Transition,
+    begin,
+    deadline_s,
+    expire,
+    is_acked,
+    is_over,
+    with_missing_secrets,
+    with_withheld,
+)
 from xds.protocol.watch import ShownContent, Watch
 from xds.protocol.watches import Watches
 
@@ -77,27 +88,10 @@ class ClientState:
     """
 
     __slots__ = (
-        "_may_send",
-        "_position",
-        "cache",
-        "drain_until_s",
-        "former_groups",
-        "goal",
-        "has_requested_assignments",
-        "has_requested_clusters",
-        "is_aggregated",
-        "lingering",
-        "proof",
-        "refused_before",
-        "released",
-        "reports",
-        "returned_s",
-        "rules",
-        "streams",
-        "transition",
-        "view",
-        "watches",
-    )
+        "_may_send", "_position", "cache", "drain_until_s", "former_groups", "goal", "has_requested_assignments",
+        "has_requested_clusters", "is_aggregated", "lingering", "proof", "refused_before", "released", "reports",
+        "returned_s", "rules", "streams", "transition", "view", "watches",
+    )  # fmt: skip
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules, view: View | None) -> None:
         self.cache = cache
@@ -126,7 +120,6 @@ class ClientState:
         """
         clone = copy(self)
         clone.watches, copies = self.watches.copy()
-        clone.transition = self.transition.copy() if self.transition is not None else None
         clone.reports = copy(self.reports)
         return clone, copies
 
@@ -234,9 +227,10 @@ class ClientState:
                 self.release(releases.release(self.released, goal, names), now_s)
             return
         transition = self._begin(now_s)
-        transition.drains = transition.drains or step.drains
+        transition = transition._replace(drains=transition.drains or step.drains)
         facts = self.facts()
-        transition.note_missing_secrets(facts, step.missing_secrets if facts.is_live else NO_NAMES, now_s)
+        missing = step.missing_secrets if facts.is_live else NO_NAMES
+        self.transition = with_missing_secrets(facts, transition, missing, now_s)
         removed = without_unsent_names(facts, step.removed) if is_move else step.removed
         self.released = with_sent_clusters(facts, dict(removed).get(facts.url_of("clusters"), NO_NAMES))
         self.lingering, cut = with_removed(facts, removed, goal.revision, transition.readiness.cold)
@@ -269,7 +263,7 @@ class ClientState:
         if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
             self.proof = self.proof.of(empty_set(self.url_of("clusters")))
             self.released, self.lingering = at_return(facts)
-        self._begin(now_s, is_return=True).ready_release = self.released
+        self.transition = self._begin(now_s, is_return=True)._replace(ready=self.released)
 
     def _resume(self, facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
         """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
@@ -288,16 +282,17 @@ class ClientState:
         if watch.type.is_route_target:
             self.released, self.lingering = with_left(facts, url, shown.label)
         elif watch.shown.is_unknown:
-            self._begin(now_s, is_return=True).withhold(facts, url)
+            self.transition = with_withheld(facts, self._begin(now_s, is_return=True), url)
 
     def _release_shown(self, facts: ClientFacts, watch: Watch, held: ResourceSet, now_s: float) -> None:
         """Release the content that the client has of a type."""
         self.released, self.lingering = with_shown(facts, watch, held)
         transition = self._begin(now_s, is_return=True)
-        transition.note_shown(self.releases.replaced(transition.ready_release, self.released.get(watch.type.type_url)))
+        ready = self.releases.replaced(transition.ready, self.released.get(watch.type.type_url))
         step = self.releases.step(self.released, self.goal, self.lingering)
-        transition.drains = transition.drains or step.drains
-        transition.note_missing_secrets(facts, step.missing_secrets, now_s)
+        drains = transition.drains or step.drains
+        transition = transition._replace(ready=ready, is_ready_unproved=True, drains=drains)
+        self.transition = with_missing_secrets(facts, transition, step.missing_secrets, now_s)
 
     def remove_watch(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
@@ -306,7 +301,7 @@ class ClientState:
             # If the connection is broken, the other streams end next. Else the client returns anew.
             self.returned_s = now_s
             if self.transition is not None:
-                self.transition.returning_until_s = now_s + self.rules.return_s
+                self.transition = self.transition._replace(returning_until_s=now_s + self.rules.return_s)
         url, rejections = watch.type.type_url, watch.rejections
         if rejections or url in self.refused_before:
             self.refused_before = {**self.refused_before, url: dict(rejections.refused) if rejections else {}}
@@ -339,26 +334,26 @@ class ClientState:
 
     def advance(self, now_s: float) -> bool:
         """Release all content that no longer has to wait; True if the streams may have responses to send."""
-        may_send, self._may_send, transition = self._may_send, False, self.transition
-        if transition is None:
+        may_send, self._may_send, before, proof = self._may_send, False, self.transition, self.proof
+        if before is None:
             return may_send
-        withheld_before = transition.withheld_types
-        facts, proof = self.facts(), self.proof
-        if proved := transition.readiness.update(facts, now_s, is_awaited=transition.is_awaited):
+        facts = self.facts()
+        readiness, proved = update_readiness(facts, before.readiness, now_s, is_awaited=before.is_awaited)
+        if proved:
             self._accept_withheld(proved)
-        cold = transition.readiness.cold
         if proof.overdue:
-            self.proof = self.proof.with_overdue(proof.overdue & cold)
+            self.proof = self.proof.with_overdue(proof.overdue & readiness.cold)
         if self.proof is not proof:
             facts = self.facts()
-        held, released = transition.find_held_names(facts, now_s)
-        self._may_send = self._may_send or transition.withheld_types is not withheld_before
+        held, released, transition = find_hold(facts, before._replace(readiness=readiness), now_s)
+        self.transition = transition
+        self._may_send = self._may_send or transition.withheld_types is not before.withheld_types
         lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
         released = with_accepted_versions(facts, released, lingering)
         if self.has_returned and held:
-            released = with_earlier_routes(facts, released, held, cold)
+            released = with_earlier_routes(facts, released, held, readiness.cold)
         self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
-        if transition.is_acked(facts):
+        if is_acked(facts, transition):
             self._set_ends(transition, now_s)
         may_send, self._may_send = may_send or self._may_send, False
         return may_send
@@ -367,11 +362,12 @@ class ClientState:
         """Set the ends of what was removed, and end the transition if it is over: all trees are ACKed."""
         facts = self.facts()
         self.lingering, self.drain_until_s = with_ends(facts, now_s, self.drain_until_s, drains=transition.drains)
-        transition.become_ready(self.released)
-        if transition.is_over(facts := self.facts()):
+        self.transition = transition._replace(ready=self.released, is_ready_unproved=False, drains=False)
+        if is_over(facts := self.facts(), transition):
             self.transition = None
             self.offer_pending_release(now_s)
-            self.proof = Proof(transition.readiness.proved_at_end(facts), transition.readiness.cold)
+            cold = transition.readiness.cold
+            self.proof = Proof(proved_at_end(facts, cold), cold)
 
     def _accept_withheld(self, proved: frozenset[str]) -> None:
         """Clusters are accepted and proved despite the withheld ACK: they may linger, and are not suspect.
@@ -390,10 +386,10 @@ class ClientState:
         """End waits and lingering that are over; returns the types without whose ACK content is sent now."""
         if self.lingering.next_end_s is not None and self.lingering.next_end_s <= now_s:
             self._set_lingering(self.releases.lingerings.without_ended(self.lingering, now_s), now_s)
-        transition = self.transition
-        if transition is None:
+        if self.transition is None:
             return []
-        expired = transition.expire(self.facts(), now_s)
+        expired = expire(self.facts(), self.transition, now_s)
+        self.transition = expired.transition
         self.proof = self.proof.with_overdue(self.proof.overdue | expired.overdue)
         if expired.is_missing_due:
             self.offer_pending_release(now_s)
@@ -405,7 +401,7 @@ class ClientState:
             return None
         due = [self.lingering.next_end_s]
         if self.transition is not None:
-            due.append(self.transition.deadline_s(self.facts()))
+            due.append(deadline_s(self.facts(), self.transition))
         return min((each for each in due if each is not None), default=None)
 
     def end_lingering(self, now_s: float) -> bool:
@@ -435,19 +431,20 @@ class ClientState:
                     self._forget_proof(release.get(url))
 
     def _begin(self, now_s: float, *, is_return: bool = False) -> Transition:
-        """The transition, which begins now if there is none.
+        """Begin a transition, or go on with it. Returns it.
 
-        ``is_return``: with the phase RETURNING, because the client "may request its types in any order".
+        A new one of a client that returns is in the phase RETURNING: it "may request its types in any order".
         """
-        if self.transition is None:
+        transition = self.transition
+        if transition is None:
             self.note_proof()
             facts = self.facts()
-            self.transition = Transition(facts, now_s)
+            transition = begin(facts, now_s)
             if is_return or awaits_cluster_request(facts, now_s):
-                self.transition.returning_until_s = now_s + self.rules.return_s
+                transition = transition._replace(returning_until_s=now_s + self.rules.return_s)
             elif self.returned_s is not None and is_returning(facts, now_s):
-                self.transition.returning_until_s = self.returned_s + self.rules.return_s
-        self.transition.is_fetch_over = self.transition.has_timed_out = False
+                transition = transition._replace(returning_until_s=self.returned_s + self.rules.return_s)
+        self.transition = transition._replace(is_fetch_over=False, has_timed_out=False)
         return self.transition
 
     # -- proof ------------------------------------------------------------------------------------------------------
@@ -455,7 +452,7 @@ class ClientState:
     def note_proof(self) -> None:
         """Note which clusters are proved now, before a push or the end of a stream changes what is known."""
         if self.transition is not None:
-            self.proof = self.proof.of(self.transition.readiness.proved(self.facts()))
+            self.proof = self.proof.of(proved_clusters(self.facts(), self.transition.readiness))
         elif self.proof.clusters is None and not self.has_returned:
             self.proof = self.proof.of(proved_at_start(self.facts()))
 

@@ -83,7 +83,7 @@ def lacks_named_clusters(facts: ClientFacts, *, is_bounded: bool) -> bool:
     if is_bounded:
         return False
     goal = facts.goal.get(url)
-    routes = facts.watches.held_routes(with_inline=True)
+    routes = facts.watches.held_tree_parts()
     led_to = goal.among(
         frozenset(each.name for route in routes for each in route.references if each.type_url in ROUTE_TARGETS)
     )

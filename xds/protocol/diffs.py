@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from xds.model.names import WILDCARD
-from xds.model.resource import Resource
-from xds.model.resource_type import resource_type
 from xds.model.snapshot import Change, ResourceSet, diff, diff_among
 from xds.protocol.memo import Memo
 from xds.protocol.set_diff import SetDiff, assignments_of, subscriptions_of
@@ -142,12 +140,6 @@ def resolve(names: Iterable[str], held: ResourceSet) -> Iterable[str]:
 
 def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
     return len(key[0].names) + len(names)
-
-
-def leads_within(resource: Resource, clusters: ResourceSet | None) -> bool:
-    """Whether all clusters that a resource directly refers to are in ``clusters``; False if these are None."""
-    names = (each.name for each in resource.references if resource_type(each.type_url).is_route_target)
-    return clusters is not None and all(name in clusters.resources for name in names)
 
 
 def lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:

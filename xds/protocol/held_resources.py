@@ -5,15 +5,12 @@ Each function finds them by one rule of docs/protocol.md. ``transition`` decides
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
-from xds.protocol.diffs import leads_within
 from xds.protocol.facts import ClientFacts
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
-from xds.protocol.readiness import Readiness
+from xds.protocol.readiness import Readiness, holds_content
 from xds.protocol.release import merge_names
 from xds.protocol.trees import ResourceId, without_resources
 
@@ -36,7 +33,9 @@ def aggregates_of_cold_members(facts: ClientFacts, readiness: Readiness) -> Name
     """
     url = facts.url_of("clusters")
     found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).aggregates
-    names = frozenset(name for name, members in found.items() if readiness.holds(facts, members, is_unreadable=False))
+    names = frozenset(
+        name for name, members in found.items() if holds_content(facts, readiness, members, is_unreadable=False)
+    )
     return ((url, names),) if names else NO_NAMES_BY_TYPE
 
 
@@ -68,11 +67,11 @@ def _rejected_assignments(facts: ClientFacts) -> frozenset[str]:
     return frozenset(name for name in found if not any(watch.has_accepted(name) for watch in watches))
 
 
-def outdated_names(facts: ClientFacts, users: Sequence[Snapshot], *, is_returning: bool) -> NamesByType:
+def outdated_names(facts: ClientFacts, ready: Snapshot, *, is_returning: bool) -> NamesByType:
     """The names that listeners will name again, and of which the client may use an earlier version.
 
     docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names it
-    again". Names that listeners of the releases ``users`` name are left out. ``is_returning``: the client has
+    again". Names that listeners of the release ``ready`` name are left out. ``is_returning``: the client has
     reconnected and may still request further names.
     """
     url, releases = facts.url_of("listeners"), facts.releases
@@ -84,10 +83,7 @@ def outdated_names(facts: ClientFacts, users: Sequence[Snapshot], *, is_returnin
         named = merge_names(facts.watches.outdated(named, facts.goal), requested_later)
     if not named:
         return NO_NAMES_BY_TYPE
-    used = frozenset[ResourceId]().union(
-        *(releases.used_by(frozenset(each.get(url).resources), each) for each in users)
-    )
-    return without_resources(named, used)
+    return without_resources(named, releases.used_by(frozenset(ready.get(url).resources), ready))
 
 
 def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
@@ -97,23 +93,6 @@ def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
         if resource_type(url).in_tree and not (facts.is_aggregated and facts.watches.of(url)):
             found[url] = _changed_since(facts, url, names - facts.watches.names(url))
     return names_by_type(found)
-
-
-def routes_in_use(facts: ClientFacts) -> frozenset[ResourceId]:
-    """The routes that new connections may use: the client holds them and all clusters that they refer to.
-
-    Routes that only draining listeners use may refer to clusters that were removed.
-    """
-    url, held = facts.url_of("clusters"), facts.watches.held_routes()
-    clusters = facts.released.get(url) if facts.watches.of(url) else None
-    return frozenset((each.type_url, each.name) for each in held if clusters is None or leads_within(each, clusters))
-
-
-def is_served_here(facts: ClientFacts, type_url: str, names: frozenset[str]) -> bool:
-    """Whether one of these names is in the newest snapshot, in the released content or in a retained revision."""
-    if any(not names.isdisjoint(each.get(type_url).resources) for each in (facts.goal, facts.released)):
-        return True
-    return not names.isdisjoint(facts.log.names(type_url))
 
 
 def _changed_since(facts: ClientFacts, type_url: str, names: frozenset[str]) -> frozenset[str]:

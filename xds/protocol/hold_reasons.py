@@ -88,7 +88,7 @@ def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldCont
         tree.is_unreadable,
         merge_names(
             names_by_type({facts.url_of("listeners"): listeners}),
-            _named_by(tree.listeners, reverting(facts, transition.ready_release), facts.released, facts.goal),
+            _named_by(tree.listeners, reverting(facts, transition.ready), facts.released, facts.goal),
         ),
     )
 
@@ -112,11 +112,10 @@ def _rejected_listeners(facts: ClientFacts, transition: Transition, tree: Tree) 
     rejected = facts.watches.rejected_in(facts.goal.get(url))
     doubted = facts.watches.doubted_in(facts.goal.get(url))
     parts = {(url, name) for url, names in tree.used_route_parts for name in names}
-    releases = (transition.ready_release, *transition.acked_releases)
     holding = (
         name
         for name in rejected & tree.listeners
-        if any(not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), each)) for each in releases)
+        if not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), transition.ready))
     )
     internal = doubted & transition.absent_listeners & tree.needed_listeners
     return names_by_type({url: (tree.listeners & (doubted - rejected)).union(internal, holding)})

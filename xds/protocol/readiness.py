@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
+from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
@@ -35,6 +35,8 @@ from xds.protocol.cold import ColdInputs
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
 
+NO_TIMES: Mapping[str, float] = MappingProxyType({})
+
 
 class Wait(NamedTuple):
     """Cold clusters that content has waited for since the same time."""
@@ -43,10 +45,10 @@ class Wait(NamedTuple):
     names: frozenset[str]
 
 
-class Readiness:
-    """The clusters that one transition waits for.
+class Readiness(NamedTuple):
+    """The clusters that one transition waits for, as they were at its last step.
 
-    * ``cold``: the clusters that are cold now; ``waits``: since when, those that became cold together;
+    * ``cold``: the clusters that are cold; ``waits``: since when, those that became cold together;
     * ``unassigned``: clusters whose assignment the client requests here, and that does not exist;
     * ``rejected``: clusters that the client rejects, or whose assignments it rejects;
     * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are proved one by one;
@@ -54,246 +56,242 @@ class Readiness:
     * ``warm_from_s``, on separate streams: from when a cluster with all its ACKs counts as warm; 0 once it does.
     """
 
-    __slots__ = (
-        "acked_since_s",
-        "cold",
-        "is_one_by_one",
-        "rejected",
-        "unassigned",
-        "waits",
-        "warm_from_s",
+    cold: frozenset[str] = NO_NAMES
+    waits: tuple[Wait, ...] = ()
+    unassigned: frozenset[str] = NO_NAMES
+    rejected: frozenset[str] = NO_NAMES
+    is_one_by_one: bool = False
+    acked_since_s: float | None = None
+    warm_from_s: Mapping[str, float] = NO_TIMES
+
+
+def update_readiness(
+    facts: ClientFacts, before: Readiness, now_s: float, *, is_awaited: bool
+) -> tuple[Readiness, frozenset[str]]:
+    """The clusters of the newest snapshot that are cold now; and those that are proved despite a withheld ACK.
+
+    ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold.
+    """
+    is_acked = not facts.watches.pending(facts.url_of("clusters"))
+    acked_since_s = (now_s if before.acked_since_s is None else before.acked_since_s) if is_acked else None
+    lacking, warm_from_s = unassigned(facts), _warm_from_s(facts, before.warm_from_s, now_s)
+    cold = _find_cold(facts, lacking, warm_from_s, is_awaited=is_awaited)
+    proved = _proved_one_by_one(facts, cold) if before.is_one_by_one and facts.is_aggregated else NO_NAMES
+    cold = cold - proved if proved else cold
+    waits = before.waits if cold == before.cold else _waiting(before.waits, cold, now_s)
+    rejected = before.rejected
+    if cold and (rejected or facts.watches.rejects_anything):
+        # Rejected clusters have no time limit. If one is no longer rejected, its time begins now.
+        clusters = facts.goal.get(facts.url_of("clusters"))
+        rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(clusters.type.type_url))
+        if repaired := before.rejected - rejected:
+            waits = _waiting(_waiting(waits, cold - repaired, now_s), cold, now_s)
+    return Readiness(cold, waits, lacking, rejected, before.is_one_by_one, acked_since_s, warm_from_s), proved
+
+
+def expire_readiness(facts: ClientFacts, clusters: Readiness, now_s: float) -> tuple[Readiness, frozenset[str]]:
+    """The state after the waits that have timed out; and the clusters whose wait is over."""
+    over = (each.names for each in clusters.waits if _wait_ends_s(facts, clusters, each.since_s) <= now_s)
+    pending_s = facts.watches.pending_since_s(facts.url_of("clusters"))
+    is_one_by_one = pending_s is not None and now_s >= pending_s + facts.rules.offer_timeout_s
+    warm_from_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in clusters.warm_from_s.items()}
+    after = clusters._replace(is_one_by_one=clusters.is_one_by_one or is_one_by_one, warm_from_s=warm_from_s)
+    return after, frozenset().union(*over) - clusters.rejected
+
+
+def readiness_deadline_s(facts: ClientFacts, clusters: Readiness) -> float | None:
+    """When the readiness changes if no request or push comes before; None if it does not."""
+    ended = facts.proof.overdue | clusters.rejected
+    waiting = [each.since_s for each in clusters.waits if not (ended and each.names <= ended)]
+    due = [_wait_ends_s(facts, clusters, min(waiting))] if waiting else []
+    due += filter(None, clusters.warm_from_s.values())
+    pending_s = facts.watches.pending_since_s(facts.url_of("clusters"))
+    if clusters.cold and pending_s is not None and not clusters.is_one_by_one:
+        due.append(pending_s + facts.rules.offer_timeout_s)
+    return min(due, default=None)
+
+
+def overdue_clusters(facts: ClientFacts, clusters: Readiness) -> frozenset[str]:
+    """The cold clusters that nothing waits for again while their assignment does not exist."""
+    return (facts.proof.overdue & clusters.unassigned) - clusters.rejected if facts.is_aggregated else NO_NAMES
+
+
+def proved_clusters(facts: ClientFacts, clusters: Readiness) -> ResourceSet | None:
+    """The clusters that are proved now (`Proof`): those that were, and those that have become warm since.
+
+    A later snapshot may lack them. Then they linger in these versions, and the client shows them when it reconnects.
+    Aggregate clusters are not added: a newer version may need members that the later snapshot lacks.
+    """
+    url, before = facts.url_of("clusters"), facts.proof.clusters
+    acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
+    if before is None or acked is None or acked is before:
+        return before
+    new = facts.releases.diff(before, acked).added_or_changed - clusters.cold
+    warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
+    warm -= facts.releases.members(acked).keys()
+    return facts.releases.mixed(before, acked, frozenset(warm))
+
+
+def proved_at_end(facts: ClientFacts, cold: frozenset[str]) -> ResourceSet | None:
+    """The clusters that are proved when the transition is over: all but ``cold`` and lingering ones, and those of the
+    lingering ones that were proved before.
+    """
+    url = facts.url_of("clusters")
+    acked, goal = facts.watches.acked(url), facts.goal.get(url)
+    if acked is None or (acked is goal and not cold):
+        return acked
+    unproved = cold | (facts.releases.diff(goal, acked).added & facts.unproved(acked))
+    return facts.releases.mixed(acked, empty_set(url), acked.among(unproved))
+
+
+def holds_content(facts: ClientFacts, clusters: Readiness, names: Iterable[str], *, is_unreadable: bool) -> bool:
+    """Whether content that refers to these clusters waits. Unreadable content may refer to any cold cluster."""
+    cold, overdue = clusters.cold, facts.proof.overdue
+    named = cold.intersection(names)
+    if any(name not in overdue or waits_without_limit(facts, clusters, name) for name in named):
+        return True
+    return is_unreadable and not cold <= overdue
+
+
+def waits_without_limit(facts: ClientFacts, clusters: Readiness, name: str) -> bool:
+    """Whether content waits for this cold cluster without a time limit: it is rejected, or can still be proved.
+
+    On an aggregated stream the ACK of CDS also proves a cluster that cannot be proved alone, unless another such
+    cluster is cold: Envoy may withhold the ACK because of the other one.
+    """
+    if name in clusters.rejected:
+        return True
+    if name in clusters.unassigned or name in unassigned(facts, facts.watches.acked(facts.url_of("clusters"))):
+        return False  # in the version that the client has, too: the newest one may have to wait for a listener
+    if facts.is_aggregated:
+        others = clusters.cold.difference(clusters.unassigned, (name,))
+        return _is_newest_provable_alone(facts, name) or all(
+            _is_newest_provable_alone(facts, other) for other in others
+        )
+    requested = facts.watches.names(facts.url_of("endpoints"))
+    cluster = facts.goal.get(facts.url_of("clusters")).resources[name]
+    is_requested = any(each.name in requested for each in _assignments(cluster))
+    return is_requested and _is_provable_alone(facts, cluster)
+
+
+def _wait_ends_s(facts: ClientFacts, clusters: Readiness, since_s: float) -> float:
+    """When a wait for a cluster that began at ``since_s`` times out."""
+    rules = facts.rules
+    requests = requests_assignments(facts) or facts.has_requested_assignments
+    if facts.is_aggregated or clusters.acked_since_s is None or requests:
+        return since_s + rules.order_timeout_s
+    # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
+    return max(since_s, clusters.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
+
+
+def _find_cold(
+    facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping[str, float], *, is_awaited: bool
+) -> frozenset[str]:
+    """The cold clusters. ``lacking`` are those without an assignment."""
+    url, watches = facts.url_of("clusters"), facts.watches
+    goal, acked = facts.goal.get(url), watches.acked(url)
+    if not watches.of(url):
+        return _not_known_warm(facts, goal) if is_awaited else NO_NAMES
+    if acked is None and not facts.is_live:
+        return NO_NAMES
+    acked, rejected = acked or empty_set(url), rejected_parts(facts, goal)
+    is_aggregated = facts.is_aggregated
+    inputs = ColdInputs(
+        goal,
+        facts.released.get(url),
+        acked,
+        tuple(watch.offered.resource_set for watch in watches.pending(url) if watch.offered is not None),
+        facts.proof.clusters,
+        unaccepted_parts(facts) if is_aggregated else (),
+        lacking,
+        rejected,
+        is_aggregated=is_aggregated,
+        awaits_assignments=is_awaited and facts.has_returned and not watches.of(facts.url_of("endpoints")),
+    )
+    cold = facts.releases.cold(inputs)
+    if not is_aggregated and (unproved := facts.unproved(acked) & goal.resources.keys()):
+        cold |= {name for name in unproved if warm_from_s.get(name) != 0.0}
+    if cold and facts.view.order.proceed_on_nack:
+        cold = cold.difference(facts.rejected_versions(url), rejected)
+    return cold
+
+
+def _not_known_warm(facts: ClientFacts, goal: ResourceSet) -> frozenset[str]:
+    """The clusters that are not known to be warm while no stream subscribes to clusters."""
+    if facts.proof.clusters is not None and facts.has_requested_clusters:
+        return facts.unproved(goal)  # the stream for clusters has just ended
+    return unproved_by_assignments(facts, goal.type.type_url)
+
+
+def _proved_one_by_one(facts: ClientFacts, cold: frozenset[str]) -> frozenset[str]:
+    """The clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
+
+    If the client rejects the response, it keeps the version that was sent before. So both versions must be proved.
+    """
+    url = facts.url_of("clusters")
+    watches = facts.watches.of(url)
+    offered = [watch.offered.resource_set for watch in watches if watch.offered is not None]
+    sent = [*offered, *(each for watch in watches for each in watch.superseded_sets)]
+    arrived = _accepted_assignments(facts)
+    goal = facts.goal.get(url).resources
+
+    def is_proved(cluster: Resource) -> bool:
+        return _is_provable_alone(facts, cluster) and arrived.issuperset(each.name for each in _assignments(cluster))
+
+    return frozenset(
+        name
+        for name in cold
+        if offered
+        and all(name in each.resources for each in offered)
+        and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
     )
 
-    def __init__(self) -> None:
-        self.cold: frozenset[str] = NO_NAMES
-        self.waits: tuple[Wait, ...] = ()
-        self.unassigned: frozenset[str] = NO_NAMES
-        self.rejected: frozenset[str] = NO_NAMES
-        self.is_one_by_one = False
-        self.acked_since_s: float | None = None
-        self.warm_from_s: dict[str, float] = {}
 
-    def copy(self) -> Readiness:
-        """An independent object in the same state."""
-        clone = copy(self)
-        clone.warm_from_s = dict(self.warm_from_s)
-        return clone
+def _warm_from_s(facts: ClientFacts, before: Mapping[str, float], now_s: float) -> Mapping[str, float]:
+    """On separate streams: from when the unproved clusters with all their ACKs count as warm; 0 for now.
 
-    def update(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str]:
-        """Find the clusters of the newest snapshot that are cold now; returns those proved despite a withheld ACK.
+    docs/protocol.md#additions: "on separate streams, a cluster with an assignment is warm when it, the assignment and
+    its secrets have been ACKed for `offer_timeout_s`, and its first health check may have finished".
+    """
+    url = facts.url_of("clusters")
+    acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
+    if facts.is_aggregated or acked is None or not (names := facts.unproved(acked) & goal.keys()):
+        return NO_TIMES
+    found = {}
+    for name in names - lacking_parts(facts, acked):
+        cluster = goal[name]
+        if acked.resources[name].version == cluster.version:
+            is_assigned = any(each.source == "api" for each in _assignments(cluster))
+            wait_s = cluster.first_check_s + (facts.rules.offer_timeout_s if is_assigned else 0.0)
+            found[name] = before.get(name, now_s + wait_s if wait_s else 0.0)
+    return found
 
-        ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold.
-        """
-        if facts.watches.pending(facts.url_of("clusters")):
-            self.acked_since_s = None
-        elif self.acked_since_s is None:
-            self.acked_since_s = now_s
-        self.unassigned = unassigned(facts)
-        cold = self._find_cold(facts, now_s, is_awaited=is_awaited)
-        proved = self._proved_one_by_one(facts, cold) if self.is_one_by_one and facts.is_aggregated else NO_NAMES
-        if proved:
-            cold -= proved
-        if cold is not self.cold and cold != self.cold:
-            self.cold = cold
-            self.waits = _waiting(self.waits, cold, now_s)
-        if cold and (self.rejected or facts.watches.rejects_anything):
-            self._note_rejected(facts, now_s)
-        return proved
 
-    def _note_rejected(self, facts: ClientFacts, now_s: float) -> None:
-        """Note the rejected clusters, which have no time limit. If one is no longer rejected, its time begins now."""
-        before = self.rejected
-        clusters = facts.goal.get(facts.url_of("clusters"))
-        self.rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(facts.url_of("clusters")))
-        if repaired := before - self.rejected:
-            self.waits = _waiting(_waiting(self.waits, self.cold - repaired, now_s), self.cold, now_s)
+def _is_newest_provable_alone(facts: ClientFacts, name: str) -> bool:
+    """Whether the ACK of its assignment alone can prove that the newest version of a cluster is warm."""
+    cluster = facts.goal.get(facts.url_of("clusters")).resources.get(name)
+    return cluster is not None and _is_provable_alone(facts, cluster)
 
-    def overdue(self, facts: ClientFacts) -> frozenset[str]:
-        """The cold clusters that nothing waits for again while their assignment does not exist."""
-        return (facts.proof.overdue & self.unassigned) - self.rejected if facts.is_aggregated else NO_NAMES
 
-    def proved(self, facts: ClientFacts) -> ResourceSet | None:
-        """The clusters that are proved now (`Proof`): those that were, and those that have become warm since.
+def _is_provable_alone(facts: ClientFacts, cluster: Resource) -> bool:
+    if cluster.first_check_s or not _has_secrets(facts, cluster):
+        return False
+    source = "ads" if facts.is_aggregated else "api"
+    return any(each.source == source for each in _assignments(cluster))
 
-        A later snapshot may lack them. Then they linger in these versions, and the client shows them when it
-        reconnects. Aggregate clusters are not added: a newer version may need members that the later snapshot lacks.
-        """
-        url, before = facts.url_of("clusters"), facts.proof.clusters
-        acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
-        if before is None or acked is None or acked is before:
-            return before
-        new = facts.releases.diff(before, acked).added_or_changed - self.cold
-        warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
-        warm -= facts.releases.members(acked).keys()
-        return facts.releases.mixed(before, acked, frozenset(warm))
 
-    def proved_at_end(self, facts: ClientFacts) -> ResourceSet | None:
-        """The clusters that are proved when the transition is over: all but cold and lingering ones, and those of the
-        lingering ones that were proved before.
-        """
-        url = facts.url_of("clusters")
-        acked, goal = facts.watches.acked(url), facts.goal.get(url)
-        if acked is None or (acked is goal and not self.cold):
-            return acked
-        unproved = self.cold | (facts.releases.diff(goal, acked).added & facts.unproved(acked))
-        return facts.releases.mixed(acked, empty_set(url), acked.among(unproved))
+def _has_secrets(facts: ClientFacts, cluster: Resource) -> bool:
+    """Whether the client has all secrets that a cluster needs to become warm."""
+    return all(
+        any(watch.has_accepted(each.name) for watch in facts.watches.of(each.type_url))
+        for each in cluster.references
+        if alias_of(each.type_url) == "secrets" and each.source in ("ads", "api")
+    )
 
-    def holds(self, facts: ClientFacts, clusters: Iterable[str], *, is_unreadable: bool) -> bool:
-        """Whether content that refers to these clusters waits. Unreadable content may refer to any cold cluster."""
-        cold, overdue = self.cold, facts.proof.overdue
-        named = cold.intersection(clusters)
-        if any(name not in overdue or self.waits_without_limit(facts, name) for name in named):
-            return True
-        return is_unreadable and not cold <= overdue
 
-    def waits_without_limit(self, facts: ClientFacts, name: str) -> bool:
-        """Whether content waits for this cold cluster without a time limit: it is rejected, or can still be proved.
-
-        On an aggregated stream the ACK of CDS also proves a cluster that cannot be proved alone, unless another such
-        cluster is cold: Envoy may withhold the ACK because of the other one.
-        """
-        if name in self.rejected:
-            return True
-        if name in self.unassigned or name in unassigned(facts, facts.watches.acked(facts.url_of("clusters"))):
-            return False  # in the version that the client has, too: the newest one may have to wait for a listener
-        if facts.is_aggregated:
-            others = self.cold.difference(self.unassigned, (name,))
-            return self._is_newest_provable_alone(facts, name) or all(
-                self._is_newest_provable_alone(facts, other) for other in others
-            )
-        requested = facts.watches.names(facts.url_of("endpoints"))
-        cluster = facts.goal.get(facts.url_of("clusters")).resources[name]
-        is_requested = any(each.name in requested for each in _assignments(cluster))
-        return is_requested and self._is_provable_alone(facts, cluster)
-
-    def expire(self, facts: ClientFacts, now_s: float) -> frozenset[str]:
-        """End waits that have timed out; returns the clusters whose wait is over."""
-        clusters_since_s = facts.watches.pending_since_s(facts.url_of("clusters"))
-        if clusters_since_s is not None and now_s >= clusters_since_s + facts.rules.offer_timeout_s:
-            self.is_one_by_one = True
-        self.warm_from_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in self.warm_from_s.items()}
-        over = (each.names for each in self.waits if self._wait_ends_s(facts, each.since_s) <= now_s)
-        return frozenset().union(*over) - self.rejected
-
-    def deadline_s(self, facts: ClientFacts) -> float | None:
-        """When `expire` or `update` is due if no request or push comes before; None if neither is needed."""
-        ended = facts.proof.overdue | self.rejected
-        waiting = [each.since_s for each in self.waits if not (ended and each.names <= ended)]
-        due = [self._wait_ends_s(facts, min(waiting))] if waiting else []
-        due += filter(None, self.warm_from_s.values())
-        clusters_since_s = facts.watches.pending_since_s(facts.url_of("clusters"))
-        if self.cold and clusters_since_s is not None and not self.is_one_by_one:
-            due.append(clusters_since_s + facts.rules.offer_timeout_s)
-        return min(due, default=None)
-
-    def _wait_ends_s(self, facts: ClientFacts, since_s: float) -> float:
-        """When a wait for a cluster that began at ``since_s`` times out."""
-        rules = facts.rules
-        requests = requests_assignments(facts) or facts.has_requested_assignments
-        if facts.is_aggregated or self.acked_since_s is None or requests:
-            return since_s + rules.order_timeout_s
-        # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
-        return max(since_s, self.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
-
-    def _find_cold(self, facts: ClientFacts, now_s: float, *, is_awaited: bool) -> frozenset[str]:
-        url, watches = facts.url_of("clusters"), facts.watches
-        goal, acked = facts.goal.get(url), watches.acked(url)
-        if not watches.of(url):
-            return self._not_known_warm(facts, goal) if is_awaited else NO_NAMES
-        if acked is None and not facts.is_live:
-            return NO_NAMES
-        acked, rejected = acked or empty_set(url), rejected_parts(facts, goal)
-        is_aggregated = facts.is_aggregated
-        inputs = ColdInputs(
-            goal,
-            facts.released.get(url),
-            acked,
-            tuple(watch.offered.resource_set for watch in watches.pending(url) if watch.offered is not None),
-            facts.proof.clusters,
-            unaccepted_parts(facts) if is_aggregated else (),
-            self.unassigned,
-            rejected,
-            is_aggregated=is_aggregated,
-            awaits_assignments=is_awaited and facts.has_returned and not watches.of(facts.url_of("endpoints")),
-        )
-        cold = facts.releases.cold(inputs)
-        if not is_aggregated and (warming := self._warming_on_separate_streams(facts, acked, now_s)):
-            cold |= warming
-        if cold and facts.view.order.proceed_on_nack:
-            cold = cold.difference(facts.rejected_versions(url), rejected)
-        return cold
-
-    def _not_known_warm(self, facts: ClientFacts, goal: ResourceSet) -> frozenset[str]:
-        """The clusters that are not known to be warm while no stream subscribes to clusters."""
-        if facts.proof.clusters is not None and facts.has_requested_clusters:
-            return facts.unproved(goal)  # the stream for clusters has just ended
-        return unproved_by_assignments(facts, goal.type.type_url)
-
-    def _proved_one_by_one(self, facts: ClientFacts, cold: frozenset[str]) -> frozenset[str]:
-        """The clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
-
-        If the client rejects the response, it keeps the version that was sent before. So both versions must be proved.
-        """
-        url = facts.url_of("clusters")
-        watches = facts.watches.of(url)
-        offered = [watch.offered.resource_set for watch in watches if watch.offered is not None]
-        sent = [*offered, *(each for watch in watches for each in watch.superseded_sets)]
-        arrived = self._accepted_assignments(facts)
-        goal = facts.goal.get(url).resources
-
-        def is_proved(cluster: Resource) -> bool:
-            return self._is_provable_alone(facts, cluster) and arrived.issuperset(
-                each.name for each in _assignments(cluster)
-            )
-
-        return frozenset(
-            name
-            for name in cold
-            if offered
-            and all(name in each.resources for each in offered)
-            and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
-        )
-
-    def _warming_on_separate_streams(self, facts: ClientFacts, acked: ResourceSet, now_s: float) -> frozenset[str]:
-        """On separate streams: the unproved clusters that are not warm yet.
-
-        docs/protocol.md#additions: "on separate streams, a cluster with an assignment is warm when it, the assignment
-        and its secrets have been ACKed for `offer_timeout_s`, and its first health check may have finished".
-        """
-        goal = facts.goal.get(facts.url_of("clusters")).resources
-        names = facts.unproved(acked) & goal.keys()
-        before, self.warm_from_s = self.warm_from_s, {}
-        lacking = lacking_parts(facts, acked) if names else NO_NAMES
-        for name in names - lacking:
-            cluster = goal[name]
-            if acked.resources[name].version == cluster.version:
-                is_assigned = any(each.source == "api" for each in _assignments(cluster))
-                wait_s = cluster.first_check_s + (facts.rules.offer_timeout_s if is_assigned else 0.0)
-                self.warm_from_s[name] = before.get(name, now_s + wait_s if wait_s else 0.0)
-        return frozenset(name for name in names if self.warm_from_s.get(name) != 0.0)
-
-    def _is_newest_provable_alone(self, facts: ClientFacts, name: str) -> bool:
-        """Whether the ACK of its assignment alone can prove that the newest version of a cluster is warm."""
-        cluster = facts.goal.get(facts.url_of("clusters")).resources.get(name)
-        return cluster is not None and self._is_provable_alone(facts, cluster)
-
-    def _is_provable_alone(self, facts: ClientFacts, cluster: Resource) -> bool:
-        if cluster.first_check_s or not self._has_secrets(facts, cluster):
-            return False
-        source = "ads" if facts.is_aggregated else "api"
-        return any(each.source == source for each in _assignments(cluster))
-
-    def _has_secrets(self, facts: ClientFacts, cluster: Resource) -> bool:
-        """Whether the client has all secrets that a cluster needs to become warm."""
-        return all(
-            any(watch.has_accepted(each.name) for watch in facts.watches.of(each.type_url))
-            for each in cluster.references
-            if alias_of(each.type_url) == "secrets" and each.source in ("ads", "api")
-        )
-
-    def _accepted_assignments(self, facts: ClientFacts) -> frozenset[str]:
-        """The names of the assignments that the client has ACKed."""
-        return frozenset().union(*(watch.accepted_names() for watch in facts.watches.of(facts.url_of("endpoints"))))
+def _accepted_assignments(facts: ClientFacts) -> frozenset[str]:
+    """The names of the assignments that the client has ACKed."""
+    return frozenset().union(*(watch.accepted_names() for watch in facts.watches.of(facts.url_of("endpoints"))))
 
 
 def _assignments(cluster: Resource) -> list[Reference]:

@@ -26,7 +26,6 @@ from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS, lacking_parts
-from xds.protocol.diffs import leads_within
 from xds.protocol.facts import ClientFacts
 from xds.protocol.group_logs import has_refused
 from xds.protocol.leftover import SOME_VERSION, Leftover
@@ -258,7 +257,7 @@ def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) ->
         acked = facts.watches.acked(url)
         if acked is None or not left <= acked.resources.keys() - lacking_parts(facts, acked):
             return False
-    return leads_within(route, clusters) and cold.isdisjoint(names)
+    return names <= clusters.resources.keys() and cold.isdisjoint(names)
 
 
 def unsaid_names(facts: ClientFacts, type_url: str) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Listeners that are ready, and those that are taken back, because the client rejects what they newly name.
 
-``ready`` is the last release whose listeners were all ready (`Transition.ready_release`).
+``ready`` is the last release whose listeners were all ready (`Transition.ready`).
 """
 
 from __future__ import annotations
@@ -72,18 +72,3 @@ def are_ready(facts: ClientFacts, acked: ResourceSet, unready: frozenset[str]) -
     rejected = facts.watches.rejected_in(facts.goal.get(url))
     change = facts.releases.diff(acked, facts.released.get(url)).change
     return unready <= rejected and rejected.issuperset(change.names)
-
-
-def are_earlier_ready(facts: ClientFacts, acked: ResourceSet, ready: ResourceSet, changing: NamesByType) -> bool:
-    """Whether listeners that the client has ACKed before those of the newest push are ready.
-
-    ``ready``: the last ones that were; ``changing``: the extension configurations that change. Separate streams do not
-    tell which routes the client had when it ACKed them.
-    """
-    url = acked.type.type_url
-    if not facts.is_aggregated or acked is facts.goal.get(url) or acked is ready:
-        return False
-    named = facts.releases.diff(ready, acked).newly_named
-    if named and facts.watches.not_fetched(named):
-        return False
-    return not (changing and listeners_naming(changing, facts.releases.replaced(facts.released, acked)))

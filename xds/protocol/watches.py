@@ -287,14 +287,10 @@ class Watches:
                 unfetched.append((url, frozenset(missing)))
         return tuple(unfetched)
 
-    def held_routes(self, *, with_inline: bool = False) -> Iterator[Resource]:
-        """The scoped routes, route configurations and virtual hosts that the client wants and holds, in any version.
-
-        ``with_inline``: also what may have routes inline, such as listeners.
-        """
+    def held_tree_parts(self) -> Iterator[Resource]:
+        """What may have routes that the client wants and holds, in any version."""
         for url, watches in self._watches.items():
-            type = resource_type(url)
-            for watch in watches if type.after_listeners or (with_inline and type.in_tree) else ():
+            for watch in watches if resource_type(url).in_tree else ():
                 if watch.known.base is not None:
                     wants_name = watch.subscription.interest.wants_name
                     yield from (each for name, each in watch.known.base.resources.items() if wants_name(name))
