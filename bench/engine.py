@@ -29,15 +29,15 @@ from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect, Variant
 from xds.protocol.events import Event, Send
-from xds.protocol.order import OrderRules
 from xds.protocol.sotw import SOTW
 from xds.protocol.stream import DiscoveryStream
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.order import OrderRules
 
 BODY_BYTES = 120
 ENVOY_NODE_BYTES = 61_084

@@ -26,12 +26,12 @@ from bench.peers.resources import Change, Content, name_of
 from xds.codec import schema
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.protocol.responses import encode_delta, encode_parts, encode_sotw
 from xds.server.grpcio import Credentials, channel_arguments
 from xds.server.options import ServerOptions
 from xds.server.process import tune_gc
 from xds.server.services import SERVICES
 from xds.server.tls import pem_files
+from xds.snapshots.responses import encode_delta, encode_parts, encode_sotw
 
 SOTW, DELTA = "sotw", "delta"
 _BROKEN = (grpc.RpcError, grpc.aio.BaseError)

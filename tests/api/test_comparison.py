@@ -18,7 +18,7 @@ from tests.support.resources import (
 )
 from xds.control.collector import Collector
 from xds.control.threads import INLINE_RESOURCES
-from xds.protocol.order import OrderRules
+from xds.snapshots.order import OrderRules
 from xds.store.retention import Retention
 
 EDGE = "/api/v1/groups/edge"

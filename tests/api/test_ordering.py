@@ -13,7 +13,7 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.events import HeldContent
-from xds.protocol.linger import Removal
+from xds.snapshots.linger import Removal
 
 A, B = static_cluster("a", 80), static_cluster("b", 80)
 OTHERS = ((ROUTE, frozenset({"r2"})),)

@@ -16,8 +16,8 @@ from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import DEFAULT_CHAIN_CONTEXT, Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.order import OrderRules
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.order import OrderRules
 from xds.store.base import Store
 from xds.store.memory.engine import MemoryStore
 

@@ -18,9 +18,9 @@ from xds.protocol.events import (
     Send,
     Subscribed,
 )
-from xds.protocol.linger import Lingering, Removal
 from xds.protocol.requests import ErrorDetail
-from xds.protocol.responses import Response
+from xds.snapshots.linger import Lingering, Removal
+from xds.snapshots.responses import Response
 
 _numbers = count(1)
 

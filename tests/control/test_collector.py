@@ -12,8 +12,8 @@ from tests.control.test_publisher import GROUP, clusters, served
 from xds.control.collector import Collector
 from xds.control.publisher import PushOptions
 from xds.model.resource_type import CLUSTER
-from xds.protocol.order import OrderRules
-from xds.protocol.removal_log import PUSHES_KEPT
+from xds.snapshots.order import OrderRules
+from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import GoneError, UnavailableError
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Collected, Retention, StoreStats

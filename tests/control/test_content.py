@@ -13,11 +13,11 @@ from xds.control.group_content import BlobIds, changes
 from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, mix
-from xds.protocol.cache import SnapshotCache, precompute
-from xds.protocol.content import ResponseKey
 from xds.protocol.delta import DELTA
-from xds.protocol.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
-from xds.protocol.subscription import Interest
+from xds.snapshots.cache import SnapshotCache, precompute
+from xds.snapshots.content import ResponseKey
+from xds.snapshots.interest import Interest
+from xds.snapshots.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
 
 NAMES = st.sampled_from([f"c{index}" for index in range(6)])
 EDITS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.integers(0, 2))), max_size=12)

@@ -15,7 +15,7 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import HeldContent
-from xds.protocol.linger import Removal
+from xds.snapshots.linger import Removal
 
 NODE = Node("n1", "edge", metadata={"role": "edge"})
 

@@ -15,7 +15,7 @@ from xds.control.publisher import EmptyingError, PushOptions
 from xds.model.errors import NotFoundError, ValidationError
 from xds.model.node import GroupMatch, Node
 from xds.model.resource_type import CLUSTER
-from xds.protocol.order import GroupOrder
+from xds.snapshots.order import GroupOrder
 from xds.store.base import UnavailableError
 
 EDGE = GroupSettings("node.cluster == edge", 10)

@@ -9,10 +9,10 @@ from xds.codec.resources import decode_resource
 from xds.model.resource import default_version_info, derived_version_info, version_stem
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
-from xds.protocol.cache import SnapshotCache, View
-from xds.protocol.overlay import apply_overrides
 from xds.protocol.requests import SotwRequest
 from xds.protocol.sotw import fetch
+from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.overlay import apply_overrides
 
 OWN, OTHER = bytes.fromhex("1f3a9c07ff"), bytes.fromhex("0badcafeff")
 

@@ -11,7 +11,7 @@ from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKi
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import build_snapshot
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 
 HAND = Owner(OwnerKind.HAND, actor="alice")
 BOUND = Owner(OwnerKind.BINDING, service="shop")

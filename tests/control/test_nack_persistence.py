@@ -14,7 +14,7 @@ from xds.control.nack_persistence import NackPersistence
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState
 from xds.model.resource_type import CLUSTER
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import OpenNack, OutOfSpaceError, Store
 from xds.store.memory.engine import MemoryStore
 

@@ -30,8 +30,8 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.model.snapshot import content_digest
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.removal_log import PUSHES_KEPT
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
 from xds.store.memory.engine import MemoryStore
 

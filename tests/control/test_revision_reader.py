@@ -13,8 +13,8 @@ from xds.control import serving
 from xds.control.groups import GroupSettings
 from xds.control.revision_reader import StoredReach, pushed_times
 from xds.model.resource_type import CLUSTER
-from xds.protocol.order import OrderRules
-from xds.protocol.removal_log import PUSHES_KEPT, kept_s
+from xds.snapshots.order import OrderRules
+from xds.snapshots.removal_log import PUSHES_KEPT, kept_s
 
 TURNS = PUSHES_KEPT + 5
 REACH = StoredReach(OrderRules(), (), wall_s=1_000.0, now_s=50.0)

@@ -14,7 +14,7 @@ from xds.control.push import ChangeError, PushRequest, patch, replace_all
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Drop, ReusedPushIdError, Rollback, UnavailableError
 
 

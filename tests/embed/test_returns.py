@@ -19,7 +19,7 @@ from xds.control.engine_persistence import MOVED, REFUSED
 from xds.embed import Server
 from xds.fleet.state import NackState
 from xds.proto import wire_pb2
-from xds.protocol.removal_log import PUSHES_KEPT
+from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import ObservedRecord
 
 

@@ -23,7 +23,7 @@ from xds.protocol.events import (
     ViewChanged,
 )
 from xds.protocol.requests import ErrorDetail
-from xds.protocol.responses import Response
+from xds.snapshots.responses import Response
 
 _numbers = count(1)
 

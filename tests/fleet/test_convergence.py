@@ -10,7 +10,7 @@ from xds.fleet.state import Convergence, HeldResources
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged
-from xds.protocol.overlay import apply_overrides
+from xds.snapshots.overlay import apply_overrides
 
 OLD = resource_set("clusters", "1", c1="a", gone="a")
 PUSHED = resource_set("clusters", "2", c1="b")

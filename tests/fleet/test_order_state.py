@@ -11,7 +11,7 @@ from xds.fleet.state import HeldResources, LingeringResources, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, V2_URLS
 from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged, LingerChanged, LingerCut
-from xds.protocol.linger import NOTHING_LINGERS, Lingering, Removal
+from xds.snapshots.linger import NOTHING_LINGERS, Lingering, Removal
 
 PEER, OTHER = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
 

@@ -14,7 +14,7 @@ from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.sotw import Fetched
-from xds.protocol.subscription import Interest
+from xds.snapshots.interest import Interest
 
 NODE = Node("n1", "edge", metadata={"role": "x" * 100_000})
 

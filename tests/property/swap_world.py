@@ -12,7 +12,7 @@ from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, s
 from tests.support.texts import TARGET, Site, assignment_of
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.dialect import Variant
-from xds.protocol.removal_log import PUSHES_KEPT
+from xds.snapshots.removal_log import PUSHES_KEPT
 
 Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without
 FEATURES = (

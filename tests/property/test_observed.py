@@ -17,8 +17,8 @@ from xds.model import amended_mapping
 from xds.model.resource import Resource, default_version_info
 from xds.model.resource_type import ENDPOINT, V2_URLS
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.observed_layer import ObservedLayer
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.observed_layer import ObservedLayer
 
 NAMES = [f"service-{number}" for number in range(8)]
 CHANGES = 120

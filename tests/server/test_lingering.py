@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, until
 from xds.fleet.state import NodeState, Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.protocol.order import OrderRules
+from xds.snapshots.order import OrderRules
 
 
 def node_state(server: Harness, node_id: str = "n1") -> NodeState:

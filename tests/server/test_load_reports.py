@@ -20,8 +20,8 @@ from xds.lrs.figures import TargetTotals
 from xds.lrs.report_stream import NO_CLUSTER, LoadSettings
 from xds.lrs.series import Bounds
 from xds.proto import wire_pb2
-from xds.protocol.membership import Rule
 from xds.server.flow.limits import FlowLimits
+from xds.snapshots.membership import Rule
 
 
 def totals(server: Harness, cluster: str = "c1") -> TargetTotals | None:

@@ -21,7 +21,6 @@ from xds.control.sources import Sources
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.protocol.cache import SnapshotCache
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
@@ -31,6 +30,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.service_metrics import CatalogMetrics, SourceMetrics
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention

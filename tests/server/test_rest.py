@@ -23,12 +23,12 @@ from xds.model.node import NODE_BYTES
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, V2_URLS
 from xds.model.snapshot import build_snapshot
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
 from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
 from xds.server.refusals import RefusalRecorder
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
+from xds.snapshots.cache import SnapshotCache
 
 
 def real(type_url: str, name: str, **fields: Any) -> Resource:

@@ -46,7 +46,6 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
 from xds.protocol.stream import DiscoveryStream
 from xds.server.discovery import DiscoveryHandler
@@ -54,6 +53,7 @@ from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, GRPCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.server.services import SERVICES
+from xds.snapshots.cache import SnapshotCache
 
 CSDS = "/envoy.service.status.v3.ClientStatusDiscoveryService/"
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"

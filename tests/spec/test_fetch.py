@@ -7,9 +7,9 @@ import pytest
 from tests.support.sansio import Server
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
-from xds.protocol.cache import View
 from xds.protocol.requests import SotwRequest
 from xds.protocol.sotw import Fetched, fetch
+from xds.snapshots.cache import View
 
 
 def view(server: Server) -> View:

@@ -14,10 +14,10 @@ from xds.filter.expression import EvaluationError
 from xds.filter.filter import compile_filter
 from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import ViewChanged
-from xds.protocol.membership import Membership, Rule
-from xds.protocol.order import GroupOrder
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.membership import Membership, Rule
+from xds.snapshots.order import GroupOrder
 
 NODE = Node(
     "edge-1",

@@ -11,7 +11,7 @@ from tests.support.texts import TARGET, Site, joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, alias_of
 from xds.protocol.dialect import Variant
 from xds.protocol.events import HoldChanged
-from xds.protocol.linger import NamesByType
+from xds.snapshots.linger import NamesByType
 
 A = site("a")
 GUARDED = joined(site("a", listener="r1 ecds:f"), {ROUTE: {"r1": "a"}, EXTENSION_CONFIG: {"f": "@1"}})

@@ -17,7 +17,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE
 from xds.model.snapshot import ResourceSet
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
-from xds.protocol.removal_log import PUSHES_KEPT
+from xds.snapshots.removal_log import PUSHES_KEPT
 
 
 def served(server: Server) -> ResourceSet:

@@ -15,7 +15,7 @@ from tests.support.texts import Site, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 from xds.protocol.events import LingerChanged
-from xds.protocol.linger import Lingering
+from xds.snapshots.linger import Lingering
 
 Open = Callable[[Server, Variant], Proxy]
 OFFER_TIMEOUT_S = 5.0

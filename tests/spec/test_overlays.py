@@ -11,9 +11,9 @@ from tests.support.texts import Site, push
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
-from xds.protocol.cache import View
 from xds.protocol.requests import SotwRequest
 from xds.protocol.sotw import fetch
+from xds.snapshots.cache import View
 
 SITE = {CLUSTER: {"web": "1"}, ENDPOINT: {"web": "1", "other": "1"}, LISTENER: {"l": "1"}, ROUTE: {"r": "1"}}
 

@@ -10,10 +10,10 @@ import pytest
 from tests.support.sansio import make_resource
 from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot, build_snapshot
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.diffs import Diffs
-from xds.protocol.order import OrderRules
-from xds.protocol.removal_log import NodeVersion, RemovalLog
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.order import OrderRules
+from xds.snapshots.removal_log import NodeVersion, RemovalLog
 
 RULES = OrderRules(listener_drain_s=600, removal_delay_s=15, order_timeout_s=30, linger_max=100)
 SETTLE_S = 45.0

@@ -30,7 +30,7 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
 )
 from xds.protocol.events import Acked, LingerChanged
-from xds.protocol.order import GroupOrder
+from xds.snapshots.order import GroupOrder
 
 REMOVAL_DELAY_S, LISTENER_DRAIN_S = 15.0, 600.0
 A, B = site("a"), site("b")

@@ -10,12 +10,13 @@ from tests.support.sansio import Client, Server, make_resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot, mix
 from xds.proto import wire_pb2
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Variant
-from xds.protocol.overlay import apply_overrides
-from xds.protocol.responses import PREPARED_FROM
-from xds.protocol.subscription import InterestTable, Subscription
+from xds.protocol.subscription import Subscription
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.interest import InterestTable
+from xds.snapshots.overlay import apply_overrides
+from xds.snapshots.responses import PREPARED_FROM
 
 MANY = {f"c{index}": "a" for index in range(PREPARED_FROM)}
 FIELDS = ("id", "origin_id", "lineage_id", "version_info", "resources", "derivation", "digest", "anything")

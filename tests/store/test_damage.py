@@ -18,7 +18,7 @@ from xds.control.publisher import Publisher
 from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.audit_entries import AuditNote
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store

@@ -6,7 +6,7 @@ from xds.chain.index import ChainContext
 from xds.control.config_entries import EntryPublisher
 from xds.control.publisher import Publisher
 from xds.fleet.fleet import Fleet
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store
 
 

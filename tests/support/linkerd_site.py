@@ -26,10 +26,10 @@ from xds.control.publisher import Publisher
 from xds.control.push import PushOptions
 from xds.fleet.fleet import Fleet
 from xds.model.node import Locality
-from xds.protocol.cache import SnapshotCache
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
+from xds.snapshots.cache import SnapshotCache
 from xds.store.memory.engine import MemoryStore
 
 HOST = "web.default.svc.cluster.local"

@@ -19,19 +19,19 @@ from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect, Variant
 from xds.protocol.events import Event, Send, TransitionAdvanced
-from xds.protocol.membership import Rule
 from xds.protocol.name_budget import NameBudgets
-from xds.protocol.order import OrderRules
-from xds.protocol.overlay import Overlay, Override
 from xds.protocol.requests import StreamLimits
 from xds.protocol.sotw import SOTW
 from xds.protocol.stream import DiscoveryStream
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.membership import Rule
+from xds.snapshots.order import OrderRules
+from xds.snapshots.overlay import Overlay, Override
 
 LabelOf = Callable[[int, bytes], str]
 DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}

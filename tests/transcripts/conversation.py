@@ -36,7 +36,7 @@ from xds.protocol.events import (
     Synced,
     ViewChanged,
 )
-from xds.protocol.linger import Lingering
+from xds.snapshots.linger import Lingering
 
 DIVIDER = "----"
 

@@ -11,7 +11,7 @@ from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules
 from tools.house.source import Definition, Finding, Module, Repository
 from tools.house.walks import walks
 
-ENGINE = "xds/protocol/"
+ENGINE = ("xds/protocol/", "xds/snapshots/")
 SMALL_LINES = 60
 
 

@@ -23,7 +23,7 @@ from xds.lower.live_assignment import has_serving_endpoint
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import Snapshot
 from xds.model.units import span_text
-from xds.protocol.set_diff import assignments_of
+from xds.snapshots.cluster_references import assignments_of
 from xds.store.base import StoreError
 
 OK, WARNING, FAILED = "ok", "warning", "failed"

@@ -58,8 +58,6 @@ from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import XdsError
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.order import OrderRules
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
@@ -76,6 +74,8 @@ from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.order import OrderRules
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store

@@ -18,7 +18,7 @@ from xds.control.policies import Key
 from xds.lower.load_assignment import PushedLocality, overlay_assignment, pushed_localities
 from xds.model.node import Locality
 from xds.model.resource import Resource
-from xds.protocol.overlay import Override
+from xds.snapshots.overlay import Override
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.overlay import Overlay, Override
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.overlay import Overlay, Override
 from xds.store.base import Store, StoreError
 
 TICK_S = 0.5

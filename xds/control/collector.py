@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import structlog
 
 from xds.control.lifecycle import BackgroundTask
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.store.retention import Collected, Retention, StoreStats
 

@@ -27,7 +27,7 @@ from xds.control.config_entries import EntryPublisher
 from xds.destination.conversation import AnswerStatus, Conversations
 from xds.destination.destination_resolver import DestinationResolver
 from xds.destination.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
 NO_META: Mapping[str, str] = MappingProxyType({})

@@ -20,10 +20,10 @@ from itertools import islice
 import structlog
 
 from xds.control.batch_writer import BATCH, BatchWriter
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.group_logs import LeftGroup
-from xds.protocol.removal_log import kept_s
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.removal_log import kept_s
 from xds.store.base import ObservedRecord, Store, StoreError
 
 # The ``source`` of the records in the store; no source has such a name.

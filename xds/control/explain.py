@@ -21,9 +21,9 @@ from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, v3_url
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import HeldContent
-from xds.protocol.membership import GroupCandidate
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.membership import GroupCandidate
 
 RESOURCES_LIMIT = 1_000
 _CLOSE_NAMES_LIMIT = 20  # missing names for which similar names are searched

@@ -19,7 +19,7 @@ from xds.model.errors import NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import Change, ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, empty_set
-from xds.protocol.cache import Precomputed
+from xds.snapshots.cache import Precomputed
 from xds.store.base import NO_META, CorruptError, Delta, Entry, Lifetime, Manifest, Meta, blob_id
 
 Key = tuple[str, str]  # (type_url, name)

@@ -21,9 +21,9 @@ from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE
 from xds.model.errors import NotFoundError, ValidationError, Violation
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.membership import Rule
-from xds.protocol.order import DEFAULT_ORDER, GroupOrder
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.membership import Rule
+from xds.snapshots.order import DEFAULT_ORDER, GroupOrder
 from xds.store.base import DocumentWrite, Store
 from xds.store.retention import DAY_S
 

@@ -39,7 +39,7 @@ from xds.lower.live_assignment import (
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.wire.fields import text_field
 

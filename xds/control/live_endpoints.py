@@ -16,7 +16,7 @@ from xds.model.errors import ConflictError
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Snapshot
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 
 
 class OwnerKind(StrEnum):

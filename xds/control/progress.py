@@ -20,7 +20,7 @@ from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync
 from xds.model.snapshot import Snapshot
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 
 PUSHES_KEPT = 64
 NODES_AT_ONCE = 200

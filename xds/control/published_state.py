@@ -34,7 +34,7 @@ from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change, Snapshot
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import DELETE, Entry, RevisionInfo, Store
 
 _log = structlog.get_logger(logger_name="xds.control.published_state")

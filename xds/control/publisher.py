@@ -46,7 +46,7 @@ from xds.fleet.fleet import Fleet
 from xds.lower.upstreams import UpstreamsDocument
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import (
     Commit,
     Delta,

@@ -30,7 +30,7 @@ from xds.control.undo import with_kept_endpoints
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource, short_hash
 from xds.model.snapshot import Change
-from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed
+from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed
 from xds.store.base import (
     LOWERED,
     NO_META,

@@ -29,8 +29,8 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.units import MIB
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.membership import Membership
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.membership import Membership
 from xds.store.base import Delta, Drop, FullSet, Rollback
 
 REQUEST_BYTES = 8 * MIB

@@ -26,8 +26,8 @@ from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.snapshot import Snapshot
-from xds.protocol.order import OrderRules
-from xds.protocol.removal_log import PUSHES_KEPT, kept_s
+from xds.snapshots.order import OrderRules
+from xds.snapshots.removal_log import PUSHES_KEPT, kept_s
 from xds.store.base import Commit, CorruptError, Entry, GoneError, Manifest, RevisionInfo, Store
 
 _log = structlog.get_logger(logger_name="xds.control.revision_reader")

@@ -25,7 +25,7 @@ from xds.control.threads import run_sized
 from xds.control.writes import WriteLocks
 from xds.fleet.fleet import Fleet
 from xds.model.resource import Resource
-from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
+from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import Commit, Drop, Manifest, Meta, Store, StoreError
 
 _RETRY_FIRST_S = 0.1

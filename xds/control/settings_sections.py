@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, field_validator
 from xds.control.auth_settings import Section
 from xds.model.node import NODE_BYTES
 from xds.model.units import KIB, MIB
-from xds.protocol.order import OrderRules
+from xds.snapshots.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
 if TYPE_CHECKING:

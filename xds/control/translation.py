@@ -14,7 +14,7 @@ from xds.fleet.state import NodeState, TypeState
 from xds.model.resource import Resource, derived_version_info, version_stem
 from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import Derivation, ResourceSet, content_digest
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 
 V2 = "v2"
 V2_TYPES = frozenset(V2_URLS.values())

@@ -20,7 +20,7 @@ from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
-from xds.protocol.cache import SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import DELETE, LOWERED, RevisionInfo, Rollback, Store, StoreError
 
 REFUSED_SHARE = 0.1

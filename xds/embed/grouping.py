@@ -7,7 +7,7 @@ from threading import Lock
 import structlog
 
 from xds.model.node import Node
-from xds.protocol.membership import ChooseGroup
+from xds.snapshots.membership import ChooseGroup
 
 NO_GROUP = ""
 FAULTS_LOGGED = 100

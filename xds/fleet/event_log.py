@@ -22,7 +22,7 @@ from xds.fleet.node_records import StreamRecord
 from xds.fleet.state import NackRecord
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
-from xds.protocol.linger import Removal
+from xds.snapshots.linger import Removal
 
 RARE_LIMIT = 5_000
 FREQUENT_LIMIT = 10_000

@@ -29,7 +29,7 @@ from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import Subscribed
-from xds.protocol.subscription import Interest
+from xds.snapshots.interest import Interest
 
 NAMES_SHOWN = 100
 AGGREGATED_SERVICE = "ADS"

@@ -13,7 +13,7 @@ from xds.fleet.state import HeldResources, LingeringResources
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, empty_set, mix
 from xds.protocol import events
-from xds.protocol.linger import NOTHING_LINGERS, Lingering, NamesByType
+from xds.snapshots.linger import NOTHING_LINGERS, Lingering, NamesByType
 
 NAMES_SHOWN = 100
 LINGERS_SHOWN = 100

@@ -16,7 +16,7 @@ from copy import copy
 from enum import Enum
 
 from xds.model.errors import LocalProtocolError
-from xds.protocol.responses import Response
+from xds.snapshots.responses import Response
 
 
 class ResponseState(Enum):

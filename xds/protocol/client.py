@@ -23,19 +23,15 @@ from copy import copy
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.cache import NO_SNAPSHOT, SnapshotCache, View
 from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
 from xds.protocol.facts import ClientFacts, urls_of
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.hold import find_hold
 from xds.protocol.hold_reasons import Reports
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering
-from xds.protocol.order import OrderRules
 from xds.protocol.proof import NO_PROOF, Proof
 from xds.protocol.readiness import proved_at_end, proved_clusters, update_readiness
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
-from xds.protocol.release import Releases, merge_names
 from xds.protocol.removals import (
     still_lingering,
     with_accepted_versions,
@@ -69,6 +65,10 @@ from xds.protocol.transition import (
 )
 from xds.protocol.watch import ShownContent, Watch
 from xds.protocol.watches import Watches
+from xds.snapshots.cache import NO_SNAPSHOT, SnapshotCache, View
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering
+from xds.snapshots.order import OrderRules
+from xds.snapshots.release import Releases, merge_names
 
 
 class ClientState:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.group_logs import LeftGroup
-from xds.protocol.order import OrderRules
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Versions
 from xds.protocol.watch import Watch
+from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.order import OrderRules
 
 ClientKey = tuple[str, str]  # peer address, and node id
 NODES_LIMIT = 50_000

@@ -6,7 +6,7 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.facts import ClientFacts
-from xds.protocol.set_diff import assignments_of
+from xds.snapshots.cluster_references import assignments_of
 
 PARTS = ("endpoints", "secrets")
 

@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES, canonical_name, canonical_names
 from xds.proto import wire_pb2
-from xds.protocol.memo import Memo
 from xds.protocol.requests import NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
+from xds.snapshots.memo import Memo
 from xds.wire.fields import WireFormatError, bytes_field, decode_varint
 
 CUT_FROM_BYTES = 4096  # a shorter request is decoded as quickly without cutting

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 
 from xds.model.resource_type import Missing, ResourceType
 from xds.model.snapshot import ResourceSet
-from xds.protocol.content import EncodedParts, ResponseContent
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.diffs import Diffs
 from xds.protocol.heartbeats import Heartbeats, next_heartbeat_s, renewable
 from xds.protocol.requests import DeltaRequest, Shown, StreamLimits, UnknownOf
-from xds.protocol.responses import Response, encode_alias_only, encode_delta
-from xds.protocol.subscription import InterestChange, InterestTable, Subscription
+from xds.protocol.subscription import InterestChange, Subscription
 from xds.protocol.warming import ReleaseOf, WatchesByType
 from xds.protocol.watch import Watch
+from xds.snapshots.content import EncodedParts, ResponseContent
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.interest import InterestTable
+from xds.snapshots.responses import Response, encode_alias_only, encode_delta
 
 
 class DeltaDialect(Dialect[DeltaRequest]):

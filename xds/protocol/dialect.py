@@ -23,14 +23,15 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from xds.model.snapshot import ResourceSet
-from xds.protocol.content import Encoding
 from xds.protocol.decode import RequestDecoder
-from xds.protocol.diffs import Diffs
 from xds.protocol.requests import Shown, StreamLimits, UnknownOf
-from xds.protocol.responses import Response
-from xds.protocol.subscription import InterestChange, InterestTable, Subscription
+from xds.protocol.subscription import InterestChange, Subscription
 from xds.protocol.warming import ReleaseOf, WatchesByType
 from xds.protocol.watch import Watch
+from xds.snapshots.content import Encoding
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.interest import InterestTable
+from xds.snapshots.responses import Response
 
 
 class Variant(StrEnum):

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
-from xds.protocol.linger import Lingering, NamesByType, Removal
 from xds.protocol.requests import ErrorDetail
-from xds.protocol.responses import Response
+from xds.snapshots.linger import Lingering, NamesByType, Removal
+from xds.snapshots.responses import Response
 
 
 @dataclass(frozen=True, slots=True)

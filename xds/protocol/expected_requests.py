@@ -10,7 +10,7 @@ from itertools import chain
 
 from xds.model.resource_type import alias_of
 from xds.protocol.facts import ClientFacts
-from xds.protocol.trees import listeners_naming
+from xds.snapshots.trees import listeners_naming
 
 
 def subscribes_to_clusters(facts: ClientFacts) -> bool:

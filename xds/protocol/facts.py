@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from xds.model.resource_type import TRAFFIC_TYPES, V2_URLS, V3_TYPES
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.group_logs import GroupLogs, LeftGroup
-from xds.protocol.linger import Lingering
-from xds.protocol.order import OrderRules
 from xds.protocol.proof import Proof
 from xds.protocol.rejections import RefusedVersions, Rejections
-from xds.protocol.release import Releases
-from xds.protocol.removal_log import RemovalLog
 from xds.protocol.watches import Watches
+from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.linger import Lingering
+from xds.snapshots.order import OrderRules
+from xds.snapshots.release import Releases
+from xds.snapshots.removal_log import RemovalLog
 
 _V3_URLS = {type.alias: type.type_url for type in V3_TYPES}
 _V2_URLS = frozenset(V2_URLS.values())

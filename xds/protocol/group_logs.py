@@ -15,9 +15,9 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import ROUTE_TARGETS, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.rejections import NO_VERSIONS, RefusedVersions, Rejections
-from xds.protocol.removal_log import RemovalLog
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.removal_log import RemovalLog
 
 
 class LeftGroup(NamedTuple):

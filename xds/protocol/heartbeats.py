@@ -12,8 +12,8 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 from xds.protocol.rejections import Rejections
-from xds.protocol.responses import Response
-from xds.protocol.subscription import Interest
+from xds.snapshots.interest import Interest
+from xds.snapshots.responses import Response
 
 _HEARTBEATS_PER_TTL = 3
 _UNANSWERED_LIMIT = 8  # heartbeats; the answer to an older one is stale

@@ -9,10 +9,10 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.facts import ClientFacts
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.readiness import Readiness, holds_content
-from xds.protocol.release import merge_names
-from xds.protocol.trees import ResourceId, without_resources
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.snapshots.release import merge_names
+from xds.snapshots.trees import ResourceId, without_resources
 
 
 def used_by_rejected(facts: ClientFacts, rejected: frozenset[str], earlier: Snapshot) -> frozenset[ResourceId]:

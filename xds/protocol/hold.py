@@ -19,12 +19,12 @@ from xds.protocol.held_resources import (
     outdated_names,
     used_by_rejected,
 )
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.readiness import holds_content
-from xds.protocol.release import merge_names
 from xds.protocol.reverted_listeners import are_ready, reverted_listeners
 from xds.protocol.transition import Transition
-from xds.protocol.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
+from xds.snapshots.release import merge_names
+from xds.snapshots.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
 
 _NO_RESOURCES: frozenset[ResourceId] = frozenset()
 

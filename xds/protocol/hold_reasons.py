@@ -13,7 +13,9 @@ from xds.model.snapshot import Snapshot
 from xds.protocol.events import Event, HeldContent, HoldChanged, LingerChanged, LingerCut
 from xds.protocol.facts import ClientFacts
 from xds.protocol.held_resources import used_by_rejected
-from xds.protocol.linger import (
+from xds.protocol.reverted_listeners import reverting
+from xds.protocol.transition import Transition
+from xds.snapshots.linger import (
     NO_NAMES_BY_TYPE,
     NOTHING_LINGERS,
     Lingering,
@@ -22,10 +24,8 @@ from xds.protocol.linger import (
     names_by_type,
     without_names,
 )
-from xds.protocol.release import merge_names
-from xds.protocol.reverted_listeners import reverting
-from xds.protocol.transition import Transition
-from xds.protocol.trees import Tree
+from xds.snapshots.release import merge_names
+from xds.snapshots.trees import Tree
 
 
 class Reports:

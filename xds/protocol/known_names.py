@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from xds.model.snapshot import ResourceSet
-from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.name_budget import NAME_OVERHEAD, check_at_once
 from xds.protocol.requests import StreamLimits
+from xds.snapshots.cache import SnapshotCache, View
 
 
 def known_sets(

@@ -15,17 +15,17 @@ from xds.model.resource_type import PARENTS
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import RequestKind, ResponseState
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
 from xds.protocol.cluster_parts import PARTS
-from xds.protocol.content import ResponseKey
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
 from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
-from xds.protocol.release import Releases
 from xds.protocol.requests import Request
-from xds.protocol.responses import Response
 from xds.protocol.watch import Watch
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.content import ResponseKey
+from xds.snapshots.release import Releases
+from xds.snapshots.responses import Response
 
 
 class Offers:

@@ -15,11 +15,9 @@ A proved cluster stays proved until it is removed from the client: an earlier ve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
 
@@ -46,19 +44,3 @@ class Proof:
 
 
 NO_PROOF = Proof()
-
-
-def clusters_by_assignment(clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
-    """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
-    found = dict[str, set[str]]()
-    for name, cluster in clusters.resources.items():
-        for each in cluster.references:
-            if each.source == source and alias_of(each.type_url) == "endpoints":
-                found.setdefault(each.name, set()).add(name)
-    return {assignment: frozenset(names) for assignment, names in found.items()}
-
-
-def unassigned(users: Mapping[str, frozenset[str]], assignments: ResourceSet) -> frozenset[str]:
-    """The clusters in ``users`` (`clusters_by_assignment`) with an assignment that is not in the set."""
-    existing = assignments.resources
-    return frozenset().union(*(names for assignment, names in users.items() if assignment not in existing))

@@ -31,9 +31,9 @@ from xds.protocol.cluster_parts import (
     unaccepted_parts,
     unassigned,
 )
-from xds.protocol.cold import ColdInputs
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
+from xds.snapshots.cold import ColdInputs
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 

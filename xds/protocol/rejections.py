@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
-from xds.protocol.responses import Response
+from xds.snapshots.responses import Response
 
 # Of one name. Stand-ins come from ten retained revisions, at the time of each push: 20 versions may have been refused
 # since the one that stands in a retained revision was.

@@ -12,8 +12,8 @@ from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS
 from xds.protocol.facts import ClientFacts
-from xds.protocol.linger import Lingering, NamesByType, Removal, names_by_type, on_grid
-from xds.protocol.trees import ResourceId
+from xds.snapshots.linger import Lingering, NamesByType, Removal, names_by_type, on_grid
+from xds.snapshots.trees import ResourceId
 
 
 def with_removed(

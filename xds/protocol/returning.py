@@ -28,12 +28,12 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS, lacking_parts
 from xds.protocol.facts import ClientFacts
 from xds.protocol.group_logs import has_refused
-from xds.protocol.leftover import SOME_VERSION, Leftover
-from xds.protocol.linger import Lingering, NamesByType, names_by_type
-from xds.protocol.removal_log import RemovalLog
 from xds.protocol.requests import NO_VERSIONS, Shown
-from xds.protocol.set_diff import assignments_of
 from xds.protocol.watch import ShownContent, Watch
+from xds.snapshots.cluster_references import assignments_of
+from xds.snapshots.leftover import SOME_VERSION, Leftover
+from xds.snapshots.linger import Lingering, NamesByType, names_by_type
+from xds.snapshots.removal_log import RemovalLog
 
 
 def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str]) -> bool:

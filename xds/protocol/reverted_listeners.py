@@ -9,9 +9,9 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.facts import ClientFacts
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
-from xds.protocol.release import merge_names
-from xds.protocol.trees import listeners_naming
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.snapshots.release import merge_names
+from xds.snapshots.trees import listeners_naming
 
 
 def reverted_listeners(facts: ClientFacts, ready: Snapshot) -> tuple[frozenset[str], Snapshot]:

@@ -15,13 +15,17 @@ from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import Missing, ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, content_digest
 from xds.protocol import warming
-from xds.protocol.cache import View
-from xds.protocol.content import EncodedParts, ResponseContent
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.diffs import Diffs
 from xds.protocol.requests import Shown, SotwRequest, StreamLimits, UnknownOf
-from xds.protocol.responses import (
+from xds.protocol.subscription import InterestChange, Subscription
+from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.watch import Watch
+from xds.snapshots.cache import View
+from xds.snapshots.content import EncodedParts, ResponseContent
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.interest import Interest, InterestTable
+from xds.snapshots.responses import (
     Response,
     encode_control_plane,
     encode_empty_assignment,
@@ -29,9 +33,6 @@ from xds.protocol.responses import (
     encode_parts,
     encode_sotw,
 )
-from xds.protocol.subscription import Interest, InterestChange, InterestTable, Subscription
-from xds.protocol.warming import ReleaseOf, WatchesByType
-from xds.protocol.watch import Watch
 
 NO_SUCH_RESOURCE = "no such resource"
 

@@ -27,7 +27,6 @@ from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import RequestKind, ResponseState
-from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
 from xds.protocol.cluster_parts import PARTS
@@ -59,6 +58,7 @@ from xds.protocol.requests import (
 from xds.protocol.subscription import InterestChange
 from xds.protocol.type_status import TypeStatus, is_in_step, status_of
 from xds.protocol.watch import Watch
+from xds.snapshots.cache import SnapshotCache, View
 from xds.wire.node import decode_node
 
 READS_ERRORS = "gRPC"  # the prefix of user agents that read resource_errors (A88); Envoy uses its own timers

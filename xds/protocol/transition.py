@@ -32,11 +32,9 @@ from typing import NamedTuple
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.awaited_secrets import still_named
 from xds.protocol.cluster_parts import lacks_named_clusters
 from xds.protocol.expected_requests import may_have_warming_listeners, subscribes_to_clusters
 from xds.protocol.facts import ClientFacts
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType
 from xds.protocol.readiness import (
     NO_TIMES,
     Readiness,
@@ -45,7 +43,9 @@ from xds.protocol.readiness import (
     readiness_deadline_s,
     waits_without_limit,
 )
-from xds.protocol.trees import Tree
+from xds.snapshots.awaited_secrets import still_named
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType
+from xds.snapshots.trees import Tree
 
 
 class Transition(NamedTuple):

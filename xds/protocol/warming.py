@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import ResponseState
-from xds.protocol.diffs import Diffs, resolve
 from xds.protocol.watch import Watch
+from xds.snapshots.diffs import Diffs, resolve
 
 WatchesByType = Mapping[str, Watch]
 ReleaseOf = Callable[[str], ResourceSet]

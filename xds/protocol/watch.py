@@ -15,12 +15,12 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import AckState, Offer, ResponseState
-from xds.protocol.content import ResponseContent
-from xds.protocol.diffs import Diffs
 from xds.protocol.heartbeats import Heartbeats
 from xds.protocol.rejections import Rejections, named_in
-from xds.protocol.responses import Response
 from xds.protocol.subscription import Subscription
+from xds.snapshots.content import ResponseContent
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.responses import Response
 
 UNKNOWN_VERSION = ""
 NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})

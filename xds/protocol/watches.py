@@ -8,11 +8,11 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.diffs import Diffs
-from xds.protocol.leftover import Leftover
-from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.rejections import Rejections, Versions
 from xds.protocol.watch import Watch
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.leftover import Leftover
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 
 
 class Watches:

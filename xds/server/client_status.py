@@ -27,10 +27,10 @@ from xds.model.errors import LimitError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
-from xds.protocol.memo import Memo
-from xds.protocol.subscription import Interest
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.stream import CALL_ERRORS, CallContext
+from xds.snapshots.interest import Interest
+from xds.snapshots.memo import Memo
 from xds.wire.fields import encode_varint
 
 STATUS_SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"

@@ -23,7 +23,6 @@ from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
 from xds.model.snapshot import Snapshot
 from xds.proto.linkerd import conduit_destination_pb2 as _of_2018  # noqa: F401 - reflection describes it
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import Identified, ViewChanged
 from xds.server.discovery import DiscoveryDependencies
 from xds.server.flow.admission import AdmissionSlot
@@ -31,6 +30,7 @@ from xds.server.logs import address_fields, get_logger, identity_fields, shorten
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import LINKERD_LABEL, LinkerdMethod
 from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, Status, StreamHandler, check_size
+from xds.snapshots.cache import SnapshotCache
 
 UNSETTLED_EVERY_S = 0.2  # how often an answer that waits for data is computed again
 SKIPPED_LOGGED = 5

@@ -18,7 +18,6 @@ from xds.control.access import Identity
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import AnyDialect
@@ -37,6 +36,7 @@ from xds.server.observer import StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
 from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamDependencies, StreamHandler, check_size
+from xds.snapshots.cache import SnapshotCache
 
 TIMER_RESOLUTION_S = 0.001
 

@@ -17,9 +17,9 @@ from xds.lrs.figures import IngestResult
 from xds.lrs.report_stream import LoadSettings, ReportInterval
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
-from xds.protocol.cache import SnapshotCache
 from xds.server.logs import get_logger
 from xds.server.stream import StreamDependencies
+from xds.snapshots.cache import SnapshotCache
 
 _CLUSTERS = (CLUSTER, V2_URLS[CLUSTER])
 _log = get_logger("xds.server.lrs")

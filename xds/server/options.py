@@ -9,10 +9,10 @@ from xds.control.access import Access
 from xds.control.tokens import Tokens
 from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.model.units import MIB
-from xds.protocol.order import OrderRules
 from xds.protocol.requests import StreamLimits
 from xds.server.flow.anonymous import DEFAULT_ANONYMOUS, AnonymousLimits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
+from xds.snapshots.order import OrderRules
 
 ASYNCIO, GRPCIO = "asyncio", "grpcio"
 

@@ -8,11 +8,11 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 from xds.model.node import Locality, Node
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.overlay import source_of
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.flow.work_queue import WorkQueue
 from xds.server.metrics.counters import Metrics
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.overlay import source_of
 
 _NO_LOCALITIES: frozenset[Locality] = frozenset()
 

@@ -39,7 +39,6 @@ from xds.model.names import NO_NAMES, canonical_name
 from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.model.units import MIB
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import (
     SotwRequest,
     StreamLimits,
@@ -50,6 +49,7 @@ from xds.protocol.sotw import SOTW, Fetched, fetch
 from xds.server.identity import Authorize, NodeAuthorizer, peer_name
 from xds.server.metrics.counters import Metrics
 from xds.server.services import REST_LABEL, REST_PATHS
+from xds.snapshots.cache import SnapshotCache
 from xds.wire.node import check_node_bytes
 
 JSON = "application/json"

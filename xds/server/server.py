@@ -20,7 +20,6 @@ from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
-from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
@@ -60,6 +59,7 @@ from xds.server.services import (
 from xds.server.stream import CallContext, StreamHandler, check_size, status_of
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
+from xds.snapshots.cache import SnapshotCache
 from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5

@@ -30,7 +30,7 @@ from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url
-from xds.protocol.membership import SELECTOR, GroupCandidate
+from xds.snapshots.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")
 

@@ -20,10 +20,10 @@ from xds.control.backups import Backups
 from xds.control.pushed_certificates import PushedCertificates
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
-from xds.protocol.cache import SnapshotCache
 from xds.server.flow.write_limiter import WriteLanes
 from xds.server.load_streams import LoadStreams
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
+from xds.snapshots.cache import SnapshotCache
 from xds.store.retention import StoreCondition, StoreStats
 
 LOAD_PREFIX = "xds_lrs_"

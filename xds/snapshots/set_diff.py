@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.resource import Resource
-from xds.model.resource_type import ROUTE_TARGETS, alias_of, resource_type
+from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet
-from xds.protocol.linger import NamesByType, names_by_type
+from xds.snapshots.cluster_references import assignments_of, members_of
+from xds.snapshots.linger import NamesByType, names_by_type
 
 
 class InnerSubscription(NamedTuple):
@@ -117,26 +118,6 @@ class SetDiff:
 
 
 DiffOf = Callable[[ResourceSet | None, ResourceSet], SetDiff]  # `Diffs.between`
-
-
-def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
-    """The names of the assignments that these clusters of a set refer to."""
-    return frozenset(
-        reference.name
-        for name in clusters
-        for reference in new.resources[name].references
-        if alias_of(reference.type_url) == "endpoints"
-    )
-
-
-def members_of(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """The aggregate clusters among these names, with the names of their members."""
-    found = dict[str, set[str]]()
-    for name in names:
-        for each in clusters.resources[name].references:
-            if each.type_url in ROUTE_TARGETS:
-                found.setdefault(name, set()).add(each.name)
-    return {name: frozenset(members) for name, members in found.items()}
 
 
 def subscriptions_of(resource: Resource) -> Iterator[InnerSubscription]:

@@ -19,7 +19,7 @@ from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, Snapshot
-from xds.protocol.linger import NamesByType, names_by_type
+from xds.snapshots.linger import NamesByType, names_by_type
 
 ResourceId = tuple[str, str]  # type URL and name
 

@@ -15,17 +15,17 @@ from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Derivation, ResourceSet, Snapshot, diff, diff_among
-from xds.protocol.diffs import MEMO_ENTRIES, Diffs
-from xds.protocol.membership import ChooseGroup, Membership, Rule
-from xds.protocol.memo import Memo
-from xds.protocol.observed_layer import ObservedLayer, touched_by_push, translate_changes
-from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
-from xds.protocol.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
-from xds.protocol.release import Releases
-from xds.protocol.removal_log import NodeVersion, RemovalLog
-from xds.protocol.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
-from xds.protocol.set_diff import SetDiff
-from xds.protocol.subscription import InterestTable
+from xds.snapshots.diffs import MEMO_ENTRIES, Diffs
+from xds.snapshots.interest import InterestTable
+from xds.snapshots.membership import ChooseGroup, Membership, Rule
+from xds.snapshots.memo import Memo
+from xds.snapshots.observed_layer import ObservedLayer, touched_by_push, translate_changes
+from xds.snapshots.order import DEFAULT_ORDER, GroupOrder, OrderRules
+from xds.snapshots.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
+from xds.snapshots.release import Releases
+from xds.snapshots.removal_log import NodeVersion, RemovalLog
+from xds.snapshots.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
+from xds.snapshots.set_diff import SetDiff
 
 _REFUSED_LIMIT = 10_000
 _DEFAULT_RULES = OrderRules()

@@ -18,8 +18,8 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import ROUTE_TARGETS, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.order import OrderRules
-from xds.protocol.set_diff import DiffOf
+from xds.snapshots.order import OrderRules
+from xds.snapshots.set_diff import DiffOf
 
 PUSHES_KEPT = 10  # whatever their age: a refused push may stand for days
 VERSIONS_KEPT = 10  # of one name

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Set
 from xds.model.resource import Resource
 from xds.model.resource_type import SECRET, V2_URLS, alias_of, resource_type
 from xds.model.snapshot import Snapshot
-from xds.protocol.set_diff import DiffOf
-from xds.protocol.trees import ResourceId
+from xds.snapshots.set_diff import DiffOf
+from xds.snapshots.trees import ResourceId
 
 _USERS = frozenset(url for secret in (SECRET, V2_URLS.get(SECRET, SECRET)) for url in resource_type(secret).parents)
 

@@ -14,7 +14,7 @@ from math import ceil
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
-from xds.protocol.memo import Memo
+from xds.snapshots.memo import Memo
 
 # docs/protocol.md#removals: ends are "rounded up to 5 s so that clients share responses".
 GRID_S = 5.0

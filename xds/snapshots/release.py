@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet, Snapshot, mix
-from xds.protocol.cold import ColdInputs, find_cold
-from xds.protocol.diffs import NAMES_BUDGET
-from xds.protocol.leftover import leftover_names
-from xds.protocol.linger import (
+from xds.snapshots.cluster_references import clusters_by_assignment, clusters_with, members_of, unassigned
+from xds.snapshots.cold import ColdInputs, find_cold
+from xds.snapshots.diffs import NAMES_BUDGET
+from xds.snapshots.leftover import leftover_names
+from xds.snapshots.linger import (
     Lingering,
     Lingerings,
     NamesByType,
     names_by_type,
 )
-from xds.protocol.memo import Memo
-from xds.protocol.plan import Plan, Step
-from xds.protocol.proof import clusters_by_assignment, unassigned
-from xds.protocol.set_diff import DiffOf, members_of
-from xds.protocol.trees import (
+from xds.snapshots.memo import Memo
+from xds.snapshots.plan import Plan, Step
+from xds.snapshots.set_diff import DiffOf
+from xds.snapshots.trees import (
     ResourceId,
     used_by,
 )
@@ -147,7 +146,7 @@ class Releases:
         """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
         if not parts:
             return NO_NAMES
-        return self._users.get((clusters.id, parts, alias), _clusters_of, clusters, parts, alias)
+        return self._users.get((clusters.id, parts, alias), clusters_with, clusters, parts, alias)
 
     def unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
         """The clusters with a missing assignment that clients request from ``source`` (``ads`` or ``api``)."""
@@ -175,14 +174,6 @@ class Releases:
         """The release with these names as an earlier release has them."""
         reverted = self.release(earlier, released, ((type_url, names),))
         return released if reverted.sets == released.sets else reverted
-
-
-def _clusters_of(clusters: ResourceSet, parts: frozenset[str], alias: str) -> frozenset[str]:
-    return frozenset(
-        name
-        for name, cluster in clusters.resources.items()
-        if any(each.name in parts and alias_of(each.type_url) == alias for each in cluster.references)
-    )
 
 
 def merge_names(*parts: NamesByType) -> NamesByType:

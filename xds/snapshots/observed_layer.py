@@ -14,7 +14,7 @@ from xds.model.amended_mapping import amend
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import ENDPOINT, resource_type
 from xds.model.snapshot import NO_VERSION, Derivation, ResourceSet, Snapshot
-from xds.protocol.diffs import Diffs
+from xds.snapshots.diffs import Diffs
 
 
 class ObservedLayer:

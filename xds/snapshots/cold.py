@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, empty_set
-from xds.protocol.set_diff import DiffOf
+from xds.snapshots.set_diff import DiffOf
 
 ClustersOf = Callable[[ResourceSet, frozenset[str], str], frozenset[str]]  # `Releases.clusters_of`
 Unassigned = Callable[[ResourceSet, ResourceSet, str], frozenset[str]]  # `Releases.unassigned`

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from xds.model.errors import StatusCode
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.content import EncodedParts, ResponseContent, ResponseKey, missing_content
-from xds.protocol.diffs import ChangeOf
-from xds.protocol.memo import Memo
+from xds.snapshots.content import EncodedParts, ResponseContent, ResponseKey, missing_content
+from xds.snapshots.diffs import ChangeOf
+from xds.snapshots.memo import Memo
 from xds.wire.fields import bytes_field, encode_duration, encode_varint, text_field, varint_field
 
 SOTW_ERRORS_FIELD = 7

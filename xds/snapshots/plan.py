@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, Snapshot
-from xds.protocol.awaited_secrets import missing_secrets
-from xds.protocol.linger import Lingering, NamesByType, removed_names
-from xds.protocol.set_diff import DiffOf
-from xds.protocol.trees import Tree, changed_trees
+from xds.snapshots.awaited_secrets import missing_secrets
+from xds.snapshots.linger import Lingering, NamesByType, removed_names
+from xds.snapshots.set_diff import DiffOf
+from xds.snapshots.trees import Tree, changed_trees
 
 
 class Step(NamedTuple):

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from xds.model.names import WILDCARD
 from xds.model.snapshot import Change, ResourceSet, diff, diff_among
-from xds.protocol.memo import Memo
-from xds.protocol.set_diff import SetDiff, assignments_of, subscriptions_of
-from xds.protocol.subscription import Interest
+from xds.snapshots.cluster_references import assignments_of
+from xds.snapshots.interest import Interest
+from xds.snapshots.memo import Memo
+from xds.snapshots.set_diff import SetDiff, subscriptions_of
 
 MEMO_ENTRIES = 1024
 UNDER_ROUTE = "/*"

@@ -14,9 +14,9 @@ from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import Change, ResourceSet
-from xds.protocol.diffs import ChangeOf, resolve
-from xds.protocol.leftover import Leftover
-from xds.protocol.subscription import Interest
+from xds.snapshots.diffs import ChangeOf, resolve
+from xds.snapshots.interest import Interest
+from xds.snapshots.leftover import Leftover
 
 # A resource; the bytes before its body in a Delta response; the position in these bytes at which those begin that
 # precede the body in a SotW response; the bytes after its body in a Delta response.

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from xds.model.node import Locality
 from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
-from xds.protocol.diffs import Diffs
-from xds.protocol.set_diff import SetDiff
+from xds.snapshots.diffs import Diffs
+from xds.snapshots.set_diff import SetDiff
 
 
 class Override:

@@ -1,0 +1,1 @@
+"""What the groups serve, and everything that is computed from it once for all streams."""
