@@ -34,6 +34,24 @@ def route_of(client: Client) -> str:
     return client.texts(ROUTE)["r1"]
 
 
+def test_clients_that_come_back_at_different_times_share_what_is_decided(server: Server) -> None:
+    push(server, A)
+    clients = [Client(server, Variant.SOTW, name, peer=name) for name in ("one", "two")]
+    for each in clients:
+        start(each)
+    for each in clients:
+        each.disconnect()
+    push(server, B)
+    decided = []
+    for each in clients:
+        each.reconnect()
+        each.settle()
+        decided.append(len(server.cache.releases.holds))
+        wait(server, 1.5, each)
+    assert decided[0] == decided[1] > 0
+    assert route_of(clients[0]) == route_of(clients[1]) == "b"
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
 @pytest.mark.parametrize("pushes", [1, 3])
 def test_a_client_that_comes_back_is_served_in_order(

@@ -337,17 +337,19 @@ class ClientState:
         may_send, self._may_send, before, proof = self._may_send, False, self.transition, self.proof
         if before is None:
             return may_send
-        facts = self.facts()
-        readiness, proved = update_readiness(facts, before.readiness, now_s, is_awaited=before.is_awaited)
+        facts, is_awaited = self.facts(), before.is_awaited
+        situation = facts.situation
+        readiness, proved = update_readiness(facts, situation, before.readiness, now_s, is_awaited=is_awaited)
         if proved:
             self._accept_withheld(proved)
         if proof.overdue:
             self.proof = self.proof.with_overdue(proof.overdue & readiness.cold)
-        if self.proof is not proof:
+        if proved or self.proof is not proof:
             facts = self.facts()
-        held, released, transition = find_hold(facts, before._replace(readiness=readiness), now_s)
+            situation = facts.situation
+        held, released, transition = find_hold(facts, situation, before._replace(readiness=readiness), now_s)
         self.transition = transition
-        self._may_send = self._may_send or transition.withheld_types is not before.withheld_types
+        self._may_send = self._may_send or transition.withheld_types != before.withheld_types
         lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
         released = with_accepted_versions(facts, released, lingering)
         if self.has_returned and held:

@@ -18,6 +18,7 @@ from xds.protocol.rejections import RefusedVersions, Rejections
 from xds.protocol.watches import Watches
 from xds.snapshots.cache import SnapshotCache, View
 from xds.snapshots.linger import Lingering
+from xds.snapshots.memo import Situation
 from xds.snapshots.order import OrderRules
 from xds.snapshots.release import Releases
 from xds.snapshots.removal_log import RemovalLog
@@ -74,6 +75,29 @@ class ClientFacts(NamedTuple):
     def is_live(self) -> bool:
         """Whether the client may serve traffic: it has returned, or it ACKed a listener or a route."""
         return self.has_returned or self.watches.have_acked(TRAFFIC_TYPES)
+
+    @property
+    def situation(self) -> Situation:
+        """All that the rules about cold clusters and held content read; empty if the client rejected something.
+
+        Only lasting objects that clients share are in it. `RemovalLog.number` changes with every answer of the log.
+        """
+        watched = self.watches.situation() if not self.refused_before else ()
+        if not watched or self.former_groups:
+            return ()
+        return (
+            self.goal,
+            self.released,
+            self.proof,
+            self.log,
+            self.log.number,
+            self.is_aggregated,
+            self.has_requested_clusters,
+            self.has_requested_assignments,
+            self.has_returned,
+            self.is_in_return,
+            watched,
+        )
 
     def url_of(self, alias: str) -> str:
         """The type URL of an alias in the API version that the client uses, v2 or v3."""

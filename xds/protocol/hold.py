@@ -19,10 +19,11 @@ from xds.protocol.held_resources import (
     outdated_names,
     used_by_rejected,
 )
-from xds.protocol.readiness import holds_content
+from xds.protocol.readiness import Readiness, holds_content
 from xds.protocol.reverted_listeners import are_ready, reverted_listeners
 from xds.protocol.transition import Transition
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
+from xds.snapshots.memo import Situation
 from xds.snapshots.release import merge_names
 from xds.snapshots.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
 
@@ -57,12 +58,60 @@ class _Listeners(NamedTuple):
     changing: NamesByType
 
 
-def find_hold(facts: ClientFacts, before: Transition, now_s: float) -> Hold:
-    """What is held now. The facts have the readiness of this step; ``before`` is the transition of the last one."""
+def find_hold(facts: ClientFacts, situation: Situation, before: Transition, now_s: float) -> Hold:
+    """What is held now. ``before`` is the transition of the last step, with the readiness of this one.
+
+    Clients in the same ``situation`` (`ClientFacts.situation`) share the decision, which does not depend on the time.
+    """
+    if situation and not before.readiness.rejected:
+        key = (
+            *situation,
+            before.readiness.cold,
+            before.readiness.unassigned,
+            before.ready,
+            before.is_ready_unproved,
+            before.withheld_types,
+            before.fetch_since_s is not None,
+            before.is_fetch_over,
+            before.is_awaited,
+        )
+        hold: Hold = facts.releases.holds.get(key, _find_hold, facts, before)
+    else:
+        hold = _find_hold(facts, before)
+    after, since_s = hold.transition, before.fetch_since_s if before.fetch_since_s is not None else now_s
+    transition = before._replace(
+        ready=after.ready,
+        is_ready_unproved=after.is_ready_unproved,
+        held_names=after.held_names,
+        held_trees=after.held_trees,
+        absent_listeners=after.absent_listeners,
+        withheld_types=after.withheld_types,
+        fetch_since_s=since_s if after.fetch_since_s is not None else None,
+    )
+    return Hold(hold.names, hold.released, transition)
+
+
+def _without_times(transition: Transition) -> Transition:
+    """What the rules about held content may read of a transition: what is in the key of `find_hold`."""
+    readiness = transition.readiness
+    return Transition(
+        began_s=0.0,
+        ready=transition.ready,
+        is_ready_unproved=transition.is_ready_unproved,
+        readiness=Readiness(readiness.cold, (), readiness.unassigned, readiness.rejected),
+        withheld_types=transition.withheld_types,
+        fetch_since_s=0.0 if transition.fetch_since_s is not None else None,
+        is_fetch_over=transition.is_fetch_over,
+        returning_until_s=0.0 if transition.is_awaited else None,
+    )
+
+
+def _find_hold(facts: ClientFacts, before: Transition) -> Hold:
+    before = _without_times(before)
     reverted, released = reverted_listeners(facts, before.ready)
     facts = facts._replace(released=released)
     changing = _filters_changing(facts, before)
-    transition, unready = _with_unready(facts, before, changing, now_s)
+    transition, unready = _with_unready(facts, before, changing)
     readiness, absent = before.readiness, NO_NAMES
     trees: tuple[Tree, ...] = ()
     held: list[NamesByType] = []
@@ -170,7 +219,7 @@ def _without_needed(
 
 
 def _with_unready(
-    facts: ClientFacts, before: Transition, changing: NamesByType, now_s: float
+    facts: ClientFacts, before: Transition, changing: NamesByType
 ) -> tuple[Transition, frozenset[str] | None]:
     """The transition with the last release whose listeners were ready; and the listeners that are not ready, because
     the newest version or a name in it is not ACKed (None means all).
@@ -192,8 +241,7 @@ def _with_unready(
     unready |= _filters_unready(facts, transition, changing)
     # docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
     missing = _not_fetched(facts, transition)
-    since_s = transition.fetch_since_s
-    transition = transition._replace(fetch_since_s=(now_s if since_s is None else since_s) if missing else None)
+    transition = transition._replace(fetch_since_s=0.0 if missing else None)
     if missing:
         unready |= listeners_naming(missing, facts.released)
     if not transition.is_fetch_over and are_ready(facts, acked, unready):

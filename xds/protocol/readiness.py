@@ -34,6 +34,7 @@ from xds.protocol.cluster_parts import (
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
 from xds.snapshots.cold import ColdInputs
+from xds.snapshots.memo import Situation
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -66,16 +67,20 @@ class Readiness(NamedTuple):
 
 
 def update_readiness(
-    facts: ClientFacts, before: Readiness, now_s: float, *, is_awaited: bool
+    facts: ClientFacts, situation: Situation, before: Readiness, now_s: float, *, is_awaited: bool
 ) -> tuple[Readiness, frozenset[str]]:
     """The clusters of the newest snapshot that are cold now; and those that are proved despite a withheld ACK.
 
-    ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold.
+    ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold. Clients in the
+    same ``situation`` (`ClientFacts.situation`) share what does not depend on the time.
     """
     is_acked = not facts.watches.pending(facts.url_of("clusters"))
     acked_since_s = (now_s if before.acked_since_s is None else before.acked_since_s) if is_acked else None
-    lacking, warm_from_s = unassigned(facts), _warm_from_s(facts, before.warm_from_s, now_s)
-    cold = _find_cold(facts, lacking, warm_from_s, is_awaited=is_awaited)
+    warm_from_s = _warm_from_s(facts, before.warm_from_s, now_s)
+    if situation and facts.is_aggregated:  # on separate streams, time decides as well
+        lacking, cold = facts.releases.colds.get((*situation, is_awaited), _find, facts, NO_TIMES, is_awaited)
+    else:
+        lacking, cold = _find(facts, warm_from_s, is_awaited)
     proved = _proved_one_by_one(facts, cold) if before.is_one_by_one and facts.is_aggregated else NO_NAMES
     cold = cold - proved if proved else cold
     waits = before.waits if cold == before.cold else _waiting(before.waits, cold, now_s)
@@ -177,11 +182,19 @@ def waits_without_limit(facts: ClientFacts, clusters: Readiness, name: str) -> b
 def _wait_ends_s(facts: ClientFacts, clusters: Readiness, since_s: float) -> float:
     """When a wait for a cluster that began at ``since_s`` times out."""
     rules = facts.rules
-    requests = requests_assignments(facts) or facts.has_requested_assignments
-    if facts.is_aggregated or clusters.acked_since_s is None or requests:
+    is_bounded = facts.is_aggregated or facts.has_requested_assignments
+    if is_bounded or clusters.acked_since_s is None or requests_assignments(facts):
         return since_s + rules.order_timeout_s
     # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
     return max(since_s, clusters.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
+
+
+def _find(
+    facts: ClientFacts, warm_from_s: Mapping[str, float], is_awaited: bool
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The clusters whose assignment does not exist, and the cold clusters."""
+    lacking = unassigned(facts)
+    return lacking, _find_cold(facts, lacking, warm_from_s, is_awaited=is_awaited)
 
 
 def _find_cold(

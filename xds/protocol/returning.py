@@ -72,12 +72,18 @@ def with_left(facts: ClientFacts, url: str, label: str = "") -> tuple[Snapshot, 
 
     What was removed lingers: returned as well.
     """
-    last, released = _last(facts, url, label), facts.released.get(url)
+    last = _last(facts, url, label)
     if not last.resources:
         return facts.released, facts.lingering
+    key = (facts.released, facts.lingering, facts.goal, last.id, facts.log, facts.log.number)
+    return facts.releases.returned.get(key, _with_left, facts, last)
+
+
+def _with_left(facts: ClientFacts, last: ResourceSet) -> tuple[Snapshot, Lingering]:
+    url = last.type.type_url
     removed = frozenset(last.resources.keys() - facts.goal.get(url).resources.keys())
-    names = frozenset(last.resources) if resource_type(url).is_route_target else removed
-    mixed = facts.releases.mixed(released, last, names)
+    names = frozenset(last.resources) if last.type.is_route_target else removed
+    mixed = facts.releases.mixed(facts.released.get(url), last, names)
     return facts.releases.replaced(facts.released, mixed), _with_lingering(facts, url, removed)
 
 
@@ -86,12 +92,18 @@ def with_shown(facts: ClientFacts, watch: Watch, held: ResourceSet) -> tuple[Sna
 
     What the newest set lacks of it is left alone.
     """
-    url, present, lingering = watch.type.type_url, held, facts.lingering
-    if not watch.type.full_state:
+    untold_names, log = watch.shown.untold_names, facts.log
+    key = (facts.released, facts.lingering, facts.goal, held.id, untold_names, log, log.number)
+    return facts.releases.returned.get(key, _with_shown, facts, held, untold_names)
+
+
+def _with_shown(facts: ClientFacts, held: ResourceSet, untold_names: frozenset[str]) -> tuple[Snapshot, Lingering]:
+    url, present, lingering = held.type.type_url, held, facts.lingering
+    if not held.type.full_state:
         present = facts.releases.mixed(facts.released.get(url), held, facts.releases.diff(None, held).added)
-    if watch.type.alias != "listeners":
+    if held.type.alias != "listeners":
         goal = facts.goal.get(url)
-        untold_names = watch.shown.untold_names - goal.resources.keys()
+        untold_names = untold_names - goal.resources.keys()
         lingering = _with_lingering(facts, url, facts.releases.diff(goal, present).added | untold_names)
     return facts.releases.replaced(facts.released, present), lingering
 

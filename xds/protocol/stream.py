@@ -290,7 +290,8 @@ class DiscoveryStream:
 
     def _spend_names(self, type_url: str, request: Request, held: frozenset[str]) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""
-        unknown = self._unknown_names(type_url, request.node, self._dialect.stated_names(request) - held)
+        stated = self._dialect.stated_names(request)
+        unknown = self._unknown_names(type_url, request.node, stated - held if held else stated)
         self._budget.spend(self, unknown)
         self._limits.check_unknown(unknown)
 
@@ -474,13 +475,9 @@ class DiscoveryStream:
         encoded_limit = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
         may_send, has_remaining = client.advance(now_s), False
         for _ in range(_ROUNDS_LIMIT):
-            known_n, pending_n = len(events), len(client.watches.pending_types)
+            before = (len(events), len(client.watches.pending_types)) if client.transition is not None else None
             has_remaining = self._offers.offer_all(client, events, now_s, encoded_limit)
-            has_settled = len(client.watches.pending_types) != pending_n or any(
-                type(event) is not Send for event in events[known_n:]
-            )
-            # A response that is not answered yet lets nothing else be released.
-            if not client.may_advance(has_settled=has_settled) or not client.advance(now_s):
+            if (before is not None and not _may_advance(client, events, *before)) or not client.advance(now_s):
                 break
             may_send = True
         self._remaining_since_s = now_s if has_remaining else None
@@ -494,3 +491,9 @@ class DiscoveryStream:
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"
         return self._client
+
+
+def _may_advance(client: ClientState, events: list[Event], events_n: int, pending_n: int) -> bool:
+    """Whether a transition may release more after an offer: not after a response that is not answered yet."""
+    has_settled = len(client.watches.pending_types) != pending_n or any(type(e) is not Send for e in events[events_n:])
+    return client.may_advance(has_settled=has_settled)

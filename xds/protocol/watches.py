@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Set
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
@@ -13,6 +13,7 @@ from xds.protocol.watch import Watch
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.leftover import Leftover
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.snapshots.memo import Situation
 
 
 class Watches:
@@ -145,6 +146,19 @@ class Watches:
     def pending_since_s(self, type_url: str) -> float | None:
         """Since when the type has had a pending watch; None if it has none."""
         return self._pending_since_s.get(type_url)
+
+    def situation(self) -> Situation:
+        """What the rules about held content read of the watches; empty if the client rejected something."""
+        found: list[Hashable] = []
+        for url, watches in self._watches.items():
+            for watch in watches:
+                known, sent = watch.known, watch.offered
+                if watch.rejections is not None or known.uncertain:
+                    return ()
+                number = sent.number if sent is not None else 0
+                found += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
+                found += (watch.is_pending, number, watch.shown.is_unknown)
+        return tuple(found) if self._dropped is None else ()
 
     def with_pending_release(self) -> list[Watch]:
         """The watches with requested names that wait for a release."""

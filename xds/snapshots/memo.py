@@ -10,6 +10,10 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 A = TypeVarTuple("A")
 
+# All that a decision depends on: shared objects, without identity and time. Clients in one situation share decisions.
+# Empty if no other client is likely to be in it.
+Situation = tuple[Hashable, ...]
+
 
 class Memo(Generic[K, V]):
     """Values that are computed once per key, bounded by the number of entries and by total cost.

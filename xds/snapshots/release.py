@@ -8,6 +8,7 @@ snapshots and sets involved.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, Snapshot, mix
@@ -21,7 +22,7 @@ from xds.snapshots.linger import (
     NamesByType,
     names_by_type,
 )
-from xds.snapshots.memo import Memo
+from xds.snapshots.memo import Memo, Situation
 from xds.snapshots.plan import Plan, Step
 from xds.snapshots.set_diff import DiffOf
 from xds.snapshots.trees import (
@@ -53,6 +54,11 @@ class Releases:
         self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._replaced: Memo[tuple[Snapshot, int], Snapshot] = Memo(_MEMO_ENTRIES)
+        self.holds: Memo[Situation, Any] = Memo(_MEMO_ENTRIES)  # the `Hold`s of `find_hold`, which imports this
+        self.colds: Memo[Situation, tuple[frozenset[str], frozenset[str]]] = Memo(
+            _MEMO_ENTRIES
+        )  # of `update_readiness`
+        self.returned: Memo[tuple[object, ...], tuple[Snapshot, Lingering]] = Memo(_MEMO_ENTRIES)  # of `returning`
         self.last_sets: Memo[tuple[object, ...], ResourceSet] = Memo(_MEMO_ENTRIES)  # of `GroupLogs.last`
         self.shown_sets: Memo[tuple[object, ...], ShownSet] = Memo(
             _MEMO_ENTRIES, NAMES_BUDGET, lambda key, shown: 2 * len(shown[1])
@@ -77,6 +83,9 @@ class Releases:
             self._replaced,
             self.shown_sets,
             self.last_sets,
+            self.holds,
+            self.colds,
+            self.returned,
         ):
             memo.begin_age()
 
