@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Action, Cut, Go, Guard, LayOver, Pick, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Cut, Go, Guard, Label, LayOver, Pick, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -198,6 +198,20 @@ STORIES: dict[str, Story] = {
         PLAIN,
         [Push(Plan(trouble="malformed"), told=False), Push(PLAIN, told=False), Cut()],
         PLAIN,
+    ),
+    "a label that the client had before accepts no later set of this label": (
+        SOTW,
+        False,
+        "cuts labels refusals",
+        PLAIN,
+        [
+            Label("v2"),
+            Cut(missed=(Plan(filter="to:b"),)),
+            Wait(40.0),
+            Push(Plan(r1="ab", texts=("@1", "sds:u", "@1"), trouble="leading")),
+            Push(Plan(trouble="cluster")),
+        ],
+        Plan(r2="ac", svc="r2"),
     ),
 }
 

@@ -275,8 +275,10 @@ class Watch:
     def accept_superseded(self, version_info: str) -> None:
         """Note the version that a NACK reports as accepted, if it is that of a superseded response.
 
-        Only for full-state types, whose version identifies one set.
+        Only for full-state types, whose version identifies one set, unless the client had that version before.
         """
+        if version_info == self.acked_label:
+            return
         for at, each in enumerate(self.superseded_sets):
             if self.type.full_state and each.version_info == version_info:
                 self.known.base, self.acked_label = each, version_info
