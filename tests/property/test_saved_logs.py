@@ -193,6 +193,21 @@ STORIES: dict[str, Story] = {
         [Cut(missed=(PLAIN,)), Go(choices=(2, 0, 7, 7, 0)), Guard(), Cut(missed=(Plan(texts=("hc:2", "@1", "@1")),))],
         Plan(r1="c"),
     ),
+    "while no clusters are requested, no earlier route leads to a removed cluster that was not shown": (
+        SOTW,
+        False,
+        "cuts",
+        Plan(inline="bc", svc="inline"),
+        [
+            Wait(40.0),
+            Push(PLAIN),
+            Push(Plan(r1="b", texts=("@1", "eds:x", "@1"), load="2"), told=False),
+            Go((2, 3, 6, 5)),
+            Cut(missed=(Plan(inline="d", web="inline", whole="b"),)),
+            Push(Plan(r1="d"), told=False),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -265,7 +265,7 @@ def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) ->
     if not watches:  # Envoy does not request clusters while one warms
         clusters = facts.releases.mixed(clusters, logged, kept.difference(clusters.resources))
     names = {each.name for each in route.references if each.type_url == url}
-    if watches and (left := names & clusters.resources.keys() - facts.goal.get(url).resources.keys() - kept):
+    if left := names & clusters.resources.keys() - facts.goal.get(url).resources.keys() - kept:
         acked = facts.watches.acked(url)
         if acked is None or not left <= acked.resources.keys() - lacking_parts(facts, acked):
             return False
