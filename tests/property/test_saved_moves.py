@@ -158,6 +158,28 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a listener of a moved client goes back to a version that names nothing refused": (
+        SOTW,
+        False,
+        "cuts groups refusals",
+        PLAIN,
+        [Push(Plan(extra="ecds:f", trouble="filter"), told=False, group="node"), Cut(), Wait(620.0)],
+        PLAIN,
+    ),
+    "a cluster of a former group stays in its version when the new group pushed one without an assignment": (
+        SOTW,
+        False,
+        "cuts groups late",
+        Plan(inline="d", web="inline", whole="ab", stays=True),
+        [
+            Push(Plan(tidy=True, stays=True), group="node"),
+            Push(Plan(r2="d", within="r2", stays=True), group="node"),
+            Push(Plan(texts=("static", "@1", "@1"), tidy=True, stays=True), told=False, group="node"),
+            Cut(),
+            Wait(16.0),
+        ],
+        Plan(stays=True),
+    ),
 }
 
 

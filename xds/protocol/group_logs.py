@@ -60,7 +60,8 @@ class GroupLogs:
         """The versions that a client may have of what the log has of a type; of former groups, of all that they have.
 
         In this order: as in the set with the shown ``label``, unless the node rejected something; as the log of its
-        group has them last; as its former groups had them. Of former groups, not what ``goal`` has.
+        group has them last; as its former groups had them. A version of which the client may not be sent all parts is
+        the last choice. Of former groups, not what ``goal`` has.
         """
         if self.former or refused:
             return self._find_last(goal, label, refused)
@@ -77,14 +78,14 @@ class GroupLogs:
             shown = self.labelled(url, label)
             if shown is not None:
                 found = self._with(found, shown, NO_NAMES if own.labelled(url, label) is shown else newest)
-        found = self._with(found, own.last(url), NO_NAMES)
         left = zip(self.all[1:], self.former, strict=True)
         former = [*self.former_sets(url), *(log.last(url, each.revision) for log, each in left)]
-        for held in former:
-            lacking = frozenset(name for name, each in held.resources.items() if not self._has_parts(each))
-            found = self._with(found, held, newest | lacking)
-        for held in former:
-            found = self._with(found, held, newest)
+        kept = [(own.last(url), NO_NAMES), *((held, newest) for held in former)]
+        for held, excluded in kept:
+            lacking = {name for name, each in held.resources.items() if not self._has_parts(each)}
+            found = self._with(found, held, excluded | lacking)
+        for held, excluded in kept:
+            found = self._with(found, held, excluded)
         return found
 
     def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
@@ -92,13 +93,21 @@ class GroupLogs:
         names = more.resources.keys() - found.resources.keys() - excluded
         return self.cache.releases.mixed(found, more, frozenset(names))
 
-    def earlier(self, type_url: str) -> ResourceSet:
-        """What its group had before the last changes of a type; of a moved client, also what its former groups have."""
-        found = self.own.earlier(type_url)
-        for former in self.former_sets(type_url):
-            names = former.resources.keys() - found.resources.keys()
-            found = self.cache.releases.mixed(found, former, frozenset(names))
-        return found
+    def earlier(self, type_url: str, refused: RefusedVersions) -> ResourceSet:
+        """What its group had before the last changes of a type; of a moved client, also what its former groups had.
+
+        What names a resource of which the node refused a version is in an earlier version that does not, if possible.
+        """
+        found, former = self.own.earlier(type_url), self.former_sets(type_url)
+        for held in former:
+            names = held.resources.keys() - found.resources.keys()
+            found = self.cache.releases.mixed(found, held, frozenset(names))
+        earlier: dict[str, Resource] = {}
+        for name in [name for name, each in found.resources.items() if _names_refused(each, refused)]:
+            versions = (*self.own.versions(type_url, name), *(x.resources[name] for x in former if name in x.resources))
+            if fitting := next((each for each in versions if not _names_refused(each, refused)), None):
+                earlier[name] = fitting
+        return found.amended("", earlier) if earlier else found
 
     def stand_ins(self, type_url: str, names: frozenset[str], rejections: Rejections) -> ResourceSet:
         """The latest versions of these names that may take the place of those that the client rejects.
@@ -123,13 +132,21 @@ class GroupLogs:
 
     def _has_parts(self, each: Resource) -> bool:
         """Whether the client may be sent all members, assignments and secrets that a resource needs."""
-        parts = (part for part in each.references if part.source in ("ads", "api") or part.type_url in ROUTE_TARGETS)
-        return all(self.own.had(part) for part in parts)
+        logs = self.all
+        return all(
+            any(log.had(part) for log in logs) if part.type_url in ROUTE_TARGETS else self.own.had(part)
+            for part in each.references
+            if part.source in ("ads", "api") or part.type_url in ROUTE_TARGETS
+        )
 
 
 def _unrefused_as_of(log: RemovalLog, type_url: str, revision: int) -> ResourceSet:
     held = log.as_of(type_url, revision)
     return held.amended("", {}, {name for name, each in held.resources.items() if not log.is_unrefused(each)})
+
+
+def _names_refused(each: Resource, refused: RefusedVersions) -> bool:
+    return any(part.name in refused.get(part.type_url, {}) for part in each.references)
 
 
 def has_refused(log: RemovalLog, type_url: str, refused: RefusedVersions) -> bool:

@@ -139,7 +139,7 @@ def begin(facts: ClientFacts, now_s: float) -> Transition:
 def with_withheld(facts: ClientFacts, transition: Transition, type_url: str) -> Transition:
     """Nothing of this type is sent: it is unknown what the client holds, and what changed may drain."""
     # A listener that cannot become ready is taken back to the version before.
-    ready = facts.releases.replaced(transition.ready, facts.logs.earlier(type_url))
+    ready = facts.releases.replaced(transition.ready, facts.logs.earlier(type_url, facts.refused_before))
     return transition._replace(ready=ready, drains=True, withheld_types=transition.withheld_types | {type_url})
 
 
