@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.support.sansio import Client, Server
 from xds.protocol.events import Event, TransitionAdvanced
 
+NODE = "node"  # the node id of all clients
+
 
 class Fleet:
     """Servers that hold the same content and share the time. A client is connected to one of them at a time."""
@@ -38,6 +40,15 @@ class Replica(Server):
     @now.setter
     def now(self, now: float) -> None:
         self._fleet.now = max(now, self._fleet.now)
+
+    def restart(self) -> None:
+        """Start a new process with the same store: it has what nodes refused, and the groups that they followed."""
+        clients, refused = self.clients, self.cache.refused_versions()
+        super().restart()
+        self.clients.rejected = clients.rejected
+        self.clients.restore_followed(NODE, clients.followed(NODE))
+        for (url, name), versions in refused.items():
+            self.cache.note_refused(url, {name: versions})
 
     def timed(self) -> list[Client]:
         """The streams of all servers."""

@@ -12,7 +12,6 @@ from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, s
 from tests.support.texts import TARGET, Site, assignment_of
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.dialect import Variant
-from xds.snapshots.removal_log import PUSHES_KEPT
 
 Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without
 FEATURES = (
@@ -32,12 +31,12 @@ FEATURES = (
     "picky",  # a proxy refuses what others take
     "late",  # the assignments of new clusters come a moment after the push
 )
+COMING_BACK = frozenset(("cuts", "restarts", "replicas"))
 ZONE = "za"
 DELAYED_S = 8.0  # at most, while something is on its way
 BACK_S = 1.5  # streams that come back do so within a moment
 UNPROMPTED_S = 6.0  # longer waits are of people who read what comes
 CAUGHT_UP_S = 40.0  # whatever was in the way
-BEHIND = PUSHES_KEPT - 2  # pushes that a client may have missed
 TTLS = {CLUSTER: 60.0, LISTENER: 90.0}
 MENDED = " @9"  # what makes another text of the same meaning
 
@@ -59,9 +58,7 @@ class World:
         self.picked: set[str] = set()  # what some client alone has refused
         self.late: dict[str, Site] = {}  # by group: what was pushed without some assignments, with them
         self.delayed_s = 0.0
-        self.behind = 0
         self.is_moving = False  # the node has changed groups, and its clients may not have followed yet
-        self.undrained = 0  # pushes since the last connection of an old listener has ended
         self.connections = 0
         self.away: dict[Link, EnvoyLike] = {}  # streams that ended alone
         self.back_s = 0.0  # when they are back at the latest
@@ -83,13 +80,10 @@ class World:
 
     def push(self, made: Made, told: bool = True, group: str = "default") -> None:
         """A whole site."""
-        self._catch_up(1)
         content = made(self.guarded, "refusals" in self.features)
         self._publish(content, told or not self.slow, group if "groups" in self.features else "default")
 
     def _publish(self, content: Site, told: bool, group: str) -> None:
-        self.behind += 1
-        self.undrained += 1
         self.is_moving = self.is_moving or group not in self.pushed
         self.pushed[group] = self._without_late(apart(content) if self.split else content, group)
         self._note_content()
@@ -128,12 +122,6 @@ class World:
     def _note_content(self) -> None:
         for watch in self.watches:
             watch.note_push(self._current(), len(self.fleet.history))
-
-    def _catch_up(self, pushes: int) -> None:
-        """Nobody is further behind than the server remembers."""
-        if self.behind + pushes > BEHIND:
-            self.wait(CAUGHT_UP_S)
-            self.check()
 
     def guard(self) -> None:
         """From the next push on there is a path that only listeners with a filter should have."""
@@ -218,9 +206,7 @@ class World:
             self._be_slow(False)
             spend(seconds, *self.clients)
             self._be_slow(self.slow)
-            self.behind = self.behind if seconds < CAUGHT_UP_S - BACK_S else 0
             self.is_moving = self.is_moving and seconds < CAUGHT_UP_S - BACK_S
-            self.undrained = self.undrained if seconds < DRAINED_S - BACK_S else 0
             return
         if self.delayed_s + seconds > BACK_S:
             self._be_heard()
@@ -256,11 +242,8 @@ class World:
         restart, moves = restart and "restarts" in self.features, moves and "replicas" in self.features
         if not (restart or moves or "cuts" in self.features):
             return
-        self._catch_up(len(missed))
         if self.is_moving:  # "a cut while a cluster of the former group warms may lose requests"
             self.wait(CAUGHT_UP_S)
-        if (restart or moves) and self.undrained + len(missed) > BEHIND:
-            self.wait(DRAINED_S)  # a new process knows no more of what lingers than the revisions that are retained
         gone = self.clients if restart else [self.clients[choice % len(self.clients)]]
         for client in gone:
             self._disconnect(client, is_noticed=restart or seconds > BACK_S)
@@ -374,21 +357,21 @@ class World:
 def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[str]:
     """Without what a server cannot know.
 
-    Of a response that it refused in part, an Envoy tells a new process nothing: neither what it has taken of it nor
-    what it has dropped (``tests/spec/test_swap_traps`` has what comes of that); in Delta not even one that remembers. A
-    new process does not know which group a node comes from, nor what a label meant that repeats. Which of two proxies
-    of one node id shows such a label is known only once it shows its clusters.
+    Another server knows neither what the first one's clients refused, nor which groups they followed. A new process
+    does not know what a label meant that repeats, and of two proxies of one node id it is not known which of them shows
+    such a label. Of a SotW response that was refused without a name, a new process does not know what it had. On
+    separate streams, no client that returns shows what it has of a Delta response that it refused in part.
     """
     if "replicas" in features:
         features -= {"groups", "refusals", "picky"}
     if "labels" in features:
         features -= {"restarts", "replicas", "twins"}
-    if features & {"refusals", "picky"}:
-        features -= {"cuts", "restarts"} if variant is Variant.DELTA else {"restarts"}
-    if "restarts" in features:
-        features -= {"groups"}
     if variant is Variant.SOTW:
         features -= {"ttls"}
+    if features & {"refusals", "picky"}:
+        features -= {"restarts"} if variant is Variant.SOTW else {"cuts", "restarts"} if split else set()
+    if split and "restarts" in features:
+        features -= {"groups"}
     return features if split else features - {"singles"}
 
 
