@@ -238,14 +238,6 @@ STORIES: dict[str, Story] = {
         [Cut(), Push(Plan(inline="d", svc="inline", trouble="cluster")), Wait(1.0), Cut(), Push(PLAIN)],
         PLAIN,
     ),
-    "an internal listener that is taken back is not there": (
-        SOTW,
-        False,
-        "cuts refusals",
-        PLAIN,
-        [Cut(missed=(Plan(inline="t", svc="r2", web="inline", trouble="route", behind="assignment", within="r2"),))],
-        PLAIN,
-    ),
     "a cluster that a client shows may be without the assignment that it rejected": (
         SOTW,
         False,
@@ -405,14 +397,6 @@ STORIES: dict[str, Story] = {
             Go((0,)),
             Cut(True, (PLAIN,)),
         ],
-        PLAIN,
-    ),
-    "an internal listener that a client shows may still wait for its routes": (
-        SOTW,
-        True,
-        "restarts",
-        PLAIN,
-        [Push(Plan(r1="t", r2="b", behind="cluster", within="r2")), Go((0, 0, 0)), Cut(True)],
         PLAIN,
     ),
     "what only some sets of a label have is rejected as news": (

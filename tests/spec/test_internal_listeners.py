@@ -37,13 +37,13 @@ def _source(split: bool) -> str:
     return "api" if split else "ads"
 
 
-@SPLIT
 @pytest.mark.parametrize("route", ["r1", "to:tunnel"], ids=["rds", "inline"])
-@pytest.mark.parametrize("inner", ["to:b", "r2"], ids=["inner-inline", "inner-rds"])
+@pytest.mark.parametrize(("split", "inner"), [(False, "to:b"), (False, "r2"), (True, "to:b")])
 @BY_EDS
-def test_what_leads_to_an_internal_listener_waits_until_that_is_ready(
+def test_what_leads_to_a_new_internal_listener_waits_for_its_ack(
     server: Server, variant: Variant, split: bool, route: str, inner: str, by_eds: bool
 ) -> None:
+    """On separate streams, the routes of the internal listener are not waited for."""
     client = live(server, variant, site("a"), split=split)
     after = tunnelled(text="hc:3", route=route, inner=inner, by_eds=by_eds)
     after[ROUTE] = {**after[ROUTE], **({"r2": "b"} if inner == "r2" else {})}

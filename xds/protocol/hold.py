@@ -48,7 +48,7 @@ class _Listeners(NamedTuple):
 
     * ``unready``: the newest version, or a name in it, is not ACKed; None means all;
     * ``reverted``: taken back to an earlier version;
-    * ``absent``: new connections use no version of them;
+    * ``absent``: the client has ACKed no version of them;
     * ``changing``: the extension configurations that change, for which listeners wait.
     """
 
@@ -116,14 +116,14 @@ def _find_hold(facts: ClientFacts, before: Transition) -> Hold:
     trees: tuple[Tree, ...] = ()
     held: list[NamesByType] = []
     if readiness.cold or reverted or unready is None or unready:
-        absent = _absent_listeners(facts, transition, unready) | _unused_listeners(facts, transition, reverted)
+        absent = _absent_listeners(facts, transition)
         trees, held = _held_by_trees(facts, transition, _Listeners(unready, reverted, absent, changing))
     if readiness.cold:
         held.append(aggregates_of_cold_members(facts, readiness))
     held.append(clusters_without_assignments(facts, readiness))
     names = merge_names(*held)
     held_types, withheld = {url for url, _ in names}, transition.withheld_types
-    waiting = [url for url in withheld if url in held_types or facts.watches.rejects(facts.goal.get(url))]
+    waiting = [url for url in withheld if url in held_types or facts.watches.doubted_in(facts.goal.get(url))]
     transition = transition._replace(
         held_names=names,
         held_trees=trees,
@@ -269,32 +269,17 @@ def _with_earlier_ready(
     return transition.with_ready(release)
 
 
-def _absent_listeners(facts: ClientFacts, transition: Transition, unready: frozenset[str] | None) -> frozenset[str]:
-    """The new listeners that are not ready: no cluster may lead to an internal one of them yet.
+def _absent_listeners(facts: ClientFacts, transition: Transition) -> frozenset[str]:
+    """The listeners that the client has not ACKed in any version: no cluster may lead to an internal one of them yet.
 
-    Changed listeners are not among them: each "serves its previous content meanwhile" (docs/protocol.md#additions).
     All listeners are, as long as a reconnected client is expected to show its listeners.
     """
-    if unready is not None and not unready:
-        return NO_NAMES
     url = facts.url_of("listeners")
-    listeners = frozenset(facts.goal.get(url).resources)
-    if not facts.watches.of(url):
-        return listeners if transition.is_awaited else NO_NAMES
-    return _unused_listeners(facts, transition, listeners if unready is None else unready & listeners)
-
-
-def _unused_listeners(facts: ClientFacts, transition: Transition, listeners: frozenset[str]) -> frozenset[str]:
-    """The listeners among these that no new connection is known to use yet, in any version."""
-    if not listeners:
-        return listeners
-    url = facts.url_of("listeners")
-    used, acked = transition.ready.get(url).resources.keys(), facts.watches.acked(url)
-    # While a listener is rejected, `ready` stays as it is and may have listeners that were removed since.
-    new = listeners.difference(used if acked is None else used & acked.resources.keys())
-    if transition.is_ready_unproved and (missing := _not_fetched(facts, transition)):
-        new |= listeners & listeners_naming(missing, facts.released)
-    return new
+    listeners, acked = frozenset(facts.goal.get(url).resources), facts.watches.acked(url)
+    if acked is not None:
+        return listeners - acked.resources.keys()
+    is_awaited = facts.watches.may_hold_anything(url) if facts.watches.of(url) else transition.is_awaited
+    return listeners if is_awaited else NO_NAMES
 
 
 def _filters_unready(facts: ClientFacts, transition: Transition, changing: NamesByType) -> frozenset[str]:

@@ -109,24 +109,6 @@ class Rejections:
         clone.suspects, clone._pushed = dict(self.suspects), dict(self._pushed)
         return clone
 
-    def for_new_stream(self) -> Rejections:
-        """The state for the client's next stream. The first response on it has the content without suspects."""
-        clone = self.copy()
-        clone.probe, clone.rejected_set_id, clone.is_new_content_due = NO_NAMES, 0, True
-        clone._begin_push(None)
-        return clone
-
-    def join(self, earlier: Rejections) -> None:
-        """Add earlier rejections, except those of names that are already rejected or suspect here."""
-        known = self.rejected.keys() | self.suspects.keys()
-        older = earlier.copy()
-        older.forgive(known)
-        if not self.narrowed:
-            self.narrowed, self.is_whole = older.narrowed, older.is_whole
-        self.rejected |= older.rejected
-        self.refused = {**older.refused, **self.refused}
-        self.suspects |= older.suspects
-
     def note_rejected(self, response: Response) -> None:
         """The client NACKed this response. `note_nack` follows if it has resources."""
         self.digests |= {response.digest}

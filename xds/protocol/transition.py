@@ -58,7 +58,7 @@ class Transition(NamedTuple):
     * ``held_trees``: the trees of which nothing is released: they wait for clusters or internal listeners, or for the
       repair of a rejected resource;
     * ``held_names``: all names that keep their released version, except lingering ones;
-    * ``absent_listeners``: new listeners that are not ready, so that no cluster may lead to an internal one of them;
+    * ``absent_listeners``: listeners of which no version is ACKed, so that no cluster may lead to an internal one;
     * ``drains``: a listener changed or was removed, so old connections drain;
     * ``withheld_types``: the type URLs of which nothing is sent, because it is unknown what the client holds;
     * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;

@@ -224,11 +224,6 @@ class Watches:
         watches = self.of(goal_set.type.type_url)
         return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in watches if watch.rejections))
 
-    def rejects(self, goal_set: ResourceSet) -> bool:
-        """Whether a stream rejects something of a set."""
-        watches = self.of(goal_set.type.type_url)
-        return any(watch.rejections is not None and watch.rejections.doubted_in(goal_set) for watch in watches)
-
     def doubted_in(self, goal_set: ResourceSet) -> frozenset[str]:
         """The names that the client rejects in the version of a set, or that are suspect in it."""
         watches = self.of(goal_set.type.type_url)

@@ -8,7 +8,6 @@ the results that streams need before a push is served; it may run in another thr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from xds.model.node import GroupMatch, Locality, Node
@@ -358,11 +357,6 @@ class SnapshotCache:
         """The view of a group for an API version and a locality; None if there is no such group."""
         found = self._groups.get(group)
         return self._view(found, api_version, locality) if found is not None else None
-
-    def served_names(self, group: str, type_url: str, api_version: str = "") -> AbstractSet[str]:
-        """The names of a type in the served snapshot of a group."""
-        view = self.view(group, api_version)
-        return view.snapshot.get(type_url).resources.keys() if view is not None else frozenset()
 
     def _view(self, group: _Group, api_version: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)
