@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Action, Cut, Go, Guard, Label, LayOver, Pick, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import (
+    PLAIN,
+    Action,
+    Cut,
+    Drop,
+    Go,
+    Guard,
+    Label,
+    LayOver,
+    Pick,
+    Plan,
+    Push,
+    Story,
+    Wait,
+    play,
+)
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -212,6 +227,14 @@ STORIES: dict[str, Story] = {
             Push(Plan(trouble="cluster")),
         ],
         Plan(r2="ac", svc="r2"),
+    ),
+    "an error that names what only an earlier response had is about that one": (
+        SOTW,
+        False,
+        "groups refusals",
+        Plan(r2="c", svc="r2"),
+        [Push(Plan(r2="d", web="r2")), Push(Plan(trouble="leading"), group="node"), Drop()],
+        Plan(inline="d", svc="inline"),
     ),
 }
 

@@ -345,9 +345,10 @@ class Watch:
             return False
         if self.superseded_sets and not self._new_versions_in(offered.versions(), NO_NAMES):
             return True  # the client has accepted all of this one before
-        if version_info == offered.version_info != self.acked_label:
-            # The client may have accepted an earlier response with parts of the same set.
-            return all(each.version_info != version_info for each in self.superseded_sets)
+        # The client may have accepted an earlier response of the same label.
+        is_unique = all(each.version_info != version_info for each in self.superseded_sets)
+        if is_unique and version_info == offered.version_info != self.acked_label:
+            return True
         return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def accepted_names(self) -> frozenset[str]:
