@@ -46,14 +46,13 @@ T = TypeVar("T")
 class RandomStory:
     """The choices of one seed.
 
-    Of three worlds, one has an internal listener. Of four, in one each cut is a restart of the server, which forgets
-    its clients, and one is crowded: its listeners drain meanwhile, and more pushes come than the log keeps whatever
-    their age.
+    There are no internal listeners. Of four worlds, in one each cut is a restart of the server, which forgets its
+    clients, and one is crowded: its listeners drain meanwhile, and more pushes come than the log keeps whatever their
+    age.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.has_inner = self.random.randrange(3) == 0
         self.is_forgetful = self.random.randrange(4) == 0
         self.is_crowded = self.random.randrange(4) == 0
 
@@ -96,13 +95,14 @@ class RandomStory:
     def _plan(self) -> Plan:
         fields = {name: self._one_of(self._possible(name)) for name in CHOICES}
         texts = tuple(self._one_of(TEXTS) for _ in NAMES)
-        return Plan(texts=texts, stays=self.has_inner, **fields)
+        return Plan(texts=texts, **fields)
 
-    def _possible(self, name: str) -> Sequence[Any]:
+    @staticmethod
+    def _possible(name: str) -> Sequence[Any]:
         """What a field of a plan may be."""
-        if self.has_inner or name not in ("r1", "r2", "inline"):
-            return CHOICES[name]
-        return [each for each in CHOICES[name] if TUNNEL not in each]
+        if name in ("r1", "r2", "inline"):
+            return [each for each in CHOICES[name] if TUNNEL not in each]
+        return CHOICES[name]
 
     def _push(self) -> Push:
         return Push(self._plan(), self._is_so(), self._one_of(GROUPS))

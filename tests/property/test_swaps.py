@@ -354,29 +354,26 @@ def promised(story: Story) -> Story:
     """The same story without what clients that come back are not promised (docs/protocol.md#what-is-not-promised).
 
     * No filter begins to guard a route that another listener had: "a rejected or held listener whose routes moved".
-
-    In SotW moreover:
-
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
-    * No cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
+    * In SotW, no cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
       configuration when its client reconnects".
-    * They name what they refuse: "a push that a SotW client refuses without a name".
+    * In SotW, they name what they refuse: "a push that a SotW client refuses without a name".
     """
     variant, split, features, first, happenings, last = story
     if COMING_BACK.isdisjoint(features.split()):
         return story
-    happenings = [each for each in happenings if not isinstance(each, Guard)]
-    if variant is Variant.DELTA:
-        return variant, split, features, first, happenings, last
+    adapted = _plain if variant is Variant.SOTW else lambda plan: plan
     kept: list[Action] = []
     for each in happenings:
         if isinstance(each, Push):
             if each.group != GROUPS[0] and not any(isinstance(one, Push) and one.group == each.group for one in kept):
                 kept.append(Wait(CAUGHT_UP_S))
-            kept.append(replace(each, plan=_plain(each.plan)))
-        else:
-            kept.append(replace(each, missed=tuple(map(_plain, each.missed))) if isinstance(each, Cut) else each)
-    return variant, split, features, _plain(first), kept, _plain(last)
+            kept.append(replace(each, plan=adapted(each.plan)))
+        elif isinstance(each, Cut):
+            kept.append(replace(each, missed=tuple(map(adapted, each.missed))))
+        elif not isinstance(each, Guard):
+            kept.append(each)
+    return variant, split, features, adapted(first), kept, adapted(last)
 
 
 def _plain(plan: Plan) -> Plan:
