@@ -238,6 +238,20 @@ STORIES: dict[str, Story] = {
         [Cut(), Push(Plan(inline="d", svc="inline", trouble="cluster")), Wait(1.0), Cut(), Push(PLAIN)],
         PLAIN,
     ),
+    "a client that may have any listener waits for no internal one": (
+        SOTW,
+        False,
+        "restarts",
+        Plan(stays=True, r1="c"),
+        [
+            Wait(40.0),
+            Push(Plan(stays=True, inline="bc", web="inline", within="to:c")),
+            Go((4, 3)),
+            Push(Plan(stays=True, texts=("@1", "@1", "hc:2"), within="to:c"), told=False, group="node"),
+            Cut(True),
+        ],
+        Plan(stays=True, r1="bt", behind="cluster"),
+    ),
     "a cluster that a client shows may be without the assignment that it rejected": (
         SOTW,
         False,

@@ -10,7 +10,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, AckRepeated, Nacked, OfferTimedOut, Stale
-from xds.protocol.watch import GONE_LIMIT
+from xds.protocol.known_content import GONE_LIMIT
 
 REFUSED = wire_pb2.Status(code=13, message="no")
 

@@ -118,6 +118,10 @@ class AckState:
         """Nothing has to be sent. Rejected content stays rejected if it is pushed again."""
         self.state = ResponseState.SETTLED
 
+    def forget_rejected(self) -> None:
+        """Content that was rejected may be sent again."""
+        self.rejected_digest = b""
+
     def remain_rejected(self) -> None:
         """The only content to send is content that the client rejected: it is not sent (rule 16)."""
         self.state = ResponseState.REJECTED

@@ -29,6 +29,7 @@ from xds.protocol.facts import ClientFacts, urls_of
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.hold import find_hold
 from xds.protocol.hold_reasons import Reports
+from xds.protocol.known_content import ShownContent
 from xds.protocol.proof import NO_PROOF, Proof
 from xds.protocol.readiness import proved_at_end, proved_clusters, update_readiness
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
@@ -46,7 +47,7 @@ from xds.protocol.requests import Shown
 from xds.protocol.returning import (
     at_return,
     known_set,
-    note_shown,
+    shown_content,
     shows_return,
     unsaid_names,
     with_earlier_routes,
@@ -63,7 +64,7 @@ from xds.protocol.transition import (
     with_missing_secrets,
     with_withheld,
 )
-from xds.protocol.watch import ShownContent, Watch
+from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 from xds.snapshots.cache import NO_SNAPSHOT, SnapshotCache, View
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering
@@ -201,8 +202,7 @@ class ClientState:
             url = self.url_of("clusters")
             self.released = with_sent_clusters(self.facts(), self.released.get(url).resources.keys())
             for watch in self.watches.of(url):
-                if watch.ack.in_flight is not None:
-                    watch.ack.in_flight.is_read = True  # superseded: the client may wait for what is not sent any more
+                watch.become_read()  # superseded: the client may wait for what is not sent any more
         if self.transition is not None:
             self.note_proof()
         self.goal = goal
@@ -245,7 +245,7 @@ class ClientState:
 
     def add_watch(self, watch: Watch, names: frozenset[str], shown: Shown, now_s: float) -> None:
         """A stream requests these names of a type for the first time."""
-        watch.rejections = self.watches.rejections_of(watch.type.type_url)
+        watch.begin(self.watches.rejections_of(watch.type.type_url))
         self.watches.add(watch, now_s)
         self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         self.has_requested_assignments = self.has_requested_assignments or watch.type.alias == "endpoints"
@@ -268,17 +268,19 @@ class ClientState:
     def _resume(self, facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
         """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
         url = watch.type.type_url
-        watch.rejections = watch.rejections or facts.rejections_before(url)
+        watch.begin(facts.rejections_before(url))
         if watch.type.alias in PARTS:
-            watch.shown = ShownContent(requested=names)
+            watch.begin(None, ShownContent(requested=names))
             return
         held = known_set(facts, watch, shown, names)
         if held is not None:
-            note_shown(facts, watch, held, shown)
+            if shown.versions and watch.rejections is not None:
+                watch.rejections.note_ack(held.versions())  # a client does not reject resources that it holds
+            watch.hold_shown(held, *shown_content(facts, held, shown))
             if watch.type.in_tree or watch.type.is_route_target:
                 self._release_shown(facts, watch, held, now_s)
             return
-        watch.shown = ShownContent(is_unknown=watch.type.full_state and bool(shown))
+        watch.begin(None, ShownContent(is_unknown=watch.type.full_state and bool(shown)))
         if watch.type.is_route_target:
             self.released, self.lingering = with_left(facts, url, shown.label)
         elif watch.shown.is_unknown:
@@ -317,7 +319,7 @@ class ClientState:
 
     def resend(self, watch: Watch, names: frozenset[str], now_s: float) -> None:
         """Re-send these names once, if the client wants them, although they did not change."""
-        watch.resend_names = watch.resend_names | names if watch.resend_names else names
+        watch.resend(names)
         self.watches.mark_pending(watch, now_s)
 
     def note_sendable(self) -> None:
@@ -482,8 +484,7 @@ class ClientState:
         for watch in self.watches.of(url):
             if watch.shown.untold_names:
                 ended = watch.shown.untold_names & before.names.get(url, NO_NAMES) - lingering.names.get(url, NO_NAMES)
-                watch.known.mark_uncertain(ended - self.goal.get(url).resources.keys())
-                watch.shown = watch.shown._replace(untold_names=watch.shown.untold_names - ended)
+                watch.tell_removed(ended, ended - self.goal.get(url).resources.keys())
                 self.watches.mark_pending(watch, now_s)
                 self._may_send = True
         if self.has_returned:

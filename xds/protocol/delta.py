@@ -8,7 +8,7 @@ from xds.model.resource_type import Missing, ResourceType
 from xds.model.snapshot import ResourceSet
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.heartbeats import Heartbeats, next_heartbeat_s, renewable
+from xds.protocol.heartbeats import next_heartbeat_s, renewable
 from xds.protocol.requests import DeltaRequest, Shown, StreamLimits, UnknownOf
 from xds.protocol.subscription import InterestChange, Subscription
 from xds.protocol.warming import ReleaseOf, WatchesByType
@@ -65,7 +65,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
-        watch.ack.rejected_digest = b""
+        watch.ack.forget_rejected()
         if watch.rejections is not None and not is_first:
             watch.rejections.forgive(names)
 
@@ -112,15 +112,15 @@ class DeltaDialect(Dialect[DeltaRequest]):
         ttl_s = held.shortest_ttl_s if held is not None else None
         if ttl_s is None:
             if sent is None:
-                watch.heartbeats = None
+                watch.renew_at(None)
             return
         assert held is not None
         due_s = next_heartbeat_s(now_s, ttl_s)
         if watch.heartbeats is None:
             # Without a response, the client has reconnected: its TTLs have run since its last connection.
-            watch.heartbeats = Heartbeats(due_s if sent is not None else now_s)
+            watch.renew_at(due_s if sent is not None else now_s)
         elif sent is not None and renewable(held, None, watch.subscription.interest).keys() <= set(sent.names):
-            watch.heartbeats.due_s = due_s
+            watch.renew_at(due_s)
 
 
 DELTA: Dialect[DeltaRequest] = DeltaDialect()

@@ -272,14 +272,14 @@ def _with_earlier_ready(
 def _absent_listeners(facts: ClientFacts, transition: Transition) -> frozenset[str]:
     """The listeners that the client has not ACKed in any version: no cluster may lead to an internal one of them yet.
 
-    All listeners are, as long as a reconnected client is expected to show its listeners.
+    All listeners are, as long as a reconnected client is expected to show its listeners; none if it has shown that it
+    may have any.
     """
     url = facts.url_of("listeners")
     listeners, acked = frozenset(facts.goal.get(url).resources), facts.watches.acked(url)
     if acked is not None:
         return listeners - acked.resources.keys()
-    is_awaited = facts.watches.may_hold_anything(url) if facts.watches.of(url) else transition.is_awaited
-    return listeners if is_awaited else NO_NAMES
+    return listeners if transition.is_awaited and not facts.watches.of(url) else NO_NAMES
 
 
 def _filters_unready(facts: ClientFacts, transition: Transition, changing: NamesByType) -> frozenset[str]:

@@ -8,23 +8,21 @@ known of the client's content after an ACK or NACK. docs/protocol.md#response-st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import PARENTS
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
-from xds.protocol.ack import RequestKind, ResponseState
+from xds.protocol.ack import ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.cluster_parts import PARTS
 from xds.protocol.dialect import AnyDialect
-from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
+from xds.protocol.events import Event, OfferTimedOut, Send, Synced
 from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
-from xds.protocol.requests import Request
 from xds.protocol.watch import Watch
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.content import ResponseKey
-from xds.snapshots.release import Releases
 from xds.snapshots.responses import Response
 
 
@@ -81,7 +79,7 @@ class Offers:
             goal = client.goal.get(watch.type.type_url)
             push_id = (client.goal.revision, goal.id)
             if watch.rejections.note_content(released, goal, push_id, _wanted_n(watch, released)):
-                watch.ack.rejected_digest = b""  # if this content is pushed again, it is tried again
+                watch.ack.forget_rejected()  # if this content is pushed again, it is tried again
         if watch.rejections:
             self._offer_beside_rejected(watch, client, released, events, now_s)
         else:
@@ -216,13 +214,8 @@ class Offers:
             if now_s < ack.dirty_since_s + self._offer_timeout_s:  # the sum of `DiscoveryStream.deadline`, to the bit
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
-        self.note_removals(watch, watch.supersede().resource_set)
+        watch.note_removed(watch.supersede().resource_set, self._cache.releases)
         return True
-
-    def note_removals(self, watch: Watch, sent: ResourceSet) -> None:
-        """Remove from ``known.base`` the clusters that an unACKed response removed: it may be applied (rule 18)."""
-        if watch.type.is_route_target and watch.known.base is not None:
-            watch.known.base = self._cache.releases.without_removed(watch.known.base, sent)
 
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
@@ -313,74 +306,7 @@ class Offers:
                 events.append(Send(watch.type.type_url, response.nonce, response.body, response))
 
 
-def note_answer(
-    watch: Watch, kind: RequestKind, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases
-) -> Event | None:
-    """Note the ACK or NACK in a request; returns the event, None for a request without one.
-
-    ``kind`` is from `AckState.classify`. ``offers`` are those of the stream of ``watch``.
-    """
-    type_url = watch.type.type_url
-    if kind is RequestKind.STALE:
-        if request.error is not None and request.nonce != watch.ack.nonce:
-            watch.refuse_superseded(request.error.message)
-        return Stale(type_url, request.nonce)
-    if kind is RequestKind.ACK or (kind is RequestKind.NACK and _is_of_earlier(watch, request, dialect)):
-        if len(offers.watches) > 1:
-            _note_read(watch, offers.watches.values())
-        return Acked(type_url, request.nonce, watch.accept())
-    if kind is RequestKind.NACK:
-        if len(offers.watches) > 1:
-            _note_read(watch, offers.watches.values())
-        return _note_nack(watch, request, dialect, offers, releases)
-    return None
-
-
-def _note_nack(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
-    assert request.error is not None, "a NACK has an error"
-    type_url = watch.type.type_url
-    shown = watch.known.base if watch.shown.has_set else None
-    watch.accept_superseded(dialect.accepted_version(request))
-    for later in watch.superseded_sets:  # the client may have applied these since the accepted one
-        offers.note_removals(watch, later)
-    offer, guilty = watch.reject(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
-    response, answered = offer.response, offer.answered_names
-    offers.note_removals(watch, response.resource_set)
-    if answered and watch.known.base is not None:
-        # The client does not hold the resources that it requested, even if it had ACKed the rest of the set.
-        unproved = answered - _still_held(shown, response) if shown is not None else answered
-        watch.known.base = releases.mixed(watch.known.base, empty_set(type_url), unproved)
-    if watch.type.full_state and guilty and not (watch.rejections and watch.rejections.suspects):
-        # Rule 18: "clients apply the valid resources of CDS and LDS".
-        held = watch.known.base or empty_set(type_url)
-        watch.known.base = releases.mixed(response.resource_set, held, frozenset(guilty))
-        watch.superseded_sets = ()
-    return Nacked(type_url, request.nonce, response, request.error, guilty)
-
-
-def _still_held(shown: ResourceSet, rejected: Response) -> frozenset[str]:
-    """The names that a client showed when it reconnected, in another version than that of the rejected response.
-
-    The client holds them in some version. The label of a partial type does not prove in which: it may lack the rejected
-    one.
-    """
-    versions = rejected.versions()
-    return frozenset(name for name, held in shown.resources.items() if versions.get(name) != held.version)
-
-
 def _wanted_n(watch: Watch, released: ResourceSet) -> int:
     """The number of resources of a set that a client may want."""
     interest = watch.subscription.interest
     return len(released) if interest.wildcard or interest.globs else min(len(released), len(interest.names))
-
-
-def _is_of_earlier(watch: Watch, request: Request, dialect: AnyDialect) -> bool:
-    error = request.error
-    return error is not None and watch.is_of_earlier(error.message, dialect.accepted_version(request))
-
-
-def _note_read(answered: Watch, watches: Iterable[Watch]) -> None:
-    """Note that the client has read all responses before the answered one, even if it withholds their answers."""
-    for watch in watches:
-        if watch.ack.in_flight is not None and watch.response_position < answered.response_position:
-            watch.ack.in_flight.is_read = True

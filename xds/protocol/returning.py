@@ -28,8 +28,9 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS, lacking_parts
 from xds.protocol.facts import ClientFacts
 from xds.protocol.group_logs import has_refused
+from xds.protocol.known_content import ShownContent
 from xds.protocol.requests import NO_VERSIONS, Shown
-from xds.protocol.watch import ShownContent, Watch
+from xds.protocol.watch import Watch
 from xds.snapshots.cluster_references import assignments_of
 from xds.snapshots.leftover import SOME_VERSION, Leftover
 from xds.snapshots.linger import Lingering, NamesByType, names_by_type
@@ -108,20 +109,17 @@ def _with_shown(facts: ClientFacts, held: ResourceSet, untold_names: frozenset[s
     return facts.releases.replaced(facts.released, present), lingering
 
 
-def note_shown(facts: ClientFacts, watch: Watch, held: ResourceSet, shown: Shown) -> None:
-    """Note in a watch that the client has this set, as its first request shows."""
-    url = watch.type.type_url
-    watch.known.base = held
-    untold_names, leftover_names = NO_NAMES, facts.releases.leftovers(held)
-    if watch.rejections is not None and shown.versions:
-        watch.rejections.note_ack(held.versions())  # a client does not reject resources that it holds
-    if shown.versions and watch.type.full_state:
+def shown_content(facts: ClientFacts, held: ResourceSet, shown: Shown) -> tuple[ShownContent, frozenset[str]]:
+    """What a first request says of a client that has this set; and the names that it may have in another version."""
+    url, untold_names, uncertain = held.type.type_url, NO_NAMES, NO_NAMES
+    if shown.versions and held.type.full_state:
         # A refused response may have brought another version of what was taken away and came back, or a cluster that
         # Envoy does not show.
-        watch.known.mark_uncertain(held.among(facts.log.came_back(url)))
-        if watch.type.is_route_target:
+        uncertain = held.among(facts.log.came_back(url))
+        if held.type.is_route_target:
             untold_names = frozenset(_last(facts, url).resources.keys() - held.resources.keys())
-    watch.shown = ShownContent(has_set=True, leftover_names=leftover_names, untold_names=untold_names)
+    leftover_names = facts.releases.leftovers(held)
+    return ShownContent(has_set=True, leftover_names=leftover_names, untold_names=untold_names), uncertain
 
 
 def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:

@@ -80,8 +80,7 @@ class SotwDialect(Dialect[SotwRequest]):
         warming.note_uncertain_clusters(watch, watches, release_of, diffs)
 
     def shown(self, watch: Watch, request: SotwRequest) -> Shown:
-        watch.allows_placeholders = not request.version_info
-        watch.acked_label = request.version_info  # until it ACKs a response on this stream
+        watch.note_label(request.version_info)
         return Shown(label=request.version_info)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:

@@ -27,6 +27,7 @@ from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import RequestKind, ResponseState
+from xds.protocol.answers import note_answer
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
 from xds.protocol.cluster_parts import PARTS
@@ -47,7 +48,7 @@ from xds.protocol.events import (
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.known_names import check_unread, known_sets, unknown_among
 from xds.protocol.name_budget import NameBudget, cost_of
-from xds.protocol.offers import Offers, note_answer
+from xds.protocol.offers import Offers
 from xds.protocol.parked_requests import ParkedRequests
 from xds.protocol.requests import (
     Request,
@@ -372,7 +373,7 @@ class DiscoveryStream:
         if watch is None:
             watch = self._add_watch(type_url, request, now_s)
         kind = watch.ack.classify(request.nonce, request.error is not None)
-        event = note_answer(watch, kind, request, self._dialect, self._offers, self._cache.releases)
+        event = note_answer(watch, kind, request, self._dialect, self._offers.watches.values(), self._cache.releases)
         if event is not None:
             events.append(event)
             self._note_for_others(watch, client)
@@ -428,8 +429,7 @@ class DiscoveryStream:
     def _add_watch(self, type_url: str, request: Request, now_s: float) -> Watch:
         client = self._require_client()
         type = resource_type(type_url)
-        watch = Watch(type)
-        watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
+        watch = Watch(type, reads_errors=self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS))
         in_rank_order = sorted((*self._offers.watches.values(), watch), key=lambda watch: watch.type.rank)
         self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
         client.add_watch(watch, self._dialect.requested_names(request), self._dialect.shown(watch, request), now_s)
@@ -439,26 +439,18 @@ class DiscoveryStream:
 
     def _note_interest_change(self, watch: Watch, change: InterestChange, kind: RequestKind) -> None:
         """Rules 25 and 53: requested names need an answer, even if the client holds them."""
-        known = watch.known
-        known.forget(change.dropped)
         if change.dropped:
-            watch.shown = watch.shown._replace(has_set=False)
-        if change.dropped and watch.rejections is not None:
             self._require_client().watches.note_dropped(watch, change.dropped)
-            watch.rejections.forgive(change.dropped)
-        if watch.reported_missing:
-            watch.reported_missing -= change.dropped
+            watch.forget_names(change.dropped)
         if change.everything and kind is not RequestKind.FIRST:
-            known.forget_all()
-            if watch.ack.in_flight is not None:
-                watch.ack.in_flight.is_interest_replaced = True
+            watch.forget_all()
         unanswered = change.unanswered
         if unanswered:
             self._dialect.note_subscribed(watch, unanswered, is_first=kind is RequestKind.FIRST)
         if kind is RequestKind.FIRST and watch.type.alias not in PARTS:
             released = self._require_client().release_of(watch.type.type_url)
             unanswered = self._dialect.unanswered_at_first(watch, unanswered, released, self._cache.diffs)
-        known.mark_unanswered(unanswered)
+        watch.known.mark_unanswered(unanswered)
 
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest

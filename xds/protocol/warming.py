@@ -46,7 +46,7 @@ def note_repeated_ack(watch: Watch, watches: WatchesByType) -> bool:
     if not _parents_sent_since(watch, watches) or watch.ack.state is not ResponseState.SETTLED:
         return False
     interest = watch.subscription.interest
-    watch.resend_names = watch.resend_names | interest.names | ({WILDCARD} if interest.wildcard else NO_NAMES)
+    watch.resend(interest.names | {WILDCARD} if interest.wildcard else interest.names)
     return True
 
 
@@ -60,7 +60,7 @@ def note_uncertain_clusters(watch: Watch, watches: WatchesByType, release_of: Re
         if parent.type.is_route_target and parent.known.uncertain:
             released = release_of(parent.type.type_url)
             names = diffs.assignments(parent.known.base, released, parent.known.uncertain)
-            watch.resend_names = watch.resend_names | names
+            watch.resend(names)
 
 
 def _parents_sent_since(watch: Watch, watches: WatchesByType) -> list[Watch]:

@@ -1,123 +1,28 @@
 """One type on one stream: its subscription, its response state, and the content that the client holds.
 
-The content of a client is one reference to a shared set, so a watch does not grow with the number of resources. Only
-deviations from the set are kept by name (`KnownContent`).
+Only the methods of `Watch` write its fields, but for those that objects in them keep by themselves: the ACK state, the
+subscription, and which watches are pending (`watches`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
-from types import MappingProxyType
-from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.ack import AckState, Offer, ResponseState
 from xds.protocol.heartbeats import Heartbeats
+from xds.protocol.known_content import GONE_LIMIT, NOTHING_SHOWN, UNCERTAIN_LIMIT, KnownContent, ShownContent
 from xds.protocol.rejections import Rejections, named_in
 from xds.protocol.subscription import Subscription
 from xds.snapshots.content import ResponseContent
 from xds.snapshots.diffs import Diffs
+from xds.snapshots.release import Releases
 from xds.snapshots.responses import Response
 
-UNKNOWN_VERSION = ""
-NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
-# Names. With more, the content of the client counts as unknown: everything is re-sent, and no removals are sent.
-UNCERTAIN_LIMIT = 10_000
-GONE_LIMIT = 256  # of these names, those that the last response did not have among its resources
 _SUPERSEDED_LIMIT = 8
-
-
-class ShownContent(NamedTuple):
-    """What a client that returned showed of a type (`returning`).
-
-    * ``has_set``: ``known`` is what it showed, until it ACKs a response or unsubscribes from a name;
-    * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
-    * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
-    * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
-    * ``requested``: the assignments or secrets that its first request named: it has what needs them.
-    """
-
-    has_set: bool = False
-    is_unknown: bool = False
-    leftover_names: frozenset[str] = NO_NAMES
-    untold_names: frozenset[str] = NO_NAMES
-    requested: frozenset[str] = NO_NAMES
-
-
-NOTHING_SHOWN = ShownContent()
-
-
-class KnownContent:
-    """The content of one type that the client holds, as far as ACKs prove it; after a reconnect, as it showed.
-
-    * ``base``: a set of which the client accepted all subscribed resources; None for nothing;
-    * ``is_doubtful``: so much of it is uncertain that all is offered again, as to a client that has nothing;
-    * ``unanswered``: the requested names that were not answered since, even if ``base`` has them (rules 25, 53);
-    * ``uncertain``: the names that the client may hold in another version than ``base`` has, each with that version, or
-      ``""`` if it is unknown. The client showed them in ``initial_resource_versions``, or did not ACK a response with
-      them. Rule 18: "After a NACK the client may hold any part of the rejected response".
-
-    The mappings are shared: they are replaced, never changed.
-    """
-
-    __slots__ = ("base", "is_doubtful", "unanswered", "uncertain")
-
-    def __init__(self) -> None:
-        self.base: ResourceSet | None = None
-        self.is_doubtful = False
-        self.unanswered = NO_NAMES
-        self.uncertain = NONE_UNCERTAIN
-
-    def become(self, base: ResourceSet) -> None:
-        """The client holds all resources of ``base`` that it wants. Names requested since then stay unanswered."""
-        self.base, self.is_doubtful = base, False
-        self.uncertain = NONE_UNCERTAIN
-
-    def mark_unanswered(self, names: Iterable[str]) -> None:
-        """These names need an answer, whatever the client may hold."""
-        # If no other name is unanswered, the given set itself is kept: all streams in the same situation share it.
-        self.unanswered = self.unanswered.union(names) if self.unanswered else frozenset(names)
-
-    def forget(self, names: Iterable[str]) -> None:
-        """The client unsubscribed from these names: they need no answer, and nothing is known of them."""
-        dropped = frozenset(names)
-        if self.unanswered:
-            self.unanswered = self.unanswered - dropped
-        if self.uncertain:
-            self.uncertain = {name: version for name, version in self.uncertain.items() if name not in dropped}
-
-    def forget_all(self) -> None:
-        """The client subscribed to the wildcard again: everything must be sent (rule 53)."""
-        names = self.base.resources if self.base is not None else ()
-        self.uncertain = dict.fromkeys((*names, *self.uncertain), UNKNOWN_VERSION)
-
-    def mark_uncertain(self, names: Iterable[str], limit: int = UNCERTAIN_LIMIT) -> None:
-        """The client may hold these names in any version or not at all, because a response was not ACKed.
-
-        With more than ``limit`` such names, all content is offered again.
-        """
-        uncertain = dict.fromkeys(names, UNKNOWN_VERSION)
-        if not uncertain:
-            return
-        self.uncertain = {**self.uncertain, **uncertain}
-        if len(self.uncertain) > limit:
-            self.is_doubtful, self.uncertain = True, NONE_UNCERTAIN
-
-    def mark_certain(self, names: Iterable[str]) -> None:
-        """The client holds these names in the version of ``base``."""
-        if self.uncertain and names:
-            certain = frozenset(names)
-            self.uncertain = {
-                name: version for name, version in self.uncertain.items() if name not in certain
-            } or NONE_UNCERTAIN
-
-    @property
-    def offered_from(self) -> ResourceSet | None:
-        """The set from which the difference to newer content is made; None to offer all of it."""
-        return None if self.is_doubtful else self.base
 
 
 class Watch:
@@ -167,7 +72,7 @@ class Watch:
         "type",
     )
 
-    def __init__(self, type: ResourceType) -> None:
+    def __init__(self, type: ResourceType, *, reads_errors: bool = False) -> None:
         self.type = type
         self.subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
         self.ack = AckState()
@@ -175,7 +80,7 @@ class Watch:
         self.resend_names: frozenset[str] = NO_NAMES
         self.pending_release: frozenset[str] = NO_NAMES
         self.allows_placeholders = False
-        self.reads_errors = False
+        self.reads_errors = reads_errors
         self.reported_missing: frozenset[str] = NO_NAMES
         self.shown: ShownContent = NOTHING_SHOWN
         self.is_pending = False
@@ -222,6 +127,62 @@ class Watch:
             return True
         offer = self.ack.in_flight
         return offer is not None and (offer.released_id != released.id or offer.is_interest_replaced)
+
+    # -- what the client requests, shows and lacks -------------------------------------------------------------------
+
+    def note_label(self, version_info: str) -> None:
+        """The first request has this version_info, empty for none."""
+        self.allows_placeholders = not version_info
+        self.acked_label = version_info  # until it ACKs a response on this stream
+
+    def begin(self, rejections: Rejections | None, shown: ShownContent = NOTHING_SHOWN) -> None:
+        """The client rejects this already, and it showed this."""
+        self.rejections = self.rejections or rejections
+        self.shown = shown
+
+    def hold_shown(self, held: ResourceSet, shown: ShownContent, uncertain: frozenset[str]) -> None:
+        """The client has this set, as its first request shows, but the names ``uncertain`` in some version."""
+        self.known.base, self.shown = held, shown
+        self.known.mark_uncertain(uncertain)
+
+    def tell_removed(self, names: frozenset[str], absent: frozenset[str]) -> None:
+        """These untold names lingered, and have ended. Those ``absent`` from the newest set are told as removed."""
+        self.known.mark_uncertain(absent)
+        self.shown = self.shown._replace(untold_names=self.shown.untold_names - names)
+
+    def forget_names(self, dropped: frozenset[str]) -> None:
+        """The client unsubscribed from these names."""
+        self.known.forget(dropped)
+        self.shown = self.shown._replace(has_set=False)
+        self.reported_missing -= dropped
+        if self.rejections is not None:
+            self.rejections.forgive(dropped)
+
+    def forget_all(self) -> None:
+        """The client subscribed to the wildcard again: everything must be sent (rule 53)."""
+        self.known.forget_all()
+        if self.ack.in_flight is not None:
+            self.ack.in_flight.is_interest_replaced = True
+
+    def resend(self, names: frozenset[str]) -> None:
+        """Re-send these names once, if the client wants them, although they did not change."""
+        self.resend_names = self.resend_names | names if self.resend_names else names
+
+    def become_read(self) -> None:
+        """The client has read the response in flight, even if it withholds the answer."""
+        if self.ack.in_flight is not None:
+            self.ack.in_flight.is_read = True
+
+    def renew_at(self, due_s: float | None) -> None:
+        """The next heartbeat is due then; None: no resource has a TTL."""
+        if due_s is None:
+            self.heartbeats = None
+        elif self.heartbeats is None:
+            self.heartbeats = Heartbeats(due_s)
+        else:
+            self.heartbeats.due_s = due_s
+
+    # -- what is sent, and its answers -------------------------------------------------------------------------------
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The wanted names of the released set that are not sent now, because the client rejects them."""
@@ -292,13 +253,21 @@ class Watch:
             self.rejections.note_proved({name: accepted.resources[name].version for name in new})
         self.known.base = accepted
 
-    def reject(self, message: str, *, is_whole: bool = False) -> tuple[Offer, tuple[str, ...]]:
+    def reject(self, message: str, releases: Releases, *, is_whole: bool = False) -> tuple[Offer, tuple[str, ...]]:
         """The client NACKed the response in flight with this message, and may hold any part of it (rule 18).
 
         ``is_whole``: the response contains all resources of the client. Returns the response, and the names of the
         resources that are now known to be rejected.
         """
+        for later in self.superseded_sets:  # the client may have applied these since the accepted one
+            self.note_removed(later, releases)
         offer = self.ack.become_rejected()
+        guilty = self._refuse(offer, message, is_whole=is_whole)
+        self.note_removed(offer.response.resource_set, releases)
+        self._keep_applied(offer, frozenset(guilty), releases)
+        return offer, guilty
+
+    def _refuse(self, offer: Offer, message: str, *, is_whole: bool) -> tuple[str, ...]:
         response = self._mark_uncertain(offer.response)
         versions = response.versions()
         if versions and self.rejections is None:
@@ -307,7 +276,7 @@ class Watch:
         if self.rejections is not None:
             self.rejections.note_rejected(response)
         if not versions or self.rejections is None:
-            return offer, ()
+            return ()
         news = self._new_versions_in(versions, offer.answered_names)
         if news:  # a warming cluster has no assignment yet, so the last accepted one is sent
             self.resend_names = self.resend_names | offer.resent_names
@@ -316,7 +285,29 @@ class Watch:
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
         self.rejections.forgive([name for name in news or versions if not wants(resources[name])])
         self.known.mark_certain(guilty)  # the client kept its versions of these
-        return offer, guilty
+        return guilty
+
+    def _keep_applied(self, offer: Offer, guilty: frozenset[str], releases: Releases) -> None:
+        """What the client has after it NACKed a response, because of the names ``guilty`` if these are known."""
+        base, response = self.known.base, offer.response
+        if offer.answered_names and base is not None:
+            # The client does not hold the resources that it requested, even if it had ACKed the rest of the set. What
+            # it showed in another version than the rejected one it holds in some version: the label of a partial type
+            # does not prove in which.
+            lacking, versions = offer.answered_names, response.versions()
+            if self.shown.has_set:
+                lacking -= {n for n, held in base.resources.items() if versions.get(n) != held.version}
+            base = self.known.base = releases.mixed(base, empty_set(self.type.type_url), lacking)
+        if self.type.full_state and guilty and not (self.rejections and self.rejections.suspects):
+            # Rule 18: "clients apply the valid resources of CDS and LDS".
+            held = base or empty_set(self.type.type_url)
+            self.known.base = releases.mixed(response.resource_set, held, guilty)
+            self.superseded_sets = ()
+
+    def note_removed(self, sent: ResourceSet, releases: Releases) -> None:
+        """The client may have applied a set of clusters that it has not ACKed: it lacks what this removed (rule 18)."""
+        if self.type.is_route_target and self.known.base is not None:
+            self.known.base = releases.without_removed(self.known.base, sent)
 
     def refuse_superseded(self, message: str) -> None:
         """The client NACKed a response that a newer one superseded: what the message names is rejected (rule 16).
