@@ -357,11 +357,14 @@ def promised(story: Story) -> Story:
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
     * In SotW, no cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
       configuration when its client reconnects".
-    * In SotW, they name what they refuse: "a push that a SotW client refuses without a name".
+    * In SotW, they name what they refuse, and refuse no filter: "a push that a SotW client refuses without a name".
+    * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
     """
     variant, split, features, first, happenings, last = story
     if COMING_BACK.isdisjoint(features.split()):
         return story
+    if variant is Variant.SOTW:
+        features = " ".join(each for each in features.split() if each != "groups")
     adapted = _plain if variant is Variant.SOTW else lambda plan: plan
     kept: list[Action] = []
     for each in happenings:
@@ -378,7 +381,7 @@ def promised(story: Story) -> Story:
 
 def _plain(plan: Plan) -> Plan:
     texts = tuple(LITTLE if each == LONG else each for each in plan.texts)
-    return replace(plan, texts=texts, trouble="" if plan.trouble == "malformed" else plan.trouble)
+    return replace(plan, texts=texts, trouble="" if plan.trouble in ("malformed", "filter") else plan.trouble)
 
 
 def play(variant: Variant, split: bool, features: str, first: Plan, happenings: Iterable[Action], last: Plan) -> None:
