@@ -359,12 +359,14 @@ def promised(story: Story) -> Story:
       configuration when its client reconnects".
     * In SotW, they name what they refuse, and refuse no filter: "a push that a SotW client refuses without a name".
     * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
+    * In SotW, those that refuse have a node id of their own: "two proxies with one node id".
     """
     variant, split, features, first, happenings, last = story
     if COMING_BACK.isdisjoint(features.split()):
         return story
     if variant is Variant.SOTW:
-        features = " ".join(each for each in features.split() if each != "groups")
+        left_out = {"groups", "twins"} if "refusals" in features.split() else {"groups"}
+        features = " ".join(each for each in features.split() if each not in left_out)
     adapted = _plain if variant is Variant.SOTW else lambda plan: plan
     kept: list[Action] = []
     for each in happenings:
