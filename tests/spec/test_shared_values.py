@@ -128,3 +128,25 @@ def test_decoders_share_nothing() -> None:
     assert first.decode_sotw(data) is first.decode_sotw(data)
     assert first.decode_sotw(data) == second.decode_sotw(data)
     assert first.decode_sotw(data) is not second.decode_sotw(data)
+
+
+def test_clients_that_show_equal_versions_share_them() -> None:
+    decoder = RequestDecoder()
+
+    def shown(node_id: str, versions: dict[str, str]) -> object:
+        message = wire_pb2.DeltaDiscoveryRequest(
+            node=wire_pb2.Node(id=node_id).SerializeToString(), type_url=CLUSTER, initial_resource_versions=versions
+        )
+        return decoder.decode_delta(message.SerializeToString()).initial_versions
+
+    assert shown("one", {"a": "1", "b": "2"}) is shown("two", {"b": "2", "a": "1"})
+    assert shown("one", {"a": "1"}) == {"a": "1"}
+    assert shown("one", {"a": "2"}) == {"a": "2"}
+
+
+def test_names_without_a_resource_are_found_anew_in_each_set() -> None:
+    cache, names = SnapshotCache("test"), frozenset(("a", "b"))
+    before, after = snapshot(1, {"a": "1"}).get(CLUSTER), snapshot(2, {"a": "1", "b": "1"}).get(CLUSTER)
+    for _ in range(2):
+        assert cache.diffs.unknown(names, before) == {"b"}
+        assert not cache.diffs.unknown(names, after)

@@ -9,7 +9,7 @@ the names that a SotW client sends with every ACK are looked up by their own byt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from google.protobuf.message import DecodeError
@@ -49,7 +49,7 @@ def accept_any_count(type_url: str, node: bytes | memoryview, names: int, versio
 class RequestDecoder:
     """Decodes the requests of all streams of a server, and remembers the latest ones."""
 
-    __slots__ = ("_delta", "_names", "_sotw")
+    __slots__ = ("_delta", "_names", "_sotw", "_versions")
 
     def __init__(self) -> None:
         self._sotw: Memo[bytes, SotwRequest] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
@@ -58,6 +58,8 @@ class RequestDecoder:
         self._names: Memo[bytes, frozenset[str] | None] = Memo(
             _MEMO_ENTRIES, _MEMO_BYTES, lambda region, names: _NAME_COST * len(region)
         )
+        # Versions by their hash: requests that are not cut are not equal bytes, because each has a node of its own.
+        self._versions: Memo[int, Mapping[str, str]] = Memo(_MEMO_ENTRIES // 4)
 
     def decode_sotw(self, data: bytes, check: CheckCount = accept_any_count) -> SotwRequest:
         """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes, and what ``check`` raises."""
@@ -74,15 +76,16 @@ class RequestDecoder:
     def decode_delta(self, data: bytes, check: CheckCount = accept_any_count) -> DeltaRequest:
         """Decode a DeltaDiscoveryRequest; raises as ``decode_sotw``."""
         if len(data) > KEPT_BYTES:
-            return _read_delta(data, b"", check)
+            return self._read_delta(data, b"", check)
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
-        request = self._delta.get(data, lambda: _read_delta(data, node or b"", check))
+        request = self._delta.get(data, lambda: self._read_delta(data, node or b"", check))
         if node is None or request.node:
             return request
         subscribe, unsubscribe, versions = request.subscribe, request.unsubscribe, request.initial_versions
-        return DeltaRequest(request.type_url, subscribe, unsubscribe, versions, request.nonce, request.error, node)
+        nonce, error, stated = request.nonce, request.error, request.stated
+        return DeltaRequest(request.type_url, subscribe, unsubscribe, versions, nonce, error, node, stated)
 
     def _read_sotw(self, data: bytes, node: bytes | memoryview, check: CheckCount) -> SotwRequest:
         names: frozenset[str] | None = None
@@ -101,6 +104,32 @@ class RequestDecoder:
         error = _error(message) if message.HasField("error_detail") else None
         return SotwRequest(message.type_url, names, message.version_info, message.response_nonce, error, message.node)
 
+    def _read_delta(self, data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> DeltaRequest:
+        message = wire_pb2.DeltaDiscoveryRequest()
+        _parse(message, data)
+        count = len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe)
+        count += len(message.resource_locators_subscribe) + len(message.resource_locators_unsubscribe)
+        size = _size_of_names(message, data)
+        check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions), size)
+        subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
+        if message.resource_names_subscribe or message.resource_locators_subscribe:
+            subscribe = canonical_names(message.resource_names_subscribe)
+            subscribe |= _locator_names(message.resource_locators_subscribe)
+        if message.resource_names_unsubscribe or message.resource_locators_unsubscribe:
+            unsubscribe = canonical_names(message.resource_names_unsubscribe)
+            unsubscribe |= _locator_names(message.resource_locators_unsubscribe)
+        if message.initial_resource_versions:
+            versions = MappingProxyType(dict(message.initial_resource_versions))
+            versions = self._shared_versions(versions) if len(data) < CUT_FROM_BYTES else versions
+        error = _error(message) if message.HasField("error_detail") else None
+        nonce, node = message.response_nonce, message.node
+        return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
+
+    def _shared_versions(self, versions: Mapping[str, str]) -> Mapping[str, str]:
+        """These versions; equal ones are one object, so that clients which show them share what follows from them."""
+        found = self._versions.get(hash(frozenset(versions.items())), lambda: versions)
+        return found if found == versions else versions
+
     def _restated_names(
         self, data: bytes, node: bytes | memoryview, check: CheckCount
     ) -> tuple[frozenset[str], bytes] | None:
@@ -115,27 +144,6 @@ class RequestDecoder:
 
 def _request_cost(data: bytes, request: SotwRequest | DeltaRequest) -> int:
     return _REQUEST_OVERHEAD + 8 * len(data)
-
-
-def _read_delta(data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> DeltaRequest:
-    message = wire_pb2.DeltaDiscoveryRequest()
-    _parse(message, data)
-    count = len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe)
-    count += len(message.resource_locators_subscribe) + len(message.resource_locators_unsubscribe)
-    size = _size_of_names(message, data)
-    check(message.type_url, cut_off or message.node, count, len(message.initial_resource_versions), size)
-    subscribe, unsubscribe, versions = NO_NAMES, NO_NAMES, NO_VERSIONS
-    if message.resource_names_subscribe or message.resource_locators_subscribe:
-        subscribe = canonical_names(message.resource_names_subscribe)
-        subscribe |= _locator_names(message.resource_locators_subscribe)
-    if message.resource_names_unsubscribe or message.resource_locators_unsubscribe:
-        unsubscribe = canonical_names(message.resource_names_unsubscribe)
-        unsubscribe |= _locator_names(message.resource_locators_unsubscribe)
-    if message.initial_resource_versions:
-        versions = MappingProxyType(dict(message.initial_resource_versions))
-    error = _error(message) if message.HasField("error_detail") else None
-    nonce, node = message.response_nonce, message.node
-    return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
 
 
 def _names_alone(region: bytes, rest: bytes, node: bytes | memoryview, check: CheckCount) -> frozenset[str] | None:
@@ -160,7 +168,7 @@ def _parse(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, 
 
 def _size_of_names(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest, data: bytes) -> int:
     """The bytes of a request, without the error of a NACK, which may be long as well."""
-    return len(data) - message.error_detail.ByteSize()
+    return len(data) - message.error_detail.ByteSize() if message.HasField("error_detail") else len(data)
 
 
 def _error(message: wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest) -> ErrorDetail:

@@ -31,8 +31,9 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def check_names(
         self, request: DeltaRequest, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
     ) -> None:
-        after = subscribed | request.subscribe if request.subscribe else subscribed
-        limits.check_names((*request.subscribe, *request.unsubscribe), subscribed, after, unknown_of)
+        added, removed = request.subscribe, request.unsubscribe
+        after = subscribed | added if subscribed and added else subscribed or added
+        limits.check_names((*added, *removed) if removed else added, subscribed, after, unknown_of)
 
     def names_others(self, request: DeltaRequest, subscribed: frozenset[str]) -> bool:
         return bool(request.subscribe or request.unsubscribe or request.initial_versions)
@@ -44,7 +45,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
         return request.subscribe
 
     def stated_names(self, request: DeltaRequest) -> frozenset[str]:
-        return request.subscribe.union(request.initial_versions) if request.initial_versions else request.subscribe
+        return request.stated
 
     def change_interest(
         self, subscription: Subscription, request: DeltaRequest, interests: InterestTable

@@ -7,7 +7,6 @@ former groups only other types are given.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ class LeftGroup(NamedTuple):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLogs:
+class GroupLogs(NamedTuple):
     """The logs of a client, in an API version. ``former``: the groups that its node left."""
 
     cache: SnapshotCache
@@ -90,6 +88,8 @@ class GroupLogs:
 
     def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
         """``found`` with the resources that only ``more`` has, but not those ``excluded``."""
+        if not found.resources and not excluded:
+            return more
         names = more.resources.keys() - found.resources.keys() - excluded
         return self.cache.releases.mixed(found, more, frozenset(names))
 

@@ -9,6 +9,7 @@ from xds.protocol.client import ClientState
 from xds.protocol.name_budget import NAME_OVERHEAD, check_at_once
 from xds.protocol.requests import StreamLimits
 from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.diffs import Diffs
 
 
 def known_sets(
@@ -22,13 +23,12 @@ def known_sets(
         yield cache.log(view.group, view.api_version).last(type_url)
 
 
-def unknown_among(names: frozenset[str], sets: Iterable[ResourceSet]) -> frozenset[str]:
+def unknown_among(names: frozenset[str], sets: Iterable[ResourceSet], diffs: Diffs) -> frozenset[str]:
     """The names that no resource of the sets has."""
     for each in sets:
-        for known in (each.resources, each.by_alias):
-            names = names.difference(known) if known else names
         if not names:
             break
+        names = diffs.unknown(names, each)
     return names
 
 

@@ -27,23 +27,19 @@ from xds.snapshots.responses import Response
 
 
 class Offers:
-    """The offers of one stream; ``watches`` are the watches of its types, by type URL, in rank order.
+    """The offers of one stream; ``watches`` are the watches of its types, by type URL, in rank order."""
 
-    ``api_version`` is that of the stream (`DiscoveryStream`).
-    """
+    __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
 
-    __slots__ = ("_api_version", "_cache", "_dialect", "_offer_timeout_s", "watches")
-
-    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float, api_version: str) -> None:
+    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float) -> None:
         self._cache = cache
         self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s
-        self._api_version = api_version
         self.watches: Mapping[str, Watch] = {}
 
     def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
         """The offers of a copied stream; ``watches`` are the copies of its watches."""
-        clone = Offers(self._cache, self._dialect, self._offer_timeout_s, self._api_version)
+        clone = Offers(self._cache, self._dialect, self._offer_timeout_s)
         clone.watches = {url: watches[watch] for url, watch in self.watches.items()}
         return clone
 

@@ -62,6 +62,14 @@ class DeltaRequest:
     nonce: str = ""
     error: ErrorDetail | None = None
     node: bytes | memoryview = b""
+    _stated: frozenset[str] | None = field(default=None, compare=False)
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """All names that it subscribes to, or that its client holds; the streams with equal requests share them."""
+        if self._stated is None:
+            self._stated = self.subscribe.union(self.initial_versions) if self.initial_versions else self.subscribe
+        return self._stated
 
 
 Request = SotwRequest | DeltaRequest

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
@@ -58,13 +59,13 @@ def at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
     Nothing of the listener trees is released, and the assignments and secrets of the log may be requested.
     """
     released = facts.released
-    for url in released.sets:
-        if resource_type(url).in_tree and facts.watches.acked(url) is None:
-            released = facts.releases.replaced(released, empty_set(url))
+    for held in released:
+        if held.type.in_tree and facts.watches.acked(held.type.type_url) is None:
+            released = facts.releases.replaced(released, empty_set(held.type.type_url))
     for alias in PARTS:
-        facts = facts._replace(released=released)
+        facts = facts if released is facts.released else facts._replace(released=released)
         released, lingering = with_left(facts, facts.url_of(alias))
-        facts = facts._replace(lingering=lingering)
+        facts = facts if lingering is facts.lingering else facts._replace(lingering=lingering)
     return released, facts.lingering
 
 
@@ -117,7 +118,7 @@ def shown_content(facts: ClientFacts, held: ResourceSet, shown: Shown) -> tuple[
         # Envoy does not show.
         uncertain = held.among(facts.log.came_back(url))
         if held.type.is_route_target:
-            untold_names = frozenset(_last(facts, url).resources.keys() - held.resources.keys())
+            untold_names = facts.releases.diff(held, _last(facts, url)).added
     leftover_names = facts.releases.leftovers(held)
     return ShownContent(has_set=True, leftover_names=leftover_names, untold_names=untold_names), uncertain
 
@@ -206,8 +207,8 @@ def _set_of_versions(
     url, newest = goal.type.type_url, (goal, *former)
     resources = dict[str, Resource]()
     for name, version in versions.items():
-        logged = (each for log in logs for each in log.versions(url, name))
-        candidates = (*(each.resources[name] for each in newest if name in each.resources), *logged)
+        logged = chain.from_iterable(log.versions(url, name) for log in logs)
+        candidates = chain((each.resources[name] for each in newest if name in each.resources), logged)
         known = next((each for each in candidates if each.version == version), None)
         resources[name] = known if known is not None else Leftover(url, name, b"", version)
     return versions, ResourceSet(goal.type, "", resources)

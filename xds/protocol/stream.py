@@ -119,7 +119,7 @@ class DiscoveryStream:
         self._node_prefix = b""
         self._matched_group = ""
         self._matched_epoch = -1
-        self._offers = Offers(cache, dialect, limits.offer_timeout_s, api_version)
+        self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._remaining_since_s: float | None = None  # since when types wait for the next call
         self._parked: ParkedRequests | None = None
 
@@ -287,7 +287,7 @@ class DiscoveryStream:
         return known_sets(type_url, view, self._client, self._cache)
 
     def _unknown_names(self, type_url: str, node: bytes | memoryview, names: frozenset[str]) -> frozenset[str]:
-        return unknown_among(names, self._known_sets(type_url, node))
+        return unknown_among(names, self._known_sets(type_url, node), self._cache.diffs)
 
     def _spend_names(self, type_url: str, request: Request, held: frozenset[str]) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""
@@ -487,5 +487,5 @@ class DiscoveryStream:
 
 def _may_advance(client: ClientState, events: list[Event], events_n: int, pending_n: int) -> bool:
     """Whether a transition may release more after an offer: not after a response that is not answered yet."""
-    has_settled = len(client.watches.pending_types) != pending_n or any(type(e) is not Send for e in events[events_n:])
-    return client.may_advance(has_settled=has_settled)
+    others = [event for event in events[events_n:] if type(event) is not Send]
+    return client.may_advance(has_settled=bool(others) or len(client.watches.pending_types) != pending_n)

@@ -30,7 +30,7 @@ ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
 class Diffs:
     """The differences between the sets that clients hold and the sets that they should hold."""
 
-    __slots__ = ("_lacking", "_made", "_missing", "_unaccepted")
+    __slots__ = ("_lacking", "_made", "_missing", "_unaccepted", "_unknown")
 
     def __init__(self) -> None:
         self._made: Memo[SetIds, SetDiff] = Memo(MEMO_ENTRIES)
@@ -43,9 +43,14 @@ class Diffs:
             MEMO_ENTRIES, NAMES_BUDGET, lambda key, unaccepted: len(key[0].names) + len(unaccepted)
         )
 
+        # With the length of unknown names: clients may invent them.
+        self._unknown: Memo[tuple[frozenset[str], int], frozenset[str]] = Memo(
+            MEMO_ENTRIES, NAMES_BUDGET, lambda key, unknown: len(key[0]) + sum(map(len, unknown))
+        )
+
     def begin_age(self) -> None:
         """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
-        for memo in (self._made, self._missing, self._lacking, self._unaccepted):
+        for memo in (self._made, self._missing, self._lacking, self._unaccepted, self._unknown):
             memo.begin_age()
 
     def keep(self, *made: SetDiff) -> None:
@@ -114,6 +119,10 @@ class Diffs:
 
         return self._unaccepted.get((interest, acked.id, doubted, number), find)
 
+    def unknown(self, names: frozenset[str], held: ResourceSet) -> frozenset[str]:
+        """The names that no resource of the set has."""
+        return self._unknown.get((names, held.id), _unknown, names, held)
+
     def lacking(self, names: frozenset[str], old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
         """The names of resources in ``new`` that ``old`` lacks, and the names that neither set has."""
         if old is None or not names:
@@ -141,6 +150,12 @@ def resolve(names: Iterable[str], held: ResourceSet) -> Iterable[str]:
 
 def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
     return len(key[0].names) + len(names)
+
+
+def _unknown(names: frozenset[str], held: ResourceSet) -> frozenset[str]:
+    for known in (held.resources, held.by_alias):
+        names = names.difference(known) if known else names
+    return names
 
 
 def lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
