@@ -126,6 +126,8 @@ class ClientState:
 
     def facts(self) -> ClientFacts:
         """The state for one decision."""
+        transition = self.transition if self.returned_s is not None else None
+        is_in_return = transition is not None and transition.returning_until_s is not None
         return ClientFacts(
             self.cache,
             self.rules,
@@ -142,7 +144,7 @@ class ClientState:
             self.returned_s,
             self.former_groups,
             self.refused_before,
-            self.is_in_return,
+            is_in_return,
         )
 
     @property
@@ -154,16 +156,6 @@ class ClientState:
     def is_idle(self) -> bool:
         """Whether nothing has to wait: every type is released in full, apart from lingering resources."""
         return self.transition is None
-
-    @property
-    def has_returned(self) -> bool:
-        """Whether a request showed that the client held content before this connection."""
-        return self.returned_s is not None
-
-    @property
-    def is_in_return(self) -> bool:
-        """Whether the client has reconnected and may request further types soon (phase RETURNING)."""
-        return self.has_returned and self.transition is not None and self.transition.returning_until_s is not None
 
     def drop_doubted(self) -> None:
         """Drop what a client that may have anything seems to reject (`without_doubted`)."""
@@ -177,7 +169,7 @@ class ClientState:
     def awaited_names(self, type_url: str) -> frozenset[str]:
         """The requested names that are not reported as missing now, because a push may bring them soon."""
         awaited = self.transition.awaited_secrets(type_url) if self.transition is not None else NO_NAMES
-        if self.has_returned and resource_type(type_url).kept_on_move:
+        if self.returned_s is not None and resource_type(type_url).kept_on_move:
             return awaited | unsaid_names(self.facts(), type_url)
         return awaited
 
@@ -263,7 +255,8 @@ class ClientState:
         if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
             self.proof = self.proof.of(empty_set(self.url_of("clusters")))
             self.released, self.lingering = at_return(facts)
-        self.transition = self._begin(now_s, is_return=True)._replace(ready=self.released)
+        transition = self._begin(now_s, is_return=True)
+        self.transition = transition if transition.ready is self.released else transition._replace(ready=self.released)
 
     def _resume(self, facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
         """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
@@ -290,8 +283,8 @@ class ClientState:
         """Release the content that the client has of a type."""
         self.released, self.lingering = with_shown(facts, watch, held)
         transition = self._begin(now_s, is_return=True)
-        ready = self.releases.replaced(transition.ready, self.released.get(watch.type.type_url))
-        step = self.releases.step(self.released, self.goal, self.lingering)
+        ready = facts.releases.replaced(transition.ready, self.released.get(watch.type.type_url))
+        step = facts.releases.step(self.released, self.goal, self.lingering)
         drains = transition.drains or step.drains
         transition = transition._replace(ready=ready, is_ready_unproved=True, drains=drains)
         self.transition = with_missing_secrets(facts, transition, step.missing_secrets, now_s)
@@ -332,7 +325,7 @@ class ClientState:
         """Whether `advance` may release more after an offer. ``has_settled``: the client had all of some type."""
         if has_settled or self._may_send or self.transition is None:
             return True
-        return self.has_returned and bool(self.watches.with_pending_release())
+        return self.returned_s is not None and bool(self.watches.with_pending_release())
 
     def advance(self, now_s: float) -> bool:
         """Release all content that no longer has to wait; True if the streams may have responses to send."""
@@ -349,14 +342,14 @@ class ClientState:
         if proved or self.proof is not proof:
             facts = self.facts()
             situation = facts.situation
-        held, released, transition = find_hold(facts, situation, before._replace(readiness=readiness), now_s)
+        held, released, transition = find_hold(facts, situation, before, readiness, now_s)
         self.transition = transition
         self._may_send = self._may_send or transition.withheld_types != before.withheld_types
-        lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
+        lingering = self.cache.releases.lingerings.names_missing_in(self.lingering, self.goal)
         released = with_accepted_versions(facts, released, lingering)
-        if self.has_returned and held:
+        if held and self.returned_s is not None:
             released = with_earlier_routes(facts, released, held, readiness.cold)
-        self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
+        self.release(self.cache.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
         if is_acked(facts, transition):
             self._set_ends(transition, now_s)
         may_send, self._may_send = may_send or self._may_send, False
@@ -401,12 +394,11 @@ class ClientState:
 
     def deadline_s(self) -> float | None:
         """When `expire` is due if no request or push comes before; None if it is not needed."""
-        if self.transition is None and self.lingering is NOTHING_LINGERS:
-            return None
-        due = [self.lingering.next_end_s]
-        if self.transition is not None:
-            due.append(deadline_s(self.facts(), self.transition))
-        return min((each for each in due if each is not None), default=None)
+        due_s = self.lingering.next_end_s
+        if self.transition is None:
+            return due_s
+        other_s = deadline_s(self.facts(), self.transition)
+        return other_s if due_s is None or (other_s is not None and other_s < due_s) else due_s
 
     def end_lingering(self, now_s: float) -> bool:
         """Remove all lingering resources now, for an operator (`xds release`). False if nothing lingered."""
@@ -443,13 +435,16 @@ class ClientState:
         if transition is None:
             self.note_proof()
             facts = self.facts()
-            transition = begin(facts, now_s)
+            until_s = None
             if is_return or awaits_cluster_request(facts, now_s):
-                transition = transition._replace(returning_until_s=now_s + self.rules.return_s)
+                until_s = now_s + self.rules.return_s
             elif self.returned_s is not None and is_returning(facts, now_s):
-                transition = transition._replace(returning_until_s=self.returned_s + self.rules.return_s)
-        self.transition = transition._replace(is_fetch_over=False, has_timed_out=False)
-        return self.transition
+                until_s = self.returned_s + self.rules.return_s
+            transition = begin(facts, now_s, until_s)
+        if transition.is_fetch_over or transition.has_timed_out:
+            transition = transition._replace(is_fetch_over=False, has_timed_out=False)
+        self.transition = transition
+        return transition
 
     # -- proof ------------------------------------------------------------------------------------------------------
 
@@ -457,15 +452,16 @@ class ClientState:
         """Note which clusters are proved now, before a push or the end of a stream changes what is known."""
         if self.transition is not None:
             self.proof = self.proof.of(proved_clusters(self.facts(), self.transition.readiness))
-        elif self.proof.clusters is None and not self.has_returned:
+        elif self.proof.clusters is None and self.returned_s is None:
             self.proof = self.proof.of(proved_at_start(self.facts()))
 
     def _forget_proof(self, present: ResourceSet) -> None:
         """Forget the proof of the clusters that are not ``present``: they warm again when they are pushed again."""
-        proved = self.proof.clusters
-        if proved is not None and proved.type is present.type:
-            proved = self.releases.without_removed(proved, present)
-        self.proof = self.proof.of(proved).with_overdue(present.among(self.proof.overdue))
+        proved, overdue = self.proof.clusters, self.proof.overdue
+        if proved is not None and proved.type is present.type and self.releases.diff(proved, present).removed:
+            self.proof = self.proof.of(self.releases.without_removed(proved, present))
+        if overdue:
+            self.proof = self.proof.with_overdue(present.among(overdue))
 
     def _awaits_proof(self, now_s: float) -> bool:
         """Whether listener trees may have to wait, because some cluster is not proved to be warm."""
@@ -487,7 +483,7 @@ class ClientState:
                 watch.tell_removed(ended, ended - self.goal.get(url).resources.keys())
                 self.watches.mark_pending(watch, now_s)
                 self._may_send = True
-        if self.has_returned:
+        if self.returned_s is not None:
             self.offer_pending_release(now_s)  # what was not said of assignments and secrets
         held = self.transition.held_names if self.transition is not None else NO_NAMES_BY_TYPE
         names = self.releases.lingerings.names_missing_in(lingering, self.goal)

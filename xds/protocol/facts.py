@@ -15,7 +15,7 @@ from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.group_logs import GroupLogs, LeftGroup
 from xds.protocol.proof import Proof
 from xds.protocol.rejections import RefusedVersions, Rejections
-from xds.protocol.watches import Watches
+from xds.protocol.watches import V2_TYPE_URLS, Watches
 from xds.snapshots.cache import SnapshotCache, View
 from xds.snapshots.linger import Lingering
 from xds.snapshots.memo import Situation
@@ -24,7 +24,6 @@ from xds.snapshots.release import Releases
 from xds.snapshots.removal_log import RemovalLog
 
 _V3_URLS = {type.alias: type.type_url for type in V3_TYPES}
-_V2_URLS = frozenset(V2_URLS.values())
 
 
 class ClientFacts(NamedTuple):
@@ -85,16 +84,18 @@ class ClientFacts(NamedTuple):
         watched = self.watches.situation() if not self.refused_before else ()
         if not watched or self.former_groups:
             return ()
+        log = self.view.log
         return (
             self.goal,
             self.released,
-            self.proof,
-            self.log,
-            self.log.number,
+            self.proof.clusters,
+            self.proof.overdue,
+            log,
+            log.number,
             self.is_aggregated,
             self.has_requested_clusters,
             self.has_requested_assignments,
-            self.has_returned,
+            self.returned_s is not None,
             self.is_in_return,
             watched,
         )
@@ -124,7 +125,7 @@ class ClientFacts(NamedTuple):
 
 def urls_of(watches: Watches, goal: Snapshot) -> Mapping[str, str]:
     """The type URLs of all aliases in the API version that a client uses, v2 or v3."""
-    if watches.type_urls.isdisjoint(_V2_URLS) and _V2_URLS.isdisjoint(goal.sets):
+    if not watches.has_v2 and V2_TYPE_URLS.isdisjoint(goal.sets):
         return _V3_URLS
     return {alias: _url_of(url, watches, goal) for alias, url in _V3_URLS.items()}
 

@@ -58,16 +58,16 @@ class _Listeners(NamedTuple):
     changing: NamesByType
 
 
-def find_hold(facts: ClientFacts, situation: Situation, before: Transition, now_s: float) -> Hold:
-    """What is held now. ``before`` is the transition of the last step, with the readiness of this one.
+def find_hold(facts: ClientFacts, situation: Situation, before: Transition, readiness: Readiness, now_s: float) -> Hold:
+    """What is held now. ``before`` is the transition of the last step, ``readiness`` is that of this one.
 
     Clients in the same ``situation`` (`ClientFacts.situation`) share the decision, which does not depend on the time.
     """
-    if situation and not before.readiness.rejected:
+    if situation and not readiness.rejected:
         key = (
             *situation,
-            before.readiness.cold,
-            before.readiness.unassigned,
+            readiness.cold,
+            readiness.unassigned,
             before.ready,
             before.is_ready_unproved,
             before.withheld_types,
@@ -75,25 +75,14 @@ def find_hold(facts: ClientFacts, situation: Situation, before: Transition, now_
             before.is_fetch_over,
             before.is_awaited,
         )
-        hold: Hold = facts.releases.holds.get(key, _find_hold, facts, before)
+        hold: Hold = facts.releases.holds.get(key, _find_hold, facts, before, readiness)
     else:
-        hold = _find_hold(facts, before)
-    after, since_s = hold.transition, before.fetch_since_s if before.fetch_since_s is not None else now_s
-    transition = before._replace(
-        ready=after.ready,
-        is_ready_unproved=after.is_ready_unproved,
-        held_names=after.held_names,
-        held_trees=after.held_trees,
-        absent_listeners=after.absent_listeners,
-        withheld_types=after.withheld_types,
-        fetch_since_s=since_s if after.fetch_since_s is not None else None,
-    )
-    return Hold(hold.names, hold.released, transition)
+        hold = _find_hold(facts, before, readiness)
+    return Hold(hold.names, hold.released, _with_times(hold.transition, before, readiness, now_s))
 
 
-def _without_times(transition: Transition) -> Transition:
+def _without_times(transition: Transition, readiness: Readiness) -> Transition:
     """What the rules about held content may read of a transition: what is in the key of `find_hold`."""
-    readiness = transition.readiness
     return Transition(
         began_s=0.0,
         ready=transition.ready,
@@ -106,13 +95,41 @@ def _without_times(transition: Transition) -> Transition:
     )
 
 
-def _find_hold(facts: ClientFacts, before: Transition) -> Hold:
-    before = _without_times(before)
+def _with_times(found: Transition, before: Transition, readiness: Readiness, now_s: float) -> Transition:
+    """``before`` with this readiness and what was found of held content; the same object if it is as it was."""
+    since_s = None
+    if found.fetch_since_s is not None:
+        since_s = before.fetch_since_s if before.fetch_since_s is not None else now_s
+    if (
+        readiness is before.readiness
+        and found.ready is before.ready
+        and found.held_names is before.held_names
+        and found.held_trees is before.held_trees
+        and found.absent_listeners is before.absent_listeners
+        and found.withheld_types is before.withheld_types
+        and found.is_ready_unproved is before.is_ready_unproved
+        and since_s == before.fetch_since_s
+    ):
+        return before
+    return before._replace(
+        readiness=readiness,
+        ready=found.ready,
+        is_ready_unproved=found.is_ready_unproved,
+        held_names=found.held_names,
+        held_trees=found.held_trees,
+        absent_listeners=found.absent_listeners,
+        withheld_types=found.withheld_types,
+        fetch_since_s=since_s,
+    )
+
+
+def _find_hold(facts: ClientFacts, before: Transition, readiness: Readiness) -> Hold:
+    before = _without_times(before, readiness)
     reverted, released = reverted_listeners(facts, before.ready)
     facts = facts._replace(released=released)
     changing = _filters_changing(facts, before)
     transition, unready = _with_unready(facts, before, changing)
-    readiness, absent = before.readiness, NO_NAMES
+    absent = NO_NAMES
     trees: tuple[Tree, ...] = ()
     held: list[NamesByType] = []
     if readiness.cold or reverted or unready is None or unready:

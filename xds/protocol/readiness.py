@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -74,7 +75,7 @@ def update_readiness(
     ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold. Clients in the
     same ``situation`` (`ClientFacts.situation`) share what does not depend on the time.
     """
-    is_acked = not facts.watches.pending(facts.url_of("clusters"))
+    is_acked = facts.watches.pending_since_s(facts.url_of("clusters")) is None
     acked_since_s = (now_s if before.acked_since_s is None else before.acked_since_s) if is_acked else None
     warm_from_s = _warm_from_s(facts, before.warm_from_s, now_s)
     if situation and facts.is_aggregated:  # on separate streams, time decides as well
@@ -83,15 +84,17 @@ def update_readiness(
         lacking, cold = _find(facts, warm_from_s, is_awaited)
     proved = _proved_one_by_one(facts, cold) if before.is_one_by_one and facts.is_aggregated else NO_NAMES
     cold = cold - proved if proved else cold
-    waits = before.waits if cold == before.cold else _waiting(before.waits, cold, now_s)
+    # Most often equal sets are one object. Python compares even these name by name.
+    waits = before.waits if cold is before.cold or cold == before.cold else _waiting(before.waits, cold, now_s)
     rejected = before.rejected
-    if cold and (rejected or facts.watches.rejects_anything):
+    if cold and (rejected or (not situation and facts.watches.rejects_anything)):
         # Rejected clusters have no time limit. If one is no longer rejected, its time begins now.
         clusters = facts.goal.get(facts.url_of("clusters"))
         rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(clusters.type.type_url))
         if repaired := before.rejected - rejected:
             waits = _waiting(_waiting(waits, cold - repaired, now_s), cold, now_s)
-    return Readiness(cold, waits, lacking, rejected, before.is_one_by_one, acked_since_s, warm_from_s), proved
+    after = Readiness(cold, waits, lacking, rejected, before.is_one_by_one, acked_since_s, warm_from_s)
+    return before if after == before else after, proved
 
 
 def expire_readiness(facts: ClientFacts, clusters: Readiness, now_s: float) -> tuple[Readiness, frozenset[str]]:
@@ -104,16 +107,19 @@ def expire_readiness(facts: ClientFacts, clusters: Readiness, now_s: float) -> t
     return after, frozenset().union(*over) - clusters.rejected
 
 
-def readiness_deadline_s(facts: ClientFacts, clusters: Readiness) -> float | None:
-    """When the readiness changes if no request or push comes before; None if it does not."""
-    ended = facts.proof.overdue | clusters.rejected
-    waiting = [each.since_s for each in clusters.waits if not (ended and each.names <= ended)]
-    due = [_wait_ends_s(facts, clusters, min(waiting))] if waiting else []
-    due += filter(None, clusters.warm_from_s.values())
-    pending_s = facts.watches.pending_since_s(facts.url_of("clusters"))
-    if clusters.cold and pending_s is not None and not clusters.is_one_by_one:
-        due.append(pending_s + facts.rules.offer_timeout_s)
-    return min(due, default=None)
+def readiness_deadline_s(facts: ClientFacts, clusters: Readiness) -> float:
+    """When the readiness changes if no request or push comes before; infinity if it does not."""
+    due_s = math.inf
+    if clusters.waits:
+        ended = facts.proof.overdue | clusters.rejected
+        waiting = [each.since_s for each in clusters.waits if not (ended and each.names <= ended)]
+        due_s = _wait_ends_s(facts, clusters, min(waiting)) if waiting else math.inf
+    if clusters.warm_from_s:
+        due_s = min(due_s, *filter(None, clusters.warm_from_s.values()), math.inf)
+    if clusters.cold and not clusters.is_one_by_one:
+        pending_s = facts.watches.pending_since_s(facts.url_of("clusters"))
+        due_s = min(due_s, pending_s + facts.rules.offer_timeout_s) if pending_s is not None else due_s
+    return due_s
 
 
 def overdue_clusters(facts: ClientFacts, clusters: Readiness) -> frozenset[str]:
@@ -266,9 +272,11 @@ def _warm_from_s(facts: ClientFacts, before: Mapping[str, float], now_s: float) 
     docs/protocol.md#additions: "on separate streams, a cluster with an assignment is warm when it, the assignment and
     its secrets have been ACKed for `offer_timeout_s`, and its first health check may have finished".
     """
+    if facts.is_aggregated:
+        return NO_TIMES
     url = facts.url_of("clusters")
     acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
-    if facts.is_aggregated or acked is None or not (names := facts.unproved(acked) & goal.keys()):
+    if acked is None or not (names := facts.unproved(acked) & goal.keys()):
         return NO_TIMES
     found = {}
     for name in names - lacking_parts(facts, acked):

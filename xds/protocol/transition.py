@@ -26,6 +26,7 @@ Lingering outlasts the transition (`ClientState.lingering`). A rejected resource
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -131,9 +132,10 @@ class Expired(NamedTuple):
     is_missing_due: bool
 
 
-def begin(facts: ClientFacts, now_s: float) -> Transition:
-    """The transition of a client that begins now."""
-    return Transition(now_s, facts.released, may_have_warming_listeners(facts, now_s))
+def begin(facts: ClientFacts, now_s: float, until_s: float | None) -> Transition:
+    """The transition of a client that begins now. ``until_s``: the end of the phase RETURNING, if it is in it."""
+    is_unproved = may_have_warming_listeners(facts, now_s)
+    return Transition(now_s, facts.released, is_ready_unproved=is_unproved, returning_until_s=until_s)
 
 
 def with_withheld(facts: ClientFacts, transition: Transition, type_url: str) -> Transition:
@@ -208,16 +210,16 @@ def expire(facts: ClientFacts, before: Transition, now_s: float) -> Expired:
 def deadline_s(facts: ClientFacts, transition: Transition) -> float | None:
     """When `expire` is due if no request or push comes before; None if it is not needed."""
     order_timeout_s = facts.rules.order_timeout_s
-    ready_s = readiness_deadline_s(facts, transition.readiness)
-    due = [ready_s] if ready_s is not None else []
+    due_s = readiness_deadline_s(facts, transition.readiness)
     if transition.returning_until_s is not None:
-        due.append(_returning_until_s(facts, transition))
+        due_s = min(due_s, _returning_until_s(facts, transition))
     if transition.fetch_since_s is not None:
-        due.append(transition.fetch_since_s + order_timeout_s)
-    due += transition.awaited_until_s.values()
+        due_s = min(due_s, transition.fetch_since_s + order_timeout_s)
+    if transition.awaited_until_s:
+        due_s = min(due_s, *transition.awaited_until_s.values())
     if (transition.held_names or facts.lingering.lacks_end) and not transition.has_timed_out:
-        due.append(transition.began_s + order_timeout_s)
-    return min(due, default=None)
+        due_s = min(due_s, transition.began_s + order_timeout_s)
+    return due_s if due_s < math.inf else None
 
 
 def _returning_until_s(facts: ClientFacts, transition: Transition) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
-from xds.model.resource_type import resource_type
+from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.rejections import Rejections, Versions
 from xds.protocol.watch import Watch
@@ -15,20 +15,24 @@ from xds.snapshots.leftover import Leftover
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.snapshots.memo import Situation
 
+V2_TYPE_URLS = frozenset(V2_URLS.values())
+
 
 class Watches:
     """The watches of all streams of a client.
 
     Most clients have one stream, so one watch of each type: a tuple takes the least memory. ``_dropped`` has rejected
-    resources to whose names the client no longer subscribes: by type URL, name to version; None for none.
+    resources to whose names the client no longer subscribes: by type URL, name to version; None for none. ``has_v2``:
+    some type is of the v2 API.
     """
 
-    __slots__ = ("_dropped", "_pending_since_s", "_watches")
+    __slots__ = ("_dropped", "_pending_since_s", "_watches", "has_v2")
 
     def __init__(self) -> None:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._pending_since_s: dict[str, float] = {}  # types with a pending watch
         self._dropped: dict[str, Mapping[str, str]] | None = None
+        self.has_v2 = False
 
     def copy(self) -> tuple[Watches, dict[Watch, Watch]]:
         """Independent watches in the same state, and the copy of each watch."""
@@ -36,6 +40,7 @@ class Watches:
         copies = {watch: watch.copy() for watches in self._watches.values() for watch in watches}
         clone._watches = {url: tuple(map(copies.__getitem__, watches)) for url, watches in self._watches.items()}
         clone._pending_since_s = dict(self._pending_since_s)
+        clone.has_v2 = self.has_v2
         clone._dropped = dict(self._dropped) if self._dropped is not None else None
         return clone, copies
 
@@ -50,6 +55,7 @@ class Watches:
         """A stream requests a type. The watch is pending until it is answered."""
         type_url = watch.type.type_url
         self._watches[type_url] = (*self._watches.get(type_url, ()), watch)
+        self.has_v2 = self.has_v2 or type_url in V2_TYPE_URLS
         self.mark_pending(watch, now_s)
 
     def remove(self, watch: Watch) -> None:
@@ -62,6 +68,7 @@ class Watches:
             self._watches[type_url] = others
         else:
             self._watches.pop(type_url, None)
+            self.has_v2 = not V2_TYPE_URLS.isdisjoint(self._watches)
         self.mark_synced(watch)
 
     def note_dropped(self, watch: Watch, names: Collection[str]) -> None:
@@ -152,10 +159,10 @@ class Watches:
         found: list[Hashable] = []
         for url, watches in self._watches.items():
             for watch in watches:
-                known, sent = watch.known, watch.offered
+                known, sent = watch.known, watch.ack.in_flight
                 if watch.rejections is not None or known.uncertain:
                     return ()
-                number = sent.number if sent is not None else 0
+                number = sent.response.number if sent is not None else 0
                 found += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
                 found += (watch.is_pending, number, watch.shown.is_unknown)
         return tuple(found) if self._dropped is None else ()
@@ -168,11 +175,6 @@ class Watches:
     def pending_types(self) -> Collection[str]:
         """The types with a pending watch."""
         return self._pending_since_s.keys()
-
-    @property
-    def type_urls(self) -> Set[str]:
-        """The watched type URLs."""
-        return self._watches.keys()
 
     @property
     def rejects_anything(self) -> bool:

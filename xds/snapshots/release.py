@@ -49,6 +49,7 @@ class Releases:
         self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[ResourceId]] = Memo(_MEMO_ENTRIES)
         self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._cold: Memo[ColdInputs, frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._unique_names: Memo[frozenset[str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._leftovers: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
@@ -77,6 +78,7 @@ class Releases:
             self._members,
             self._leftovers,
             self._cold,
+            self._unique_names,
             self._users,
             self._by_assignment,
             self._unassigned,
@@ -166,8 +168,12 @@ class Releases:
         return unassigned(self.by_assignment(clusters, source), assignments)
 
     def cold(self, inputs: ColdInputs) -> frozenset[str]:
-        """The cold clusters of a client (`find_cold`)."""
-        return self._cold.get(inputs, find_cold, inputs, self.diff, self.clusters_of, self.unassigned)
+        """The cold clusters of a client (`find_cold`). Equal ones are one object, which is compared at no cost."""
+        return self._cold.get(inputs, self._find_cold, inputs)
+
+    def _find_cold(self, inputs: ColdInputs) -> frozenset[str]:
+        cold = find_cold(inputs, self.diff, self.clusters_of, self.unassigned)
+        return self._unique_names.get(cold, lambda: cold)
 
     def by_assignment(self, clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
         """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
