@@ -219,7 +219,7 @@ class Watch:
         self.superseded_sets = ()
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
-        if self.shown is not NOTHING_SHOWN:
+        if self.shown.has_set or self.shown.is_unknown:
             self.shown = self.shown._replace(has_set=False, is_unknown=False)
         if self.rejections is not None:
             self.rejections.note_ack(response.versions())
@@ -229,7 +229,8 @@ class Watch:
         self._note_held(response.resource_set, response)
         if offer.is_interest_replaced:
             self.known.mark_uncertain((*response.names, *response.removed))
-        self.known.mark_unanswered(self.pending_release)  # some may not wait any longer
+        if self.pending_release:  # some may not wait any longer
+            self.known.mark_unanswered(self.pending_release)
         self.acked_label = response.resource_set.version_info
         return response
 

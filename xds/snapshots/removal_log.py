@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -79,6 +80,7 @@ class RemovalLog:
         self._sets: dict[tuple[str, str], ResourceSet | None] = {}  # full-state sets by type and label, None: several
         self._last: dict[tuple[str, int], tuple[tuple[int, int], ResourceSet]] = {}  # as `last`, with `state`
         self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
+        self._came_back: dict[str, tuple[int, frozenset[str]]] = {}  # as `came_back`, with the number
 
     def note_push(self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False) -> None:
         """A push of this snapshot at ``at_s``; pushes are noted in their order, those before a restart (``is_stored``)
@@ -91,7 +93,8 @@ class RemovalLog:
         if before is None:
             self._pushes.append(_new_push(snapshot, at_s, at_s, is_stored=is_stored))
             return
-        changes = {url: self._diff(before.get(url), snapshot.get(url)) for url in {**before.sets, **snapshot.sets}}
+        steps = ((before.get(url), snapshot.get(url)) for url in {**before.sets, **snapshot.sets})
+        changes = {new.type.type_url: self._diff(old, new) for old, new in steps if old is not new}
         if any(alias_of(url) == "listeners" and each.change for url, each in changes.items() if url in before.sets):
             self._listeners_changed_s = at_s
             self._extend_latest(at_s)
@@ -137,8 +140,11 @@ class RemovalLog:
             self.number += 1
 
     def _has_accepted(self, resource: Resource) -> bool:
-        found = (each.resources.get(resource.name) for each in self._accepted.get(resource.type_url, ()))
-        return any(each is not None and each.version == resource.version for each in found)
+        for held in self._accepted.get(resource.type_url, ()):
+            each = held.resources.get(resource.name)
+            if each is not None and each.version == resource.version:
+                return True
+        return False
 
     def _removals(self, type_url: str, name: str) -> tuple[list[RemovedVersion], int]:
         """The versions of a name that pushes removed, the oldest first, and the push that the newest one came with."""
@@ -344,13 +350,17 @@ class RemovalLog:
 
     def came_back(self, type_url: str) -> frozenset[str]:
         """The names that a push removed or changed, and that the newest set has in that version again."""
-        newest = self._newest.get(type_url).resources if self._newest is not None else {}
-        return frozenset(
-            name
-            for name in self.names(type_url)
-            if (now := newest.get(name)) is not None
-            and any(each.version == now.version for each in self.versions(type_url, name))
-        )
+        found = self._came_back.get(type_url)
+        if found is None or found[0] != self.number:
+            newest = self._newest.get(type_url).resources if self._newest is not None else {}
+            names = frozenset(
+                name
+                for name in self.names(type_url)
+                if (now := newest.get(name)) is not None
+                and any(each.version == now.version for each in self.versions(type_url, name))
+            )
+            self._came_back[type_url] = found = (self.number, names)
+        return found[1]
 
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The set of a full-state type that a push served under this label; None for none, or if several differ."""
@@ -424,14 +434,12 @@ class RemovalLog:
             self._forgotten = oldest.revision
             del self._pushes[0]
         self._forget_versions()
-        for key in list(self._sets)[: -(len(self._pushes) + 1) * 3]:
+        for key in list(islice(self._sets, max(0, len(self._sets) - (len(self._pushes) + 1) * 3))):
             del self._sets[key]
-        newest = self._newest.sets.values() if self._newest is not None else ()
-        kept = {(held.type.type_url, held.version_info) for held in newest}
-        clusters = [key for key, held in self._sets.items() if key[0] in ROUTE_TARGETS and held is not None]
-        for key in clusters[: -PUSHES_KEPT - 2]:  # sets of clusters may be large
-            if key not in kept:
-                self._sets[key] = None
+        clusters = [key for key, held in self._sets.items() if held is not None and key[0] in ROUTE_TARGETS]
+        for url, label in clusters[: -PUSHES_KEPT - 2]:  # sets of clusters may be large
+            if self._newest is None or self._newest.get(url).version_info != label:
+                self._sets[url, label] = None
 
     def _forget_versions(self) -> None:
         """Keep `VERSIONS_KEPT` of what every push changes."""
@@ -442,6 +450,8 @@ class RemovalLog:
             names = set(removed)
             for push in later:
                 names.intersection_update(push.removed.get(url, _NONE))
+                if not names:
+                    break
             for name in names:
                 del removed[name]
             oldest.unaccepted.get(url, set()).difference_update(names)
