@@ -357,7 +357,7 @@ def promised(story: Story) -> Story:
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
     * In SotW, no cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
       configuration when its client reconnects".
-    * In SotW, they name what they refuse, and refuse no filter: "a push that a SotW client refuses without a name".
+    * They refuse no filter, and in SotW they name what they refuse: "a push that a SotW client refuses without a name".
     * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
     * In SotW, those that refuse have a node id of their own: "two proxies with one node id".
     """
@@ -367,7 +367,7 @@ def promised(story: Story) -> Story:
     if variant is Variant.SOTW:
         left_out = {"groups", "twins"} if "refusals" in features.split() else {"groups"}
         features = " ".join(each for each in features.split() if each not in left_out)
-    adapted = _plain if variant is Variant.SOTW else lambda plan: plan
+    adapted = _plain if variant is Variant.SOTW else _filtered
     kept: list[Action] = []
     for each in happenings:
         if isinstance(each, Push):
@@ -379,6 +379,10 @@ def promised(story: Story) -> Story:
         elif not isinstance(each, Guard):
             kept.append(each)
     return variant, split, features, adapted(first), kept, adapted(last)
+
+
+def _filtered(plan: Plan) -> Plan:
+    return replace(plan, trouble="") if plan.trouble == "filter" else plan
 
 
 def _plain(plan: Plan) -> Plan:

@@ -47,6 +47,7 @@ from xds.protocol.requests import Shown
 from xds.protocol.returning import (
     at_return,
     known_set,
+    left_names,
     shown_content,
     shows_return,
     unsaid_names,
@@ -169,9 +170,12 @@ class ClientState:
     def awaited_names(self, type_url: str) -> frozenset[str]:
         """The requested names that are not reported as missing now, because a push may bring them soon."""
         awaited = self.transition.awaited_secrets(type_url) if self.transition is not None else NO_NAMES
-        if self.returned_s is not None and resource_type(type_url).kept_on_move:
+        if self.returned_s is None:
+            return awaited
+        type = resource_type(type_url)
+        if type.kept_on_move:
             return awaited | unsaid_names(self.facts(), type_url)
-        return awaited
+        return left_names(self.facts(), type_url) if type.after_listeners and self.transition is not None else awaited
 
     def next_position(self) -> int:
         """The next number in the order of the responses on all streams of the client."""
@@ -345,10 +349,10 @@ class ClientState:
         held, released, transition = find_hold(facts, situation, before, readiness, now_s)
         self.transition = transition
         self._may_send = self._may_send or transition.withheld_types != before.withheld_types
+        if self.returned_s is not None:
+            released, self.lingering = with_earlier_routes(facts, released, held, readiness.cold)
         lingering = self.cache.releases.lingerings.names_missing_in(self.lingering, self.goal)
         released = with_accepted_versions(facts, released, lingering)
-        if held and self.returned_s is not None:
-            released = with_earlier_routes(facts, released, held, readiness.cold)
         self.release(self.cache.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
         if is_acked(facts, transition):
             self._set_ends(transition, now_s)

@@ -24,7 +24,6 @@ from itertools import chain
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
-from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS, lacking_parts
 from xds.protocol.facts import ClientFacts
@@ -220,21 +219,31 @@ def _some_versions(goal: ResourceSet, label: str, names: Collection[str]) -> tup
     return NO_VERSIONS, ResourceSet(goal.type, label, resources)
 
 
-def with_earlier_routes(facts: ClientFacts, released: Snapshot, held: NamesByType, cold: frozenset[str]) -> Snapshot:
-    """The release with earlier versions of held names that a warming listener requests and the client has not.
+def with_earlier_routes(
+    facts: ClientFacts, released: Snapshot, held: NamesByType, cold: frozenset[str]
+) -> tuple[Snapshot, Lingering]:
+    """The release with earlier versions of what a warming listener requests and the client has not, and what lingers.
 
+    These are names that are ``held``, and those that the newest set lacks, which linger from then on.
     docs/internals/engine.md#a-client-that-returns: "the last version that was served with this listener, or an earlier
     one, if each cluster of it is in *newest* or known, and none is cold".
     """
-    for url, names in held:
-        watches = facts.watches.of(url) if resource_type(url).after_listeners else ()
-        wanted = frozenset().union(*(watch.pending_release for watch in watches)) & names
-        if wanted := wanted.difference(released.get(url).resources):
-            found = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
-            if fitting := {name: each for name, each in found if each is not None}:
-                put = released.get(url).amended(released.get(url).version_info, fitting)
-                released = facts.releases.replaced(released, put)
-    return released
+    held_names = dict(held)
+    for watch in facts.watches.with_pending_release():
+        url = watch.type.type_url
+        present, newest = released.get(url), facts.goal.get(url).resources
+        wanted = watch.pending_release.difference(present.resources) if watch.type.after_listeners else NO_NAMES
+        wanted = wanted.difference(newest.keys() - held_names.get(url, NO_NAMES))
+        found = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
+        if fitting := {name: each for name, each in found if each is not None}:
+            released = facts.releases.replaced(released, present.amended(present.version_info, fitting))
+            facts = facts._replace(lingering=_with_lingering(facts, url, frozenset(fitting.keys() - newest.keys())))
+    return released, facts.lingering
+
+
+def left_names(facts: ClientFacts, url: str) -> frozenset[str]:
+    """The requested names of a type that the newest set lacks and the log has: a listener may warm for them."""
+    return facts.watches.names(url).intersection(facts.log.names(url)).difference(facts.goal.get(url).resources)
 
 
 def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]) -> Resource | None:
