@@ -85,7 +85,7 @@ class Probe:
 
 def serve(grpc_port: int, http_port: int, folder: Path, probed: bool = True) -> None:
     """The real server of ``xds serve``, with the probe on its loop or without."""
-    from xds.cli import serve as command
+    from xds.app import server as command
     from xds.control.settings import load_settings
 
     class ProbedServer(command.Server):

@@ -12,8 +12,8 @@ from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.support.commands import FinishedCommand, xds
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.app.commands import run
 from xds.cli.app import app
-from xds.cli.commands import run
 from xds.cli.help_layout import OTHER, OTHER_NAMES, SECTIONS
 from xds.fleet.event_log import EventKind
 

@@ -34,7 +34,7 @@ def drains_of(plane: Plane) -> DrainPersistence:
 
 
 async def restarted(plane: Plane, drains: DrainPersistence) -> tuple[Plane, DrainPersistence]:
-    """As the server starts and stops (`xds.cli.service_layer`)."""
+    """As the server starts and stops (`xds.app.service_layer`)."""
     await drains.close()
     plane.catalog.start()
     await plane.catalog.close()

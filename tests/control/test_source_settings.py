@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
-from xds.cli.source_builders import build_sources
+from xds.app.source_builders import build_sources
 from xds.control.setting_errors import explain_setting
 from xds.control.settings import SettingsError, load_settings, shown_settings
 from xds.control.source_settings import Secret, SourceSettings, split_server

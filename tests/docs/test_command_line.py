@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
-import xds.cli.commands  # noqa: F401 - registers them
+import xds.app.commands  # noqa: F401 - registers them
 from tests.support.process import REPOSITORY
 from xds.cli.app import app
 from xds.cli.errors import Exit

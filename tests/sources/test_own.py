@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.process import REPOSITORY
 from tests.support.recording_sink import RecordingSink
+from xds.app.source_builders import load_source
 from xds.catalog.source import SourceError
-from xds.cli.source_builders import load_source
 from xds.model.node import Locality
 
 EXAMPLE = REPOSITORY / "examples" / "own-source"

@@ -244,8 +244,8 @@ def _import_all() -> None:
     """Import what a server needs, so that a fork finds it."""
     from xds.codec.resources import decode_resource
 
-    for name in ("commands", "commands.serve", "serve", "linkerd"):
-        importlib.import_module(f"xds.cli.{name}")
+    for name in ("xds.app.commands", "xds.app.server", "xds.cli.linkerd"):
+        importlib.import_module(name)
     decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread does not survive a fork"
     # A collection in a fork then writes to none of the shared pages.

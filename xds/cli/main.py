@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     """Entry point; ends the process with the exit codes of the command line."""
-    from xds.cli.commands import run
+    from xds.app.commands import run
 
     run(sys.argv[1:])
 

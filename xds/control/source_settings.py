@@ -1,6 +1,6 @@
 """Settings of sources: ``sources`` maps the name of each source to a section with its ``kind``.
 
-The command line builds the sources: `xds.cli.source_builders`.
+The program builds the sources: `xds.app.source_builders`.
 """
 
 from __future__ import annotations

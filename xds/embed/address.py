@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from xds.cli.ports import place
+from xds.app.ports import place
 
 
 class ServerAddress(NamedTuple):

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import structlog
 
+from xds.app.server import Hosting
+from xds.app.server import Server as StandaloneServer
 from xds.catalog.binding import Binding
 from xds.catalog.source import Source
-from xds.cli.serve import Hosting
-from xds.cli.serve import Server as StandaloneServer
 from xds.client.encoding import ResourceInput, encode_resource, encode_resources
 from xds.codec.resources import DecodedPush
 from xds.codec.schema import add_descriptor_sets

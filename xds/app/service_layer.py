@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from prometheus_client.registry import Collector
 
+from xds.app.source_builders import build_sources
 from xds.catalog.registered_instance import SOURCE_NAME
 from xds.catalog.source import Source
-from xds.cli.source_builders import build_sources
 from xds.control.bindings import USER as BINDINGS
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog

@@ -19,9 +19,7 @@ from fastapi import FastAPI
 from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
-from xds.catalog.source import Source
-from xds.cli.errors import CommandError, Exit
-from xds.cli.ports import (
+from xds.app.ports import (
     asks_certificates,
     browser_rules,
     grpc_options,
@@ -32,9 +30,11 @@ from xds.cli.ports import (
     warnings_of,
     welcome,
 )
-from xds.cli.reload import Reloader
-from xds.cli.service_layer import ServiceLayer
-from xds.cli.source_builders import build_sources
+from xds.app.reload import Reloader
+from xds.app.service_layer import ServiceLayer
+from xds.app.source_builders import build_sources
+from xds.catalog.source import Source
+from xds.cli.errors import CommandError, Exit
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access

@@ -19,7 +19,7 @@ import pytest
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.cli.reload import Reloader
+from xds.app.reload import Reloader
 from xds.control.settings import Settings, SettingsError
 from xds.fleet.event_log import EventLog
 from xds.model.resource_type import CLUSTER

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xds.cli.ports import warnings_of
+from xds.app.ports import warnings_of
 from xds.control.settings import load_settings
 
 TLS = {"certificate": "s.pem", "private_key": "s.key"}

@@ -1,4 +1,4 @@
-"""Commands ``serve`` and ``version``."""
+"""Command ``serve``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from xds.cli.app import Command, ServerCommand, app, shared
+from xds.cli.app import ServerCommand, app
 from xds.cli.errors import CommandError, Exit
 
 DEV_DIRECTORY = "xds.d"
@@ -65,28 +65,9 @@ def serve(
         raise CommandError(Exit.USAGE, f"{error} (--insecure)") from None
     except SettingsError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
-    from xds.cli.serve import serve as run
+    from xds.app.server import serve as run
 
     try:
         run(settings, read=lambda: load_settings(config, flags), files=auth_files(config))
     except (XdsError, OSError, ValueError) as error:
         raise CommandError(Exit.NEGATIVE, f"cannot serve: {error}") from None
-
-
-@app.command(cls=Command)
-def version(context: typer.Context) -> None:
-    """Show the versions of this command and of the server.
-
-    \b
-    Examples:
-      xds version
-      xds version -o json
-    """
-    from xds.cli.commands.health import versions
-    from xds.cli.output import Format, write, write_document
-
-    known_versions = versions(shared(context).connect())
-    if shared(context).output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(known_versions, shared(context).document_format())
-    else:
-        write(f"client {known_versions['client']}\nserver {known_versions['server'] or '-'}\n")

@@ -1,0 +1,1 @@
+"""The program: it joins all rooms to a server and to a command line."""

@@ -1,0 +1,38 @@
+"""All commands of the command line. Importing a family registers its commands.
+
+All of these modules are imported at every start, so they import what needs the codec or the server when a command runs.
+"""
+
+from xds.app import serve  # noqa: F401
+from xds.cli.app import run
+from xds.cli.commands import (  # noqa: F401
+    access,
+    apply,
+    assignments,
+    backups,
+    bindings,
+    bootstrap,
+    chains,
+    config_entries,
+    contexts,
+    convert,
+    destinations,
+    diff,
+    endpoints,
+    events,
+    group,
+    health,
+    load,
+    nodes,
+    registrations,
+    resources,
+    rollout,
+    services,
+    sources,
+    troubleshoot,
+    upstreams,
+    validate,
+    version,
+)
+
+__all__ = ["run"]
