@@ -46,7 +46,7 @@ def test_clients_that_come_back_at_different_times_share_what_is_decided(server:
     for each in clients:
         each.reconnect()
         each.settle()
-        decided.append(len(server.cache.releases.holds))
+        decided.append(len(server.cache.releases.advances))
         wait(server, 1.5, each)
     assert decided[0] == decided[1] > 0
     assert route_of(clients[0]) == route_of(clients[1]) == "b"

@@ -23,19 +23,24 @@ from copy import copy
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.advance import find_advance
 from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
 from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
 from xds.protocol.facts import ClientFacts, urls_of
 from xds.protocol.group_logs import LeftGroup
-from xds.protocol.hold import find_hold
 from xds.protocol.hold_reasons import Reports
 from xds.protocol.known_content import ShownContent
 from xds.protocol.proof import NO_PROOF, Proof
-from xds.protocol.readiness import proved_at_end, proved_clusters, update_readiness
+from xds.protocol.readiness import (
+    find_warm_from_s,
+    proved_at_end,
+    proved_clusters,
+    proved_one_by_one,
+    with_cold_clusters,
+)
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
 from xds.protocol.removals import (
     still_lingering,
-    with_accepted_versions,
     with_ends,
     with_removed,
     with_sent_clusters,
@@ -51,7 +56,6 @@ from xds.protocol.returning import (
     shown_content,
     shows_return,
     unsaid_names,
-    with_earlier_routes,
     with_left,
     with_shown,
 )
@@ -63,6 +67,7 @@ from xds.protocol.transition import (
     is_acked,
     is_over,
     with_missing_secrets,
+    with_step,
     with_withheld,
 )
 from xds.protocol.watch import Watch
@@ -127,8 +132,7 @@ class ClientState:
 
     def facts(self) -> ClientFacts:
         """The state for one decision."""
-        transition = self.transition if self.returned_s is not None else None
-        is_in_return = transition is not None and transition.returning_until_s is not None
+        transition = self.transition
         return ClientFacts(
             self.cache,
             self.rules,
@@ -145,7 +149,7 @@ class ClientState:
             self.returned_s,
             self.former_groups,
             self.refused_before,
-            is_in_return,
+            transition is not None and transition.returning_until_s is not None,
         )
 
     @property
@@ -229,7 +233,7 @@ class ClientState:
         self.transition = with_missing_secrets(facts, transition, missing, now_s)
         removed = without_unsent_names(facts, step.removed) if is_move else step.removed
         self.released = with_sent_clusters(facts, dict(removed).get(facts.url_of("clusters"), NO_NAMES))
-        self.lingering, cut = with_removed(facts, removed, goal.revision, transition.readiness.cold)
+        self.lingering, cut = with_removed(facts, removed, goal.revision, transition.readiness.cold.names)
         self.reports.cut_removals += cut
         self.drop_doubted()
 
@@ -260,7 +264,8 @@ class ClientState:
             self.proof = self.proof.of(empty_set(self.url_of("clusters")))
             self.released, self.lingering = at_return(facts)
         transition = self._begin(now_s, is_return=True)
-        self.transition = transition if transition.ready is self.released else transition._replace(ready=self.released)
+        if transition.held.ready is not self.released:
+            self.transition = transition._replace(held=transition.held._replace(ready=self.released))
 
     def _resume(self, facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
         """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
@@ -287,10 +292,11 @@ class ClientState:
         """Release the content that the client has of a type."""
         self.released, self.lingering = with_shown(facts, watch, held)
         transition = self._begin(now_s, is_return=True)
-        ready = facts.releases.replaced(transition.ready, self.released.get(watch.type.type_url))
+        ready = facts.releases.replaced(transition.held.ready, self.released.get(watch.type.type_url))
         step = facts.releases.step(self.released, self.goal, self.lingering)
         drains = transition.drains or step.drains
-        transition = transition._replace(ready=ready, is_ready_unproved=True, drains=drains)
+        unproved = transition.held._replace(ready=ready, is_ready_unproved=True)
+        transition = transition._replace(held=unproved, drains=drains)
         self.transition = with_missing_secrets(facts, transition, step.missing_secrets, now_s)
 
     def remove_watch(self, watch: Watch, now_s: float) -> None:
@@ -333,27 +339,21 @@ class ClientState:
 
     def advance(self, now_s: float) -> bool:
         """Release all content that no longer has to wait; True if the streams may have responses to send."""
-        may_send, self._may_send, before, proof = self._may_send, False, self.transition, self.proof
+        may_send, self._may_send, before = self._may_send, False, self.transition
         if before is None:
             return may_send
-        facts, is_awaited = self.facts(), before.is_awaited
-        situation = facts.situation
-        readiness, proved = update_readiness(facts, situation, before.readiness, now_s, is_awaited=is_awaited)
+        facts = self.facts()
+        warm_from_s = find_warm_from_s(facts, before.readiness.warm_from_s, now_s)
+        proved = proved_one_by_one(facts) if before.readiness.is_one_by_one and facts.is_aggregated else NO_NAMES
         if proved:
             self._accept_withheld(proved)
-        if proof.overdue:
-            self.proof = self.proof.with_overdue(proof.overdue & readiness.cold)
-        if proved or self.proof is not proof:
             facts = self.facts()
-            situation = facts.situation
-        held, released, transition = find_hold(facts, situation, before, readiness, now_s)
-        self.transition = transition
-        self._may_send = self._may_send or transition.withheld_types != before.withheld_types
-        if self.returned_s is not None:
-            released, self.lingering = with_earlier_routes(facts, released, held, readiness.cold)
-        lingering = self.cache.releases.lingerings.names_missing_in(self.lingering, self.goal)
-        released = with_accepted_versions(facts, released, lingering)
-        self.release(self.cache.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
+        step = find_advance(facts, before.held, warm_from_s, proved)
+        readiness = with_cold_clusters(facts, before.readiness, step.cold, warm_from_s, now_s)
+        self.transition = transition = with_step(before, step.held, readiness, now_s)
+        self.proof, self.lingering = step.proof, step.lingering
+        self._may_send = self._may_send or step.held.withheld_types != before.held.withheld_types
+        self.release(step.released, now_s)
         if is_acked(facts, transition):
             self._set_ends(transition, now_s)
         may_send, self._may_send = may_send or self._may_send, False
@@ -363,11 +363,11 @@ class ClientState:
         """Set the ends of what was removed, and end the transition if it is over: all trees are ACKed."""
         facts = self.facts()
         self.lingering, self.drain_until_s = with_ends(facts, now_s, self.drain_until_s, drains=transition.drains)
-        self.transition = transition._replace(ready=self.released, is_ready_unproved=False, drains=False)
+        self.transition = transition.with_ready(self.released)._replace(drains=False)
         if is_over(facts := self.facts(), transition):
             self.transition = None
             self.offer_pending_release(now_s)
-            cold = transition.readiness.cold
+            cold = transition.readiness.cold.names
             self.proof = Proof(proved_at_end(facts, cold), cold)
 
     def _accept_withheld(self, proved: frozenset[str]) -> None:
@@ -445,8 +445,8 @@ class ClientState:
             elif self.returned_s is not None and is_returning(facts, now_s):
                 until_s = self.returned_s + self.rules.return_s
             transition = begin(facts, now_s, until_s)
-        if transition.is_fetch_over or transition.has_timed_out:
-            transition = transition._replace(is_fetch_over=False, has_timed_out=False)
+        if transition.held.is_fetch_over or transition.has_timed_out:
+            transition = transition._replace(held=transition.held._replace(is_fetch_over=False), has_timed_out=False)
         self.transition = transition
         return transition
 
@@ -455,7 +455,7 @@ class ClientState:
     def note_proof(self) -> None:
         """Note which clusters are proved now, before a push or the end of a stream changes what is known."""
         if self.transition is not None:
-            self.proof = self.proof.of(proved_clusters(self.facts(), self.transition.readiness))
+            self.proof = self.proof.of(proved_clusters(self.facts(), self.transition.readiness.cold))
         elif self.proof.clusters is None and self.returned_s is None:
             self.proof = self.proof.of(proved_at_start(self.facts()))
 
@@ -489,7 +489,7 @@ class ClientState:
                 self._may_send = True
         if self.returned_s is not None:
             self.offer_pending_release(now_s)  # what was not said of assignments and secrets
-        held = self.transition.held_names if self.transition is not None else NO_NAMES_BY_TYPE
+        held = self.transition.held.names if self.transition is not None else NO_NAMES_BY_TYPE
         names = self.releases.lingerings.names_missing_in(lingering, self.goal)
         self.release(self.releases.release(self.released, self.goal, merge_names(held, names)), now_s)
 

@@ -29,7 +29,7 @@ _V3_URLS = {type.alias: type.type_url for type in V3_TYPES}
 class ClientFacts(NamedTuple):
     """The state of a client for one decision. The attributes of `ClientState` explain the fields.
 
-    ``urls`` are those of `urls_of`. ``is_in_return``: it has reconnected and may request further types soon (phase
+    ``urls`` are those of `urls_of`. ``is_awaited``: it is expected to request further types soon (phase
     RETURNING).
     """
 
@@ -48,7 +48,7 @@ class ClientFacts(NamedTuple):
     returned_s: float | None
     former_groups: tuple[LeftGroup, ...]
     refused_before: RefusedVersions
-    is_in_return: bool
+    is_awaited: bool
 
     @property
     def releases(self) -> Releases:
@@ -71,13 +71,18 @@ class ClientFacts(NamedTuple):
         return self.returned_s is not None
 
     @property
+    def is_in_return(self) -> bool:
+        """Whether it has reconnected and may request further types soon."""
+        return self.is_awaited and self.returned_s is not None
+
+    @property
     def is_live(self) -> bool:
         """Whether the client may serve traffic: it has returned, or it ACKed a listener or a route."""
         return self.has_returned or self.watches.have_acked(TRAFFIC_TYPES)
 
     @property
     def situation(self) -> Situation:
-        """All that the rules about cold clusters and held content read; empty if the client rejected something.
+        """All that a step of a transition reads (`advance`); empty if the client rejected something.
 
         Only lasting objects that clients share are in it. `RemovalLog.number` changes with every answer of the log.
         """
@@ -88,6 +93,7 @@ class ClientFacts(NamedTuple):
         return (
             self.goal,
             self.released,
+            self.lingering,
             self.proof.clusters,
             self.proof.overdue,
             log,
@@ -96,7 +102,7 @@ class ClientFacts(NamedTuple):
             self.has_requested_clusters,
             self.has_requested_assignments,
             self.returned_s is not None,
-            self.is_in_return,
+            self.is_awaited,
             watched,
         )
 

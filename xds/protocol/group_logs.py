@@ -49,6 +49,8 @@ class GroupLogs(NamedTuple):
 
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The full-state set with this label; None for none, or if groups have different sets of that label."""
+        if not self.former:
+            return self.own.labelled(type_url, label)
         found = [log.labelled(type_url, label) for log in self.all if log.has_label(type_url, label)]
         first = found[0] if found else None
         is_one = first is not None and all(each is not None and each.digest == first.digest for each in found)

@@ -9,7 +9,7 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.facts import ClientFacts
-from xds.protocol.readiness import Readiness, holds_content
+from xds.protocol.readiness import ColdClusters, holds_content
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.snapshots.release import merge_names
 from xds.snapshots.trees import ResourceId, without_resources
@@ -25,7 +25,7 @@ def used_by_rejected(facts: ClientFacts, rejected: frozenset[str], earlier: Snap
     return used_by(rejected, earlier) & used_by(rejected, facts.goal)
 
 
-def aggregates_of_cold_members(facts: ClientFacts, readiness: Readiness) -> NamesByType:
+def aggregates_of_cold_members(facts: ClientFacts, cold: ColdClusters) -> NamesByType:
     """The aggregate clusters whose newest version has a cold member.
 
     docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
@@ -34,12 +34,12 @@ def aggregates_of_cold_members(facts: ClientFacts, readiness: Readiness) -> Name
     url = facts.url_of("clusters")
     found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).aggregates
     names = frozenset(
-        name for name, members in found.items() if holds_content(facts, readiness, members, is_unreadable=False)
+        name for name, members in found.items() if holds_content(facts, cold, members, is_unreadable=False)
     )
     return ((url, names),) if names else NO_NAMES_BY_TYPE
 
 
-def clusters_without_assignments(facts: ClientFacts, readiness: Readiness) -> NamesByType:
+def clusters_without_assignments(facts: ClientFacts, cold: ColdClusters) -> NamesByType:
     """The clusters whose newest versions newly need an assignment that does not exist, or that the client rejects.
 
     docs/protocol.md#rejections: "a cluster in use stays as it was while the client rejects the assignment that its
@@ -50,7 +50,7 @@ def clusters_without_assignments(facts: ClientFacts, readiness: Readiness) -> Na
     if not found:
         return NO_NAMES_BY_TYPE
     rejected = _rejected_assignments(facts) if not facts.view.order.proceed_on_nack else NO_NAMES
-    awaited = readiness.unassigned - facts.proof.overdue
+    awaited = cold.unassigned - facts.proof.overdue
     return names_by_type({url: [n for n, each in found.items() if n in awaited or not each.isdisjoint(rejected)]})
 
 
@@ -67,19 +67,18 @@ def _rejected_assignments(facts: ClientFacts) -> frozenset[str]:
     return frozenset(name for name in found if not any(watch.has_accepted(name) for watch in watches))
 
 
-def outdated_names(facts: ClientFacts, ready: Snapshot, *, is_returning: bool) -> NamesByType:
+def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     """The names that listeners will name again, and of which the client may use an earlier version.
 
     docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names it
-    again". Names that listeners of the release ``ready`` name are left out. ``is_returning``: the client has
-    reconnected and may still request further names.
+    again". Names that listeners of the release ``ready`` name are left out.
     """
     url, releases = facts.url_of("listeners"), facts.releases
     if facts.watches.may_hold_anything(url):
         return NO_NAMES_BY_TYPE  # the listeners that it has may use them
     named = releases.diff(facts.released.get(url), facts.goal.get(url)).newly_named
     if named:
-        requested_later = _may_still_request(facts, named) if is_returning and facts.has_returned else NO_NAMES_BY_TYPE
+        requested_later = _may_still_request(facts, named) if facts.is_in_return else NO_NAMES_BY_TYPE
         named = merge_names(facts.watches.outdated(named, facts.goal), requested_later)
     if not named:
         return NO_NAMES_BY_TYPE

@@ -55,7 +55,7 @@ class Reports:
         if lingering is not self.lingering:
             self.lingering = lingering
             events.append(LingerChanged(lingering))
-        is_holding = transition is not None and transition.held_names
+        is_holding = transition is not None and transition.held.names
         held = held_content(facts_of(), transition) if transition is not None and is_holding else ()
         if held != self.held_content:
             self.held_content = held
@@ -69,26 +69,26 @@ def held_content(facts: ClientFacts, transition: Transition) -> tuple[HeldConten
     docs/protocol.md#rejections: "what a rejected listener, route, extension configuration or assignment holds is shown
     with it".
     """
-    if not transition.held_names:
+    if not transition.held.names:
         return ()
-    found = [_of_tree(facts, transition, tree) for tree in transition.held_trees]
+    found = [_of_tree(facts, transition, tree) for tree in transition.held.trees]
     if facts.watches.rejects_anything:
-        rest = without_names(transition.held_names, merge_names(*(each.names for each in found)))
+        rest = without_names(transition.held.names, merge_names(*(each.names for each in found)))
         found += _behind_rejected(facts, transition, rest)
     return tuple(found)
 
 
 def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldContent:
     """A tree of which nothing is released."""
-    cold = transition.readiness.cold
-    listeners = tree.needed_listeners & transition.absent_listeners
+    cold = transition.readiness.cold.names
+    listeners = tree.needed_listeners & transition.held.absent_listeners
     return HeldContent(
         merge_names(tree.listener_parts, tree.route_parts),
         tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.clusters))),
         tree.is_unreadable,
         merge_names(
             names_by_type({facts.url_of("listeners"): listeners}),
-            _named_by(tree.listeners, reverting(facts, transition.ready), facts.released, facts.goal),
+            _named_by(tree.listeners, reverting(facts, transition.held.ready), facts.released, facts.goal),
         ),
     )
 
@@ -115,9 +115,9 @@ def _rejected_listeners(facts: ClientFacts, transition: Transition, tree: Tree) 
     holding = (
         name
         for name in rejected & tree.listeners
-        if not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), transition.ready))
+        if not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), transition.held.ready))
     )
-    internal = doubted & transition.absent_listeners & tree.needed_listeners
+    internal = doubted & transition.held.absent_listeners & tree.needed_listeners
     return names_by_type({url: (tree.listeners & (doubted - rejected)).union(internal, holding)})
 
 

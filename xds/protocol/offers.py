@@ -59,7 +59,7 @@ class Offers:
 
     def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now_s: float) -> None:
         """Offer the resources of one type that the client lacks, if its response state and transition allow it."""
-        if client.transition is not None and watch.type.type_url in client.transition.withheld_types:
+        if client.transition is not None and watch.type.type_url in client.transition.held.withheld_types:
             return
         released = client.release_of(watch.type.type_url)
         ack = watch.ack

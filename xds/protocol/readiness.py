@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -35,7 +34,6 @@ from xds.protocol.cluster_parts import (
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
 from xds.snapshots.cold import ColdInputs
-from xds.snapshots.memo import Situation
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -47,54 +45,64 @@ class Wait(NamedTuple):
     names: frozenset[str]
 
 
+class ColdClusters(NamedTuple):
+    """The clusters of the newest snapshot that are cold.
+
+    * ``unassigned``: clusters whose assignment the client requests here, and that does not exist;
+    * ``rejected``: clusters that the client rejects, or whose assignments it rejects.
+    """
+
+    names: frozenset[str] = NO_NAMES
+    unassigned: frozenset[str] = NO_NAMES
+    rejected: frozenset[str] = NO_NAMES
+
+
+NOTHING_COLD = ColdClusters()
+
+
 class Readiness(NamedTuple):
     """The clusters that one transition waits for, as they were at its last step.
 
-    * ``cold``: the clusters that are cold; ``waits``: since when, those that became cold together;
-    * ``unassigned``: clusters whose assignment the client requests here, and that does not exist;
-    * ``rejected``: clusters that the client rejects, or whose assignments it rejects;
+    * ``waits``: since when content waits for cold clusters, those together that became cold together;
     * ``is_one_by_one``: CDS was not ACKed for ``offer_timeout_s``, so clusters are proved one by one;
-    * ``acked_since_s``: since when CDS is ACKed; None while it is not;
+    * ``acked_since_s``, on separate streams: since when CDS is ACKed; None while it is not;
     * ``warm_from_s``, on separate streams: from when a cluster with all its ACKs counts as warm; 0 once it does.
     """
 
-    cold: frozenset[str] = NO_NAMES
+    cold: ColdClusters = NOTHING_COLD
     waits: tuple[Wait, ...] = ()
-    unassigned: frozenset[str] = NO_NAMES
-    rejected: frozenset[str] = NO_NAMES
     is_one_by_one: bool = False
     acked_since_s: float | None = None
     warm_from_s: Mapping[str, float] = NO_TIMES
 
 
-def update_readiness(
-    facts: ClientFacts, situation: Situation, before: Readiness, now_s: float, *, is_awaited: bool
-) -> tuple[Readiness, frozenset[str]]:
-    """The clusters of the newest snapshot that are cold now; and those that are proved despite a withheld ACK.
-
-    ``is_awaited``: the client is expected to request clusters. Until it does, its clusters may be cold. Clients in the
-    same ``situation`` (`ClientFacts.situation`) share what does not depend on the time.
-    """
-    is_acked = facts.watches.pending_since_s(facts.url_of("clusters")) is None
-    acked_since_s = (now_s if before.acked_since_s is None else before.acked_since_s) if is_acked else None
-    warm_from_s = _warm_from_s(facts, before.warm_from_s, now_s)
-    if situation and facts.is_aggregated:  # on separate streams, time decides as well
-        lacking, cold = facts.releases.colds.get((*situation, is_awaited), _find, facts, NO_TIMES, is_awaited)
-    else:
-        lacking, cold = _find(facts, warm_from_s, is_awaited)
-    proved = _proved_one_by_one(facts, cold) if before.is_one_by_one and facts.is_aggregated else NO_NAMES
-    cold = cold - proved if proved else cold
-    # Most often equal sets are one object. Python compares even these name by name.
-    waits = before.waits if cold is before.cold or cold == before.cold else _waiting(before.waits, cold, now_s)
-    rejected = before.rejected
-    if cold and (rejected or (not situation and facts.watches.rejects_anything)):
-        # Rejected clusters have no time limit. If one is no longer rejected, its time begins now.
+def find_cold_clusters(facts: ClientFacts, warm_from_s: Mapping[str, float], proved: frozenset[str]) -> ColdClusters:
+    """The clusters of the newest snapshot that are cold now, without those ``proved`` although CDS is not ACKed."""
+    lacking = unassigned(facts)
+    names = _find_cold(facts, lacking, warm_from_s)
+    names = names - proved if proved else names
+    rejected = NO_NAMES
+    if names and facts.watches.rejects_anything:
         clusters = facts.goal.get(facts.url_of("clusters"))
         rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(clusters.type.type_url))
-        if repaired := before.rejected - rejected:
-            waits = _waiting(_waiting(waits, cold - repaired, now_s), cold, now_s)
-    after = Readiness(cold, waits, lacking, rejected, before.is_one_by_one, acked_since_s, warm_from_s)
-    return before if after == before else after, proved
+    return ColdClusters(names, lacking, rejected)
+
+
+def with_cold_clusters(
+    facts: ClientFacts, before: Readiness, cold: ColdClusters, warm_from_s: Mapping[str, float], now_s: float
+) -> Readiness:
+    """The readiness with the clusters that are cold now; the same object if it is as it was."""
+    acked_since_s = None
+    if not facts.is_aggregated and facts.watches.pending_since_s(facts.url_of("clusters")) is None:
+        acked_since_s = now_s if before.acked_since_s is None else before.acked_since_s
+    # Most often equal sets are one object. Python compares even these name by name.
+    is_same = cold.names is before.cold.names or cold.names == before.cold.names
+    waits = before.waits if is_same else _waiting(before.waits, cold.names, now_s)
+    if repaired := before.cold.rejected - cold.rejected:
+        # Rejected clusters have no time limit. If one is no longer rejected, its time begins now.
+        waits = _waiting(_waiting(waits, cold.names - repaired, now_s), cold.names, now_s)
+    after = Readiness(cold, waits, before.is_one_by_one, acked_since_s, warm_from_s)
+    return before if after == before else after
 
 
 def expire_readiness(facts: ClientFacts, clusters: Readiness, now_s: float) -> tuple[Readiness, frozenset[str]]:
@@ -104,30 +112,29 @@ def expire_readiness(facts: ClientFacts, clusters: Readiness, now_s: float) -> t
     is_one_by_one = pending_s is not None and now_s >= pending_s + facts.rules.offer_timeout_s
     warm_from_s = {name: due_s if due_s > now_s else 0.0 for name, due_s in clusters.warm_from_s.items()}
     after = clusters._replace(is_one_by_one=clusters.is_one_by_one or is_one_by_one, warm_from_s=warm_from_s)
-    return after, frozenset().union(*over) - clusters.rejected
+    return after, frozenset().union(*over) - clusters.cold.rejected
 
 
-def readiness_deadline_s(facts: ClientFacts, clusters: Readiness) -> float:
-    """When the readiness changes if no request or push comes before; infinity if it does not."""
-    due_s = math.inf
-    if clusters.waits:
-        ended = facts.proof.overdue | clusters.rejected
-        waiting = [each.since_s for each in clusters.waits if not (ended and each.names <= ended)]
-        due_s = _wait_ends_s(facts, clusters, min(waiting)) if waiting else math.inf
+def readiness_deadlines_s(facts: ClientFacts, clusters: Readiness) -> list[float]:
+    """When the readiness changes if no request or push comes before."""
+    ended = facts.proof.overdue | clusters.cold.rejected
+    waiting = [each for each in clusters.waits if not (ended and each.names <= ended)]
+    due_s = [_wait_ends_s(facts, clusters, each.since_s) for each in waiting]
     if clusters.warm_from_s:
-        due_s = min(due_s, *filter(None, clusters.warm_from_s.values()), math.inf)
-    if clusters.cold and not clusters.is_one_by_one:
+        due_s += filter(None, clusters.warm_from_s.values())
+    if clusters.cold.names and not clusters.is_one_by_one:
         pending_s = facts.watches.pending_since_s(facts.url_of("clusters"))
-        due_s = min(due_s, pending_s + facts.rules.offer_timeout_s) if pending_s is not None else due_s
+        if pending_s is not None:
+            due_s.append(pending_s + facts.rules.offer_timeout_s)
     return due_s
 
 
-def overdue_clusters(facts: ClientFacts, clusters: Readiness) -> frozenset[str]:
+def overdue_clusters(facts: ClientFacts, cold: ColdClusters) -> frozenset[str]:
     """The cold clusters that nothing waits for again while their assignment does not exist."""
-    return (facts.proof.overdue & clusters.unassigned) - clusters.rejected if facts.is_aggregated else NO_NAMES
+    return (facts.proof.overdue & cold.unassigned) - cold.rejected if facts.is_aggregated else NO_NAMES
 
 
-def proved_clusters(facts: ClientFacts, clusters: Readiness) -> ResourceSet | None:
+def proved_clusters(facts: ClientFacts, cold: ColdClusters) -> ResourceSet | None:
     """The clusters that are proved now (`Proof`): those that were, and those that have become warm since.
 
     A later snapshot may lack them. Then they linger in these versions, and the client shows them when it reconnects.
@@ -137,7 +144,7 @@ def proved_clusters(facts: ClientFacts, clusters: Readiness) -> ResourceSet | No
     acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
     if before is None or acked is None or acked is before:
         return before
-    new = facts.releases.diff(before, acked).added_or_changed - clusters.cold
+    new = facts.releases.diff(before, acked).added_or_changed - cold.names
     warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
     warm -= facts.releases.members(acked).keys()
     return facts.releases.mixed(before, acked, frozenset(warm))
@@ -155,16 +162,16 @@ def proved_at_end(facts: ClientFacts, cold: frozenset[str]) -> ResourceSet | Non
     return facts.releases.mixed(acked, empty_set(url), acked.among(unproved))
 
 
-def holds_content(facts: ClientFacts, clusters: Readiness, names: Iterable[str], *, is_unreadable: bool) -> bool:
+def holds_content(facts: ClientFacts, clusters: ColdClusters, names: Iterable[str], *, is_unreadable: bool) -> bool:
     """Whether content that refers to these clusters waits. Unreadable content may refer to any cold cluster."""
-    cold, overdue = clusters.cold, facts.proof.overdue
+    cold, overdue = clusters.names, facts.proof.overdue
     named = cold.intersection(names)
     if any(name not in overdue or waits_without_limit(facts, clusters, name) for name in named):
         return True
     return is_unreadable and not cold <= overdue
 
 
-def waits_without_limit(facts: ClientFacts, clusters: Readiness, name: str) -> bool:
+def waits_without_limit(facts: ClientFacts, clusters: ColdClusters, name: str) -> bool:
     """Whether content waits for this cold cluster without a time limit: it is rejected, or can still be proved.
 
     On an aggregated stream the ACK of CDS also proves a cluster that cannot be proved alone, unless another such
@@ -175,7 +182,7 @@ def waits_without_limit(facts: ClientFacts, clusters: Readiness, name: str) -> b
     if name in clusters.unassigned or name in unassigned(facts, facts.watches.acked(facts.url_of("clusters"))):
         return False  # in the version that the client has, too: the newest one may have to wait for a listener
     if facts.is_aggregated:
-        others = clusters.cold.difference(clusters.unassigned, (name,))
+        others = clusters.names.difference(clusters.unassigned, (name,))
         return _is_newest_provable_alone(facts, name) or all(
             _is_newest_provable_alone(facts, other) for other in others
         )
@@ -195,22 +202,12 @@ def _wait_ends_s(facts: ClientFacts, clusters: Readiness, since_s: float) -> flo
     return max(since_s, clusters.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
 
 
-def _find(
-    facts: ClientFacts, warm_from_s: Mapping[str, float], is_awaited: bool
-) -> tuple[frozenset[str], frozenset[str]]:
-    """The clusters whose assignment does not exist, and the cold clusters."""
-    lacking = unassigned(facts)
-    return lacking, _find_cold(facts, lacking, warm_from_s, is_awaited=is_awaited)
-
-
-def _find_cold(
-    facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping[str, float], *, is_awaited: bool
-) -> frozenset[str]:
+def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping[str, float]) -> frozenset[str]:
     """The cold clusters. ``lacking`` are those without an assignment."""
     url, watches = facts.url_of("clusters"), facts.watches
     goal, acked = facts.goal.get(url), watches.acked(url)
     if not watches.of(url):
-        return _not_known_warm(facts, goal) if is_awaited else NO_NAMES
+        return _not_known_warm(facts, goal) if facts.is_awaited else NO_NAMES
     if acked is None and not facts.is_live:
         return NO_NAMES
     acked, rejected = acked or empty_set(url), rejected_parts(facts, goal)
@@ -225,7 +222,7 @@ def _find_cold(
         lacking,
         rejected,
         is_aggregated=is_aggregated,
-        awaits_assignments=is_awaited and facts.has_returned and not watches.of(facts.url_of("endpoints")),
+        awaits_assignments=facts.is_in_return and not watches.of(facts.url_of("endpoints")),
     )
     cold = facts.releases.cold(inputs)
     if not is_aggregated and (unproved := facts.unproved(acked) & goal.resources.keys()):
@@ -242,14 +239,16 @@ def _not_known_warm(facts: ClientFacts, goal: ResourceSet) -> frozenset[str]:
     return unproved_by_assignments(facts, goal.type.type_url)
 
 
-def _proved_one_by_one(facts: ClientFacts, cold: frozenset[str]) -> frozenset[str]:
-    """The clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
+def proved_one_by_one(facts: ClientFacts) -> frozenset[str]:
+    """The cold clusters in the CDS response in flight that are proved one by one, because its ACK is withheld.
 
     If the client rejects the response, it keeps the version that was sent before. So both versions must be proved.
     """
     url = facts.url_of("clusters")
     watches = facts.watches.of(url)
     offered = [watch.offered.resource_set for watch in watches if watch.offered is not None]
+    if not offered:
+        return NO_NAMES
     sent = [*offered, *(each for watch in watches for each in watch.superseded_sets)]
     arrived = _accepted_assignments(facts)
     goal = facts.goal.get(url).resources
@@ -259,14 +258,13 @@ def _proved_one_by_one(facts: ClientFacts, cold: frozenset[str]) -> frozenset[st
 
     return frozenset(
         name
-        for name in cold
-        if offered
-        and all(name in each.resources for each in offered)
+        for name in find_cold_clusters(facts, NO_TIMES, NO_NAMES).names
+        if all(name in each.resources for each in offered)
         and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
     )
 
 
-def _warm_from_s(facts: ClientFacts, before: Mapping[str, float], now_s: float) -> Mapping[str, float]:
+def find_warm_from_s(facts: ClientFacts, before: Mapping[str, float], now_s: float) -> Mapping[str, float]:
     """On separate streams: from when the unproved clusters with all their ACKs count as warm; 0 for now.
 
     docs/protocol.md#additions: "on separate streams, a cluster with an assignment is warm when it, the assignment and

@@ -57,9 +57,16 @@ def at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
 
     Nothing of the listener trees is released, and the assignments and secrets of the log may be requested.
     """
+    if facts.former_groups or facts.refused_before:
+        return _at_return(facts)
+    key = (_at_return, facts.released, facts.lingering, facts.goal, facts.watches.has_v2, facts.log, facts.log.state)
+    return facts.releases.returned.get(key, _at_return, facts)
+
+
+def _at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
     released = facts.released
     for held in released:
-        if held.type.in_tree and facts.watches.acked(held.type.type_url) is None:
+        if held.type.in_tree:
             released = facts.releases.replaced(released, empty_set(held.type.type_url))
     for alias in PARTS:
         facts = facts if released is facts.released else facts._replace(released=released)

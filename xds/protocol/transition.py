@@ -26,7 +26,6 @@ Lingering outlasts the transition (`ClientState.lingering`). A rejected resource
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -36,33 +35,24 @@ from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.cluster_parts import lacks_named_clusters
 from xds.protocol.expected_requests import may_have_warming_listeners, subscribes_to_clusters
 from xds.protocol.facts import ClientFacts
+from xds.protocol.hold import Held
 from xds.protocol.readiness import (
     NO_TIMES,
     Readiness,
     expire_readiness,
     overdue_clusters,
-    readiness_deadline_s,
+    readiness_deadlines_s,
     waits_without_limit,
 )
 from xds.snapshots.awaited_secrets import still_named
-from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType
-from xds.snapshots.trees import Tree
 
 
 class Transition(NamedTuple):
     """The transition of one client: what its last step found, and since when it waits.
 
-    * ``ready``: the last release whose listeners were all ready, so that new connections use it;
-    * ``is_ready_unproved``: a reconnected client showed the listeners of ``ready``, so they may still be warming: all
-      names in them count as newly named;
-    * ``readiness``: the clusters that content waits for;
-    * ``held_trees``: the trees of which nothing is released: they wait for clusters or internal listeners, or for the
-      repair of a rejected resource;
-    * ``held_names``: all names that keep their released version, except lingering ones;
-    * ``absent_listeners``: listeners of which no version is ACKed, so that no cluster may lead to an internal one;
+    * ``held``: what of the newest push it is not sent yet; ``readiness``: the clusters that content waits for;
     * ``drains``: a listener changed or was removed, so old connections drain;
-    * ``withheld_types``: the type URLs of which nothing is sent, because it is unknown what the client holds;
-    * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;
+    * ``fetch_since_s``: since when listeners are in the phase FETCHING;
     * ``has_timed_out``: `order_timeout_s` has passed: names that exist only in held content are reported as missing,
       and clusters that a client did not request by name are not waited for;
     * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
@@ -70,23 +60,17 @@ class Transition(NamedTuple):
     """
 
     began_s: float
-    ready: Snapshot
-    is_ready_unproved: bool = False
+    held: Held
     readiness: Readiness = Readiness()
-    held_trees: tuple[Tree, ...] = ()
-    held_names: NamesByType = NO_NAMES_BY_TYPE
-    absent_listeners: frozenset[str] = NO_NAMES
     drains: bool = False
-    withheld_types: frozenset[str] = NO_NAMES
     fetch_since_s: float | None = None
-    is_fetch_over: bool = False
     has_timed_out: bool = False
     returning_until_s: float | None = None
     awaited_until_s: Mapping[str, float] = NO_TIMES
 
     def with_ready(self, release: Snapshot) -> Transition:
         """All listeners of this release are ready."""
-        return self._replace(ready=release, is_ready_unproved=False)
+        return self._replace(held=self.held.with_ready(release))
 
     @property
     def is_awaited(self) -> bool:
@@ -95,11 +79,11 @@ class Transition(NamedTuple):
 
     def holds_type(self, type_url: str) -> bool:
         """Whether some resources of this type keep their released version."""
-        return any(url == type_url for url, _ in self.held_names)
+        return any(url == type_url for url, _ in self.held.names)
 
     def holds_back(self, type_url: str) -> bool:
         """Whether newer content of this type is not released."""
-        return type_url in self.withheld_types or self.holds_type(type_url)
+        return type_url in self.held.withheld_types or self.holds_type(type_url)
 
     def upcoming_set(self, goal_set: ResourceSet) -> ResourceSet | None:
         """The newest set of a type while some of it is held. Its names are not reported as missing meanwhile.
@@ -135,14 +119,26 @@ class Expired(NamedTuple):
 def begin(facts: ClientFacts, now_s: float, until_s: float | None) -> Transition:
     """The transition of a client that begins now. ``until_s``: the end of the phase RETURNING, if it is in it."""
     is_unproved = may_have_warming_listeners(facts, now_s)
-    return Transition(now_s, facts.released, is_ready_unproved=is_unproved, returning_until_s=until_s)
+    return Transition(now_s, Held(facts.released, is_unproved), returning_until_s=until_s)
+
+
+def with_step(before: Transition, held: Held, readiness: Readiness, now_s: float) -> Transition:
+    """The transition after a step; the same object if it is as it was."""
+    since_s = None
+    if held.is_fetching:
+        since_s = before.fetch_since_s if before.fetch_since_s is not None else now_s
+    if readiness is before.readiness and since_s == before.fetch_since_s and held == before.held:
+        return before
+    return before._replace(held=held, readiness=readiness, fetch_since_s=since_s)
 
 
 def with_withheld(facts: ClientFacts, transition: Transition, type_url: str) -> Transition:
     """Nothing of this type is sent: it is unknown what the client holds, and what changed may drain."""
     # A listener that cannot become ready is taken back to the version before.
-    ready = facts.releases.replaced(transition.ready, facts.logs.earlier(type_url, facts.refused_before))
-    return transition._replace(ready=ready, drains=True, withheld_types=transition.withheld_types | {type_url})
+    held = transition.held
+    ready = facts.releases.replaced(held.ready, facts.logs.earlier(type_url, facts.refused_before))
+    held = held._replace(ready=ready, withheld_types=held.withheld_types | {type_url})
+    return transition._replace(held=held, drains=True)
 
 
 def with_missing_secrets(
@@ -163,7 +159,7 @@ def is_acked(facts: ClientFacts, transition: Transition) -> bool:
     requests clusters by name uses an old one until it has the new one (`lacks_named_clusters`).
     """
     is_waiting = transition.is_awaited or transition.awaited_until_s or transition.fetch_since_s is not None
-    if is_waiting or transition.held_names or transition.withheld_types:
+    if is_waiting or transition.held.names or transition.held.withheld_types:
         return False
     if any(resource_type(url).in_tree for url in facts.watches.pending_types):
         return False
@@ -175,7 +171,8 @@ def is_over(facts: ClientFacts, transition: Transition) -> bool:
 
     Once `is_acked` holds as well, the transition ends.
     """
-    if not transition.readiness.cold <= overdue_clusters(facts, transition.readiness) or facts.lingering.lacks_end:
+    cold = transition.readiness.cold
+    if not cold.names <= overdue_clusters(facts, cold) or facts.lingering.lacks_end:
         return False
     return not any(resource_type(url).is_route_target for url in facts.watches.pending_types)
 
@@ -184,22 +181,23 @@ def expire(facts: ClientFacts, before: Transition, now_s: float) -> Expired:
     """End waits that have timed out."""
     order_timeout_s, until_s = facts.rules.order_timeout_s, before.awaited_until_s
     readiness, overdue = expire_readiness(facts, before.readiness, now_s)
-    is_unreadable = any(tree.is_unreadable for tree in before.held_trees)
+    is_unreadable = any(tree.is_unreadable for tree in before.held.trees)
     is_unproved = any(
-        is_unreadable or not waits_without_limit(facts, readiness, name)
+        is_unreadable or not waits_without_limit(facts, readiness.cold, name)
         for name in overdue - facts.proof.overdue
-        if before.held_trees
+        if before.held.trees
     )
     is_return_over = before.returning_until_s is not None and now_s >= _returning_until_s(facts, before)
     is_fetch_over = before.fetch_since_s is not None and now_s >= before.fetch_since_s + order_timeout_s
     is_time_over = not before.has_timed_out and now_s >= before.began_s + order_timeout_s
     awaited = {name: each_s for name, each_s in until_s.items() if each_s > now_s}
     lacks_clusters = subscribes_to_clusters(facts) and not facts.has_requested_clusters
+    held = before.held._replace(is_fetch_over=True) if is_fetch_over else before.held
     after = before._replace(
+        held=held,
         readiness=readiness,
         returning_until_s=None if is_return_over else before.returning_until_s,
         fetch_since_s=None if is_fetch_over else before.fetch_since_s,
-        is_fetch_over=before.is_fetch_over or is_fetch_over,
         has_timed_out=before.has_timed_out or is_time_over,
         awaited_until_s=awaited,
     )
@@ -210,16 +208,16 @@ def expire(facts: ClientFacts, before: Transition, now_s: float) -> Expired:
 def deadline_s(facts: ClientFacts, transition: Transition) -> float | None:
     """When `expire` is due if no request or push comes before; None if it is not needed."""
     order_timeout_s = facts.rules.order_timeout_s
-    due_s = readiness_deadline_s(facts, transition.readiness)
+    due_s = readiness_deadlines_s(facts, transition.readiness)
     if transition.returning_until_s is not None:
-        due_s = min(due_s, _returning_until_s(facts, transition))
+        due_s.append(_returning_until_s(facts, transition))
     if transition.fetch_since_s is not None:
-        due_s = min(due_s, transition.fetch_since_s + order_timeout_s)
+        due_s.append(transition.fetch_since_s + order_timeout_s)
     if transition.awaited_until_s:
-        due_s = min(due_s, *transition.awaited_until_s.values())
-    if (transition.held_names or facts.lingering.lacks_end) and not transition.has_timed_out:
-        due_s = min(due_s, transition.began_s + order_timeout_s)
-    return due_s if due_s < math.inf else None
+        due_s += transition.awaited_until_s.values()
+    if (transition.held.names or facts.lingering.lacks_end) and not transition.has_timed_out:
+        due_s.append(transition.began_s + order_timeout_s)
+    return min(due_s) if due_s else None
 
 
 def _returning_until_s(facts: ClientFacts, transition: Transition) -> float:

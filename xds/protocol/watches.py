@@ -164,7 +164,7 @@ class Watches:
                     return ()
                 number = sent.response.number if sent is not None else 0
                 found += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
-                found += (watch.is_pending, number, watch.shown.is_unknown)
+                found += (watch.is_pending, number, watch.shown, watch.pending_release)
         return tuple(found) if self._dropped is None else ()
 
     def with_pending_release(self) -> list[Watch]:

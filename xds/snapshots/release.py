@@ -55,10 +55,7 @@ class Releases:
         self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._replaced: Memo[tuple[Snapshot, int], Snapshot] = Memo(_MEMO_ENTRIES)
-        self.holds: Memo[Situation, Any] = Memo(_MEMO_ENTRIES)  # the `Hold`s of `find_hold`, which imports this
-        self.colds: Memo[Situation, tuple[frozenset[str], frozenset[str]]] = Memo(
-            _MEMO_ENTRIES
-        )  # of `update_readiness`
+        self.advances: Memo[Situation, Any] = Memo(_MEMO_ENTRIES)  # of `find_advance`, which imports this
         self.returned: Memo[tuple[object, ...], tuple[Snapshot, Lingering]] = Memo(_MEMO_ENTRIES)  # of `returning`
         self.last_sets: Memo[tuple[object, ...], ResourceSet] = Memo(_MEMO_ENTRIES)  # of `GroupLogs.last`
         self.shown_sets: Memo[tuple[object, ...], ShownSet] = Memo(
@@ -85,8 +82,7 @@ class Releases:
             self._replaced,
             self.shown_sets,
             self.last_sets,
-            self.holds,
-            self.colds,
+            self.advances,
             self.returned,
         ):
             memo.begin_age()
