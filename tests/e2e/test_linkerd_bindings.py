@@ -20,7 +20,7 @@ from bench.peers.go_program import GoProgram, build
 from tests.support.linkerd_client import LinkerdClient, LinkerdStream
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from tests.support.process import LOOPBACK
-from xds.control.destination_settings import DestinationSettings
+from xds.linkerd.settings import DestinationSettings
 
 GO_CLIENT = GoProgram("linkerd-client", Path(__file__).with_name("linkerd_client"))
 RECORDED = Path(__file__).with_name("linkerd_recorded.json")

@@ -34,7 +34,7 @@ COMMAND_TIMEOUT_S = 60
 _BACKLOG = 16
 _READY = "ready"
 # These modules would start threads, which do not survive a fork.
-_NOT_IMPORTED = ("xds.app.server", "xds.cli.linkerd")
+_NOT_IMPORTED = ("xds.app.server", "xds.linkerd.grpc_client")
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from xds.catalog.source import Sink
 from xds.codec.resources import decode_resource
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
-from xds.control.destination_settings import DestinationSettings
-from xds.control.destinations import Destinations
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.publisher import Publisher
 from xds.control.push import PushOptions
 from xds.fleet.fleet import Fleet
+from xds.linkerd.destinations import Destinations
+from xds.linkerd.settings import DestinationSettings
 from xds.model.node import Locality
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions

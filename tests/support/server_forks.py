@@ -244,7 +244,7 @@ def _import_all() -> None:
     """Import what a server needs, so that a fork finds it."""
     from xds.codec.resources import decode_resource
 
-    for name in ("xds.app.commands", "xds.app.server", "xds.cli.linkerd"):
+    for name in ("xds.app.commands", "xds.app.server", "xds.linkerd.grpc_client"):
         importlib.import_module(name)
     decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread does not survive a fork"

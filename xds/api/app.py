@@ -35,7 +35,6 @@ from xds.api.routes import (
     consul_agent,
     consul_catalog,
     consul_probes,
-    destinations,
     discovery_chains,
     endpoints,
     events,
@@ -55,6 +54,7 @@ from xds.api.routes import (
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
+from xds.linkerd import routes
 from xds.version import __version__
 
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
@@ -112,7 +112,7 @@ def _described_app() -> FastAPI:
         transactions.router,
         config_entries.router,
         discovery_chains.router,
-        destinations.router,
+        routes.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything

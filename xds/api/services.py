@@ -17,7 +17,6 @@ from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
-from xds.control.destinations import Destinations
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
@@ -29,6 +28,7 @@ from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
+from xds.linkerd.destinations import Destinations
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.units import MIB
 from xds.store.retention import StoreCondition

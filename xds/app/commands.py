@@ -16,7 +16,6 @@ from xds.cli.commands import (  # noqa: F401
     config_entries,
     contexts,
     convert,
-    destinations,
     diff,
     endpoints,
     events,
@@ -34,5 +33,6 @@ from xds.cli.commands import (  # noqa: F401
     validate,
     version,
 )
+from xds.linkerd import commands  # noqa: F401
 
 __all__ = ["run"]

@@ -42,7 +42,6 @@ from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.backups import Backups
 from xds.control.collector import Collector
-from xds.control.destinations import Destinations
 from xds.control.engine_persistence import EnginePersistence
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
@@ -56,6 +55,7 @@ from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
+from xds.linkerd.destinations import Destinations
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import XdsError
 from xds.server.logs import configure_logging

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from xds.cli.arguments import given
 from xds.cli.client import Client
-from xds.cli.linkerd_table import DESTINATIONS
 from xds.cli.output import printable
 from xds.cli.resources import known_type
 from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.linkerd.tables import DESTINATIONS
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from xds.cli.linkerd_table import streams_text
 from xds.cli.table import Column, TableLayout
+from xds.linkerd.tables import streams_text
 
 Json = dict[str, Any]
 

@@ -24,7 +24,6 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from xds.codec.regular_file import read_regular
 from xds.codec.text import yaml_fault
 from xds.control.auth_settings import AuthSettings
-from xds.control.destination_settings import DestinationSettings
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
     ChainSettings,
@@ -41,6 +40,7 @@ from xds.control.settings_sections import (
     WatchSettings,
 )
 from xds.control.source_settings import SourceTable
+from xds.linkerd.settings import DestinationSettings
 from xds.model.errors import XdsError
 from xds.model.units import MIB
 

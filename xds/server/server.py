@@ -13,11 +13,12 @@ import grpc
 
 from xds.codec import schema
 from xds.control.access import Access, Identity
-from xds.control.destination_settings import DestinationSettings
-from xds.control.destinations import Destinations
 from xds.control.lifecycle import Phase
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
+from xds.linkerd.destinations import Destinations
+from xds.linkerd.settings import DestinationSettings
+from xds.linkerd.streams import LinkerdHandler, LinkerdServing
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.clients import ClientTable
@@ -28,7 +29,6 @@ from xds.protocol.name_budget import NameBudgets
 from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.client_status import STATUS_SERVICE, ClientStatusService
-from xds.server.destination_streams import LinkerdHandler, LinkerdServing
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.write_limiter import WriteLimiter

@@ -127,7 +127,7 @@ LOAD_SERVICES = (
 
 @dataclass(frozen=True, slots=True)
 class LinkerdMethod:
-    """A method of the Linkerd API. ``begin`` is the method of `xds.destination.conversation.Conversations` for it.
+    """A method of the Linkerd API. ``begin`` is the method of `xds.linkerd.core.conversation.Conversations` for it.
 
     ``is_unary``: a call ends after its first answer. ``is_of_2018``: clients of 2018, which need periodic updates.
     """

@@ -18,7 +18,6 @@ from xds.api.routing import api_router, needs
 from xds.api.services import Deps
 from xds.api.shapes.endpoints import OwnerItem, owner_item
 from xds.api.shapes.fleet import LinkerdItem
-from xds.api.shapes.linkerd import linkerd_item
 from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.catalog.service_index import ServiceInstance
@@ -27,6 +26,7 @@ from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.live_endpoints import Owner, OwnerKind
 from xds.control.policies import Key
 from xds.control.tokens import READ
+from xds.linkerd.models import linkerd_item
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url

@@ -30,7 +30,6 @@ from xds.api.shapes.fleet import (
     nack_item,
     node_item,
 )
-from xds.api.shapes.linkerd import with_linkerd
 from xds.api.shapes.load import report_stream_item
 from xds.codec.effort import check_effort
 from xds.control.audit_log import Caller
@@ -43,6 +42,7 @@ from xds.filter.values import NODE_SHAPE, node_record
 from xds.fleet.merged_nacks import MergedNack, merge_by_message
 from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.fleet.state import NackState, NodeState, Sync
+from xds.linkerd.models import with_linkerd
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.units import UNIT_S

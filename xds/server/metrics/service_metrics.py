@@ -11,12 +11,12 @@ from prometheus_client.registry import Collector
 
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog, SourceCounts
-from xds.control.destinations import Destinations
 from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints, OwnerKind
 from xds.control.lowered_groups import LoweredGroups
 from xds.control.registration import Registrations
 from xds.control.sources import Sources
+from xds.linkerd.destinations import Destinations
 from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
 from xds.server.services import LINKERD_METHODS
 

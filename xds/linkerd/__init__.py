@@ -1,0 +1,1 @@
+"""The API of Linkerd: answers to its proxies from services, discovery chains and pushed resources."""

@@ -1,0 +1,105 @@
+"""``xds destination get``, ``profile`` and ``explain``: the answers to a Linkerd proxy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from xds.cli.app import Command, Shared, app, shared
+from xds.cli.arguments import parse_address
+from xds.cli.output import Format, write_document
+
+destination = typer.Typer(
+    help="Request destinations as a Linkerd proxy does.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(destination, name="destination")
+
+Authority = Annotated[str, typer.Argument(help="Name or address, with a port: web.default.svc.cluster.local:80.")]
+Token = Annotated[str, typer.Option("--token", help='Context token, such as {"ns": "shop"}.', metavar="JSON")]
+Address = Annotated[
+    str,
+    typer.Option("--xds-addr", help="The gRPC port (default: as the admin API reports it).", metavar="HOST:PORT"),
+]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Print changes until interrupted.")]
+
+
+@destination.command(cls=Command)
+def get(
+    context: typer.Context,
+    authority: Authority,
+    token: Token = "",
+    xds_addr: Address = "",
+    watch: Watch = False,
+    conduit: Annotated[bool, typer.Option("--conduit", help="Use the API of 2018.")] = False,
+) -> None:
+    """Request the endpoints of a destination as a proxy does. Prints one line per added or removed endpoint.
+
+    \b
+    Examples:
+      xds destination get web.default.svc.cluster.local:80
+      xds destination get web:80 --watch
+      xds destination get web:80 -o json
+    """
+    from xds.linkerd.grpc_client import endpoint_lines, follow_endpoints
+
+    options = shared(context)
+    is_json = options.output in {Format.JSON, Format.JSONL}
+    for update in follow_endpoints(_target(options, xds_addr), authority, token, conduit=conduit, follows=watch):
+        if is_json:
+            typer.echo(json.dumps(update))
+        else:
+            for line in endpoint_lines(update):
+                typer.echo(line)
+
+
+@destination.command(cls=Command)
+def profile(
+    context: typer.Context,
+    authority: Authority,
+    token: Token = "",
+    xds_addr: Address = "",
+    watch: Watch = False,
+) -> None:
+    """Request the profile of a destination as a proxy does. Prints each version of it.
+
+    \b
+    Examples:
+      xds destination profile web.default.svc.cluster.local:80
+      xds destination profile 10.96.0.10:80 -o json
+    """
+    from xds.linkerd.grpc_client import follow_profiles
+
+    options = shared(context)
+    for version in follow_profiles(_target(options, xds_addr), authority, token, follows=watch):
+        write_document(version, options.document_format())
+
+
+@destination.command(cls=Command)
+def explain(context: typer.Context, authority: Authority, token: Token = "") -> None:
+    """Explain a Linkerd proxy's answers for a destination. That is their origin, and what Linkerd's API cannot express.
+
+    \b
+    Examples:
+      xds destination explain web.default.svc.cluster.local:80
+    """
+    options = shared(context)
+    query = {"token": token} if token else {}
+    explanation: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
+    write_document(explanation, options.document_format())
+
+
+def _target(options: Shared, address: str) -> Any:
+    from xds.linkerd.grpc_client import GrpcTarget
+
+    if address:
+        parse_address(address)
+    else:
+        client = options.connect()
+        port = client.call("GET", "/config")["server"]["grpc"]["port"]
+        address = f"{client.host}:{port}"
+    files: tuple[Path | None, ...] = (options.token_file, options.cacert, options.cert, options.key)
+    return GrpcTarget(address, *files)

@@ -1,0 +1,207 @@
+"""The outbound policy of an address: its routes, and how a proxy balances over the endpoints of `Destination.Get`.
+
+In its normal mode a proxy requests the policy, and balances nothing without it. It uses the routes of a policy only if
+the profile has neither routes nor overrides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from xds.codec.naming import to_duration
+from xds.linkerd.core.policy_routes import (
+    ANY_PATH,
+    HeaderChanges,
+    Pairs,
+    PathCondition,
+    PolicyBackend,
+    PolicyMatch,
+    PolicyRetry,
+    PolicyRoute,
+    TextMatch,
+)
+from xds.linkerd.core.profile import Subject, WeightedAuthority, metadata_of, method_of
+from xds.linkerd.core.route_terms import path_regex
+from xds.linkerd.core.rust_regex import full_match
+from xds.proto.linkerd import http_route_pb2, http_types_pb2, meta_pb2
+from xds.proto.linkerd import outbound_pb2 as pb
+
+_POLICIES_CACHED = 4096
+# The values of Linkerd's own controller.
+DETECT_TIMEOUT_S = 10.0
+_QUEUE_CAPACITY, _FAIL_FAST_S = 100, 3.0
+_DEFAULT_RTT_S, _DECAY_S = 0.03, 10.0
+_RETRY_BODY_BYTES = 64 << 10  # requests with larger bodies are not retried
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundRule:
+    """The routes of an address. The last one matches every request; connections without requests go to its backends.
+
+    ``is_opaque``: no connection is read as requests.
+    """
+
+    routes: tuple[PolicyRoute, ...]
+    subject: Subject
+    is_opaque: bool = False
+
+
+def plain_route(authority: str, overrides: Sequence[WeightedAuthority]) -> PolicyRoute:
+    """The overrides of a profile as a route; without any, a route to the destination itself."""
+    backends = tuple(PolicyBackend(one.authority, one.weight) for one in overrides) or (PolicyBackend(authority),)
+    return PolicyRoute("default", (PolicyMatch(),), backends)
+
+
+@lru_cache(_POLICIES_CACHED)
+def encode_outbound(rule: OutboundRule) -> bytes:
+    """The serialized ``OutboundPolicy``. Equal rules have equal bytes."""
+    opaque = pb.ProxyProtocol.Opaque(routes=[_opaque_route(rule)])
+    if rule.is_opaque:
+        protocol = pb.ProxyProtocol(opaque=opaque)
+    else:
+        routes = [_http_route(rule, route) for route in rule.routes]
+        detect = pb.ProxyProtocol.Detect(
+            timeout=to_duration(DETECT_TIMEOUT_S),
+            opaque=opaque,
+            http1=pb.ProxyProtocol.Http1(routes=routes),
+            http2=pb.ProxyProtocol.Http2(routes=routes),
+        )
+        protocol = pb.ProxyProtocol(detect=detect)
+    policy = pb.OutboundPolicy(protocol=protocol, metadata=metadata_of(rule.subject))
+    return policy.SerializeToString(deterministic=True)
+
+
+def _http_route(rule: OutboundRule, route: PolicyRoute) -> pb.HttpRoute:
+    backends = [_route_backend(rule, one) for one in route.backends]
+    weighted = [
+        pb.HttpRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
+        for backend, one in zip(backends, route.backends, strict=True)
+    ]
+    shared = pb.HttpRoute.Distribution(
+        first_available=pb.HttpRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
+        random_available=pb.HttpRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
+    )
+    message = pb.HttpRoute.Rule(
+        matches=[_match(one) for one in route.matches],
+        filters=_filters(route.request, route.response),
+        backends=shared,
+        timeouts=_timeouts(route),
+        retry=_retry(route.retry) if route.retry is not None else None,
+    )
+    return pb.HttpRoute(metadata=meta_pb2.Metadata(default=route.name), rules=[message])
+
+
+def _route_backend(rule: OutboundRule, one: PolicyBackend) -> pb.HttpRoute.RouteBackend:
+    return pb.HttpRoute.RouteBackend(backend=_backend(rule, one), filters=_filters(one.request, one.response))
+
+
+def _timeouts(route: PolicyRoute) -> http_route_pb2.Timeouts | None:
+    if not (route.timeout_s or route.idle_s):
+        return None
+    return http_route_pb2.Timeouts(
+        request=to_duration(route.timeout_s) if route.timeout_s else None,
+        idle=to_duration(route.idle_s) if route.idle_s else None,
+    )
+
+
+def _retry(retry: PolicyRetry) -> pb.HttpRoute.Retry:
+    ranges = [pb.HttpRoute.Retry.Conditions.StatusRange(start=low, end=high) for low, high in retry.statuses]
+    conditions = pb.HttpRoute.Retry.Conditions(status_ranges=ranges)
+    return pb.HttpRoute.Retry(max_retries=retry.count, max_request_bytes=_RETRY_BODY_BYTES, conditions=conditions)
+
+
+# Matches and filters
+
+
+def _match(match: PolicyMatch) -> http_route_pb2.HttpRouteMatch:
+    return http_route_pb2.HttpRouteMatch(
+        path=_path(match),
+        headers=[_header(one) for one in match.headers],
+        query_params=[_query(one) for one in match.queries],
+        method=method_of(match.method) if match.method else None,
+    )
+
+
+def _path(match: PolicyMatch) -> http_route_pb2.PathMatch:
+    """The path as a regular expression, so that paths of all routes are equally specific to the proxy.
+
+    A prefix of the proxy's own kind would have to end at a slash.
+    """
+    path: PathCondition = match.path
+    if match == PolicyMatch():
+        return http_route_pb2.PathMatch(prefix=ANY_PATH.text)
+    if path.is_any:
+        return http_route_pb2.PathMatch(regex=".*")
+    if path.kind == "exact" and not path.ignores_case:
+        return http_route_pb2.PathMatch(exact=path.text)
+    return http_route_pb2.PathMatch(regex=full_match(path_regex(path.kind, path.text, path.ignores_case)))
+
+
+def _header(one: TextMatch) -> http_route_pb2.HeaderMatch:
+    if one.kind == "exact":
+        return http_route_pb2.HeaderMatch(name=one.name, exact=one.text.encode())
+    return http_route_pb2.HeaderMatch(name=one.name, regex=full_match(one.text))
+
+
+def _query(one: TextMatch) -> http_route_pb2.QueryParamMatch:
+    if one.kind == "exact":
+        return http_route_pb2.QueryParamMatch(name=one.name, exact=one.text)
+    return http_route_pb2.QueryParamMatch(name=one.name, regex=full_match(one.text))
+
+
+def _filters(request: HeaderChanges, response: HeaderChanges) -> list[pb.HttpRoute.Filter]:
+    return [*_request_filter(request), *_response_filter(response)]
+
+
+def _request_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
+    if changes != HeaderChanges():
+        message = http_route_pb2.RequestHeaderModifier(
+            add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
+        )
+        yield pb.HttpRoute.Filter(request_header_modifier=message)
+
+
+def _response_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
+    if changes != HeaderChanges():
+        message = http_route_pb2.ResponseHeaderModifier(
+            add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
+        )
+        yield pb.HttpRoute.Filter(response_header_modifier=message)
+
+
+def _headers(pairs: Pairs) -> http_types_pb2.Headers | None:
+    if not pairs:
+        return None
+    return http_types_pb2.Headers(
+        headers=[http_types_pb2.Headers.Header(name=name, value=value.encode()) for name, value in pairs]
+    )
+
+
+# Backends
+
+
+def _opaque_route(rule: OutboundRule) -> pb.OpaqueRoute:
+    shares = rule.routes[-1].backends
+    backends = [pb.OpaqueRoute.RouteBackend(backend=_backend(rule, one)) for one in shares]
+    weighted = [
+        pb.OpaqueRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
+        for backend, one in zip(backends, shares, strict=True)
+    ]
+    shared = pb.OpaqueRoute.Distribution(
+        first_available=pb.OpaqueRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
+        random_available=pb.OpaqueRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
+    )
+    default = meta_pb2.Metadata(default="opaque")
+    return pb.OpaqueRoute(metadata=default, rules=[pb.OpaqueRoute.Rule(backends=shared)])
+
+
+def _backend(rule: OutboundRule, one: PolicyBackend) -> pb.Backend:
+    """A balancer over the endpoints that `Destination.Get` returns. The proxy requires all of its parts."""
+    balancer = pb.Backend.BalanceP2c(
+        discovery=pb.Backend.EndpointDiscovery(dst=pb.Backend.EndpointDiscovery.DestinationGet(path=one.authority)),
+        peak_ewma=pb.Backend.BalanceP2c.PeakEwma(default_rtt=to_duration(_DEFAULT_RTT_S), decay=to_duration(_DECAY_S)),
+    )
+    queue = pb.Queue(capacity=_QUEUE_CAPACITY, failfast_timeout=to_duration(_FAIL_FAST_S))
+    return pb.Backend(metadata=metadata_of(rule.subject), balancer=balancer, queue=queue)

@@ -1,0 +1,210 @@
+"""Updates as messages of either protocol generation, small enough for every client.
+
+Endpoints are serialized one by one and cached, so that a service of many streams is serialized once. They are written
+field by field, because 10,000 protobuf messages would block the event loop for half a second. The bytes are canonical
+for the messages of `xds.proto.linkerd`. Messages of 2018 are a subset of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from xds.codec.naming import to_duration
+from xds.linkerd.core.authority import ProtocolGeneration
+from xds.linkerd.core.endpoint import (
+    DestinationEndpoint,
+    EndpointAddress,
+    Hint,
+    Http2Params,
+    Labels,
+    MeshRole,
+    ZoneLocality,
+)
+from xds.linkerd.core.updates import Add, NoEndpoints, Remove, Update
+from xds.proto.linkerd import destination_pb2 as pb
+from xds.proto.linkerd import net_pb2
+from xds.wire.fields import FIXED32, FIXED64, bytes_field, varint_field
+
+# The limit of a message. Clients accept 4 MiB. The first message replaces everything that a client has, so it should be
+# large.
+MESSAGE_BYTES = 3 << 20
+SPIFFE = "spiffe://"
+_ENDPOINTS_CACHED = 131_072
+_ADD, _REMOVE, _NO_ENDPOINTS = 1, 2, 3  # fields of Update
+_LABELS_2018 = {"pod": "k8s_pod"}
+_LAST = 2**64 - 1
+_IPV4 = bytes((1 << 3 | FIXED32,))
+_FIRST, _SECOND = bytes((1 << 3 | FIXED64,)), bytes((2 << 3 | FIXED64,))
+_EMPTY_ADD = bytes_field(_ADD, b"")
+
+
+def encode_updates(found: Iterable[Update], generation: ProtocolGeneration) -> list[bytes]:
+    """The messages for these updates, in their order."""
+    return [message for update in found for message in _encode(update, generation)]
+
+
+def heartbeat(is_empty: bool, exists: bool) -> bytes:
+    """A message that changes nothing for a client in the given state.
+
+    An empty ``add`` would tell a client of 2018 that a service without endpoints exists.
+    """
+    return _no_endpoints(exists) if is_empty else _EMPTY_ADD
+
+
+def _encode(update: Update, generation: ProtocolGeneration) -> Iterator[bytes]:
+    match update:
+        case Add(endpoints, labels, zone):
+            members = [encoded_endpoint(one, one.zone_locality(zone), generation) for one in endpoints]
+            common = _labels_field(2, sorted(labels))
+            yield from (bytes_field(_ADD, body + common) for body in _parts(members, MESSAGE_BYTES - len(common)))
+        case Remove(addresses):
+            yield from (
+                bytes_field(_REMOVE, body)
+                for body in _parts([_address_field(each) for each in addresses], MESSAGE_BYTES)
+            )
+        case NoEndpoints(exists):
+            yield _no_endpoints(exists)
+
+
+def _no_endpoints(exists: bool) -> bytes:
+    return bytes_field(_NO_ENDPOINTS, varint_field(1, int(exists)))
+
+
+def _parts(members: Sequence[bytes], limit: int) -> Iterator[bytes]:
+    """The members, joined into parts up to the limit. A larger member is a part of its own."""
+    size = 0
+    part: list[bytes] = []
+    for member in members:
+        if part and size + len(member) > limit:
+            yield b"".join(part)
+            size, part = 0, []
+        part.append(member)
+        size += len(member)
+    yield b"".join(part)
+
+
+def _labels_field(number: int, labels: Iterable[tuple[str, str]]) -> bytes:
+    """A map of strings, in the order given. Lone surrogates become question marks."""
+    encoded = ((key.encode("utf-8", "replace"), value.encode("utf-8", "replace")) for key, value in labels)
+    return b"".join(bytes_field(number, bytes_field(1, key) + bytes_field(2, value)) for key, value in encoded)
+
+
+@lru_cache(_ENDPOINTS_CACHED)
+def _address_field(address: EndpointAddress) -> bytes:
+    return bytes_field(1, _address(address))
+
+
+@lru_cache(_ENDPOINTS_CACHED)
+def encoded_endpoint(one: DestinationEndpoint, zone_locality: ZoneLocality, generation: ProtocolGeneration) -> bytes:
+    """A field ``addrs`` of a WeightedAddrSet."""
+    address = bytes_field(1, _address(one.numeric_address))
+    if generation is ProtocolGeneration.CONDUIT:
+        named = tuple((_LABELS_2018[name], value) for name, value in one.labels if name in _LABELS_2018)
+        return bytes_field(1, address + varint_field(3, one.share) + _labels_field(4, named))
+    labels = sorted(_labels(one, zone_locality).items())
+    return bytes_field(1, address + varint_field(3, one.weight) + _labels_field(4, labels) + _mesh_fields(one.mesh))
+
+
+def _address(address: EndpointAddress) -> bytes:
+    """A TcpAddress: big-endian numbers in fields that are little-endian."""
+    version, number, port = address
+    if version == 4:
+        ip = _IPV4 + number.to_bytes(4, "little")
+    else:
+        first, last = number >> 64, number & _LAST
+        parts = ((_FIRST, first), (_SECOND, last))  # a number that is 0 is left out
+        ip = bytes_field(2, b"".join(tag + part.to_bytes(8, "little") for tag, part in parts if part))
+    return bytes_field(1, ip) + varint_field(2, port)
+
+
+@lru_cache(4096)
+def _mesh_fields(mesh: MeshRole) -> bytes:
+    """The fields of a WeightedAddr about the mesh, which endpoints of one workload share."""
+    return _mesh_message(mesh).SerializeToString(deterministic=True)
+
+
+def weighted_address(one: DestinationEndpoint, zone_locality: ZoneLocality | None = None) -> pb.WeightedAddr:
+    """An endpoint of today's generation. Profiles have no ``zone_locality``."""
+    found = _mesh_message(one.mesh)
+    found.addr.CopyFrom(tcp_address(one.numeric_address))
+    found.weight = one.weight
+    found.metric_labels.update(_labels(one, zone_locality))
+    return found
+
+
+def _labels(one: DestinationEndpoint, zone_locality: ZoneLocality | None) -> dict[str, str]:
+    labels = dict(one.labels)
+    if one.zone:
+        labels["zone"] = one.zone
+    if zone_locality is not None:
+        labels["zone_locality"] = zone_locality.value
+    return labels
+
+
+def _mesh_message(mesh: MeshRole) -> pb.WeightedAddr:
+    return pb.WeightedAddr(
+        tls_identity=_identity(mesh),
+        protocol_hint=_hint(mesh),
+        authority_override=pb.AuthorityOverride(authority_override=mesh.authority_override)
+        if mesh.authority_override
+        else None,
+        http2=_http2(mesh.http2) if mesh.http2 is not None else None,
+    )
+
+
+def tcp_address(address: EndpointAddress) -> net_pb2.TcpAddress:
+    """An address in the form of the API: big-endian numbers in fixed fields."""
+    version, number, port = address
+    if version == 4:
+        return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv4=number), port=port)
+    v6 = net_pb2.IPv6(first=number >> 64, last=number & (2**64 - 1))
+    return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv6=v6), port=port)
+
+
+def _identity(mesh: MeshRole) -> pb.TlsIdentity | None:
+    if not mesh.identity:
+        return None
+    server_name = pb.TlsIdentity.DnsLikeIdentity(name=mesh.server_name) if mesh.server_name else None
+    if mesh.identity.startswith(SPIFFE):
+        uri = pb.TlsIdentity.UriLikeIdentity(uri=mesh.identity)
+        return pb.TlsIdentity(uri_like_identity=uri, server_name=server_name)
+    name = pb.TlsIdentity.DnsLikeIdentity(name=mesh.identity)
+    return pb.TlsIdentity(dns_like_identity=name, server_name=server_name)
+
+
+def _hint(mesh: MeshRole) -> pb.ProtocolHint | None:
+    transport = pb.ProtocolHint.OpaqueTransport(inbound_port=mesh.inbound_port) if mesh.inbound_port else None
+    if mesh.hint is Hint.H2:
+        return pb.ProtocolHint(h2=pb.ProtocolHint.H2(), opaque_transport=transport)
+    if mesh.hint is Hint.OPAQUE:
+        return pb.ProtocolHint(opaque=pb.ProtocolHint.Opaque(), opaque_transport=transport)
+    return None
+
+
+def _http2(params: Http2Params) -> pb.Http2ClientParams:
+    found = pb.Http2ClientParams()
+    if params.has_windows:
+        found.flow_control.initial_connection_window_size = params.connection_window_bytes
+        found.flow_control.initial_stream_window_size = params.stream_window_bytes
+        found.flow_control.adaptive_flow_control = params.adaptive_windows
+    if params.has_keep_alive:
+        found.keep_alive.interval.CopyFrom(to_duration(params.keep_alive_s))
+        found.keep_alive.timeout.CopyFrom(to_duration(params.keep_alive_timeout_s))
+        found.keep_alive.while_idle = params.keep_alive_while_idle
+    if params.has_internals:
+        found.internals.max_concurrent_reset_streams = params.reset_streams
+        found.internals.max_frame_size = params.frame_bytes
+        found.internals.max_send_buf_size = params.send_buffer_bytes
+    return found
+
+
+def context_labels(service: str, namespace: str) -> Labels:
+    """The labels of all endpoints of a service, for today's generation."""
+    return tuple((name, value) for name, value in (("service", service), ("namespace", namespace)) if value)
+
+
+def context_labels_2018(authority: str, namespace: str) -> Labels:
+    """The same for 2018's: the authority with its port."""
+    pairs = (("k8s_service", authority), ("k8s_namespace", namespace))
+    return tuple((name, value) for name, value in pairs if value)

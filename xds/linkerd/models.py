@@ -1,0 +1,182 @@
+"""The JSON of Linkerd's side: the answers to its proxies, and the configuration that its API cannot express."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from typing_extensions import TypedDict
+
+from xds.api.shapes.fleet import LinkerdItem, NodeItem
+from xds.api.shapes.values import timestamp
+from xds.linkerd.core.endpoint import DestinationEndpoint
+from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
+from xds.linkerd.destinations import DestinationStream
+
+ENDPOINTS_SHOWN = 1_000
+
+
+class DestinationEndpointItem(TypedDict):
+    """An endpoint of a destination.
+
+    * ``address``: its IP address;
+    * ``port``: its port;
+    * ``weight``: its weight; 10000 for one without a weight of its own;
+    * ``zone``: its zone; empty if it is not known;
+    * ``identity``: its TLS identity in the mesh; empty outside of a mesh;
+    * ``protocol``: ``h2`` for a proxy that takes HTTP/1 in HTTP/2, ``opaque`` for streams of bytes; empty if it is not
+      known;
+    * ``labels``: its labels for metrics.
+    """
+
+    address: str
+    port: int
+    weight: int
+    zone: str
+    identity: str
+    protocol: str
+    labels: dict[str, str]
+
+
+class OverrideItem(TypedDict):
+    """Another destination that gets requests instead.
+
+    * ``authority``: its name and port;
+    * ``weight``: its weight among the overrides; 10000 are all requests.
+    """
+
+    authority: str
+    weight: int
+
+
+class ProfileRouteItem(TypedDict):
+    """A route of a profile.
+
+    * ``name``: its name;
+    * ``path_regex``: the regular expression that the whole path matches;
+    * ``methods``: the HTTP methods; empty: all;
+    * ``is_retryable``: whether failed requests are sent again;
+    * ``timeout_s``: its timeout; 0: none.
+    """
+
+    name: str
+    path_regex: str
+    methods: list[str]
+    is_retryable: bool
+    timeout_s: float
+
+
+class ProfileItem(TypedDict):
+    """The profile of a destination.
+
+    * ``name``: the fully qualified name of the service; empty for an address;
+    * ``is_opaque``: whether connections are streams of bytes;
+    * ``routes``: its routes, the first that matches applies;
+    * ``overrides``: destinations that get requests instead; empty: none;
+    * ``endpoint``: the single endpoint of an address; null for a service.
+    """
+
+    name: str
+    is_opaque: bool
+    routes: list[ProfileRouteItem]
+    overrides: list[OverrideItem]
+    endpoint: DestinationEndpointItem | None
+
+
+class DestinationItem(TypedDict):
+    """The answers to a Linkerd proxy for a destination.
+
+    * ``authority``: the name or address, as the server reads it;
+    * ``group``: the group of the proxy; empty if no group matches;
+    * ``source``: the service, cluster or instance behind the answer; ``nothing`` for none;
+    * ``is_known``: false while the answer is not known yet;
+    * ``exists``: false if there is no such destination;
+    * ``endpoints``: the first thousand endpoints; empty for an address;
+    * ``endpoints_total``: the number of endpoints;
+    * ``profile``: the profile;
+    * ``skipped``: configuration that Linkerd's API cannot express, each with the reason.
+    """
+
+    authority: str
+    group: str
+    source: str
+    is_known: bool
+    exists: bool
+    endpoints: list[DestinationEndpointItem]
+    endpoints_total: int
+    profile: ProfileItem
+    skipped: list[str]
+
+
+def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeItem:
+    """A node with the last answers on its Linkerd streams."""
+    found = {stream.id: stream for stream in streams}
+    for each in item["streams"]:
+        if each["id"] in found:
+            each["linkerd"] = linkerd_item(found[each["id"]])
+    return item
+
+
+def linkerd_item(stream: DestinationStream) -> LinkerdItem:
+    """The last answer on a Linkerd stream."""
+    answer = stream.answer
+    return {
+        "method": stream.method,
+        "authority": answer.authority,
+        "source": answer.source,
+        "is_known": answer.is_settled,
+        "exists": answer.exists,
+        "endpoints": answer.endpoints_n,
+        "messages": stream.messages_n,
+        "sent": timestamp(stream.sent_at) if stream.sent_at else None,
+        "skipped": list(answer.skipped),
+    }
+
+
+def destination_item(authority: str, group: str, state: StateAnswer | None, profile: ProfileAnswer) -> DestinationItem:
+    """The item of a destination. ``state`` is None for an address, which has a profile only."""
+    held = state.state if state is not None else None
+    endpoints = held.endpoints if held is not None else ()
+    skipped = (*(state.skipped if state is not None else ()), *profile.skipped)
+    return {
+        "authority": authority,
+        "group": group,
+        "source": (state.source if state is not None else "") or profile.source,
+        "is_known": state is None or held is not None,
+        "exists": held.exists if held is not None else profile.source != "nothing",
+        "endpoints": [_endpoint_item(one) for one in endpoints[:ENDPOINTS_SHOWN]],
+        "endpoints_total": len(endpoints),
+        "profile": _profile_item(profile),
+        "skipped": list(dict.fromkeys(skipped)),
+    }
+
+
+def _profile_item(answer: ProfileAnswer) -> ProfileItem:
+    profile = answer.profile
+    return {
+        "name": profile.name,
+        "is_opaque": profile.is_opaque,
+        "routes": [
+            {
+                "name": route.name,
+                "path_regex": route.condition.path_regex,
+                "methods": list(route.condition.methods),
+                "is_retryable": bool(route.failures),
+                "timeout_s": route.timeout_s,
+            }
+            for route in profile.routes
+        ],
+        "overrides": [{"authority": one.authority, "weight": one.weight} for one in profile.overrides],
+        "endpoint": _endpoint_item(profile.endpoint) if profile.endpoint is not None else None,
+    }
+
+
+def _endpoint_item(one: DestinationEndpoint) -> DestinationEndpointItem:
+    return {
+        "address": one.address,
+        "port": one.port,
+        "weight": one.weight,
+        "zone": one.zone,
+        "identity": one.mesh.identity,
+        "protocol": one.mesh.hint.value,
+        "labels": dict(one.labels),
+    }

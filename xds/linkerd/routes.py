@@ -1,0 +1,45 @@
+"""The answers of Linkerd's API for a destination, and the configuration that the API cannot express."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Query
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.routing import api_router
+from xds.api.services import Deps
+from xds.linkerd.models import DestinationItem, destination_item
+from xds.linkerd.preview import preview
+from xds.model.errors import NotFoundError, RemoteProtocolError, StatusCode
+
+router = api_router("services")
+
+_STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECONDITION: HTTPStatus.CONFLICT}
+
+
+@router.get("/destinations/{authority}", response_model=DestinationItem)
+async def get_destination(
+    deps: Deps,
+    authority: Segment,
+    token: Annotated[
+        str,
+        Query(
+            description='The context token of the proxy, such as `{"ns": "edge", "nodeName": "host-1"}`. Empty: none'
+        ),
+    ] = "",
+) -> Response:
+    """The answers to a Linkerd proxy that asks for `HOST[:PORT]`: endpoints, profile, and what is left out.
+
+    404 if the Linkerd API is not served.
+    """
+    if deps.destinations is None:
+        raise NotFoundError("the Linkerd API is not served")
+    try:
+        found = preview(deps.destinations, authority, token)
+    except RemoteProtocolError as error:
+        raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
+    return JSONResponse(destination_item(found.authority, found.group, found.state, found.profile))
