@@ -86,7 +86,7 @@ class Probe:
 def serve(grpc_port: int, http_port: int, folder: Path, probed: bool = True) -> None:
     """The real server of ``xds serve``, with the probe on its loop or without."""
     from xds.app import server as command
-    from xds.control.settings import load_settings
+    from xds.app.settings import load_settings
 
     class ProbedServer(command.Server):
         async def start(self) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from xds.api.app import openapi_document
+from xds.app.admin import openapi_document
 
 DOCUMENT = Path(__file__).parents[1] / "api/openapi.json"
 

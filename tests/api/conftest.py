@@ -11,8 +11,8 @@ import pytest
 
 from tests.control.assigned import Reports
 from tests.control.conftest import Plane
-from xds.api.app import create_app
 from xds.api.services import ApiOptions, Services
+from xds.app.admin import create_app
 from xds.catalog.registered_instance import SOURCE_NAME
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups

@@ -24,8 +24,8 @@ from tests.support.grpc_stream import SOTW, GrpcStream, sotw, sotw_ack
 from tests.support.process import wait_until
 from tests.support.resources import CLUSTER_TYPE
 from tests.support.server import ServerProcess
-from xds.api.app import openapi_document
 from xds.api.examples import EXAMPLES, ApiExample, answers
+from xds.app.admin import openapi_document
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from tests.api.conftest import Api
 from tests.support.process import LOOPBACK, free_port
-from xds.api.app import create_app
+from xds.app.admin import create_app
 from xds.catalog.entry import read_entry
 from xds.control.entry_records import PutEntry
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.api.test_grants import ask, guarded
-from xds.api.app import openapi_document
 from xds.api.examples import EXAMPLES
 from xds.api.field_texts import COMMON
+from xds.app.admin import openapi_document
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from fastapi.routing import APIRoute
 
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
-from xds.api.app import create_app, openapi_document
 from xds.api.parameters import CONSUL_PARAMETERS, check_consul_parameters, check_parameters
+from xds.app.admin import create_app, openapi_document
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 BODY = {"resources": [static_cluster("a", 80)]}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from xds.app.ports import warnings_of
-from xds.control.settings import load_settings
+from xds.app.settings import load_settings
 
 TLS = {"certificate": "s.pem", "private_key": "s.key"}
 MUTUAL = {**TLS, "client_ca": "ca.pem"}

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from xds.app.settings import SETTINGS, load_settings, make_settings
 from xds.codec.document import parse_document
 from xds.control.setting_errors import section_class, section_kinds
-from xds.control.settings import Settings, SettingsError, load_settings, make_settings
+from xds.control.settings import SettingsError
 from xds.model.errors import MalformedError
 
 SECRET = "hunter2secret"
@@ -41,7 +42,7 @@ def _document(path: tuple[str, ...], value: object) -> dict[str, Any]:
 SHOWN = {("server", "grpc", "host"), ("server", "http", "host")}
 
 
-@pytest.mark.parametrize("path", [path for path in _paths(Settings) if path not in SHOWN], ids=".".join)
+@pytest.mark.parametrize("path", [path for path in _paths(SETTINGS) if path not in SHOWN], ids=".".join)
 def test_no_setting_of_a_wrong_shape_is_shown(path: tuple[str, ...]) -> None:
     """A password may stand in any of them: in the URL of a source, or one level too high."""
     for value in WRONG:

@@ -9,9 +9,10 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
+from xds.app.settings import load_settings
 from xds.app.source_builders import build_sources
 from xds.control.setting_errors import explain_setting
-from xds.control.settings import SettingsError, load_settings, shown_settings
+from xds.control.settings import SettingsError, shown_settings
 from xds.control.source_settings import Secret, SourceSettings, split_server
 from xds.sources.dns_source import DnsSource
 from xds.sources.file_source import FilesSource

@@ -16,7 +16,8 @@ import pytest
 
 from tests.deploy.dockerfile import Stage, read_stages
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port
-from xds.control.settings import SettingsError, load_settings
+from xds.app.settings import load_settings
+from xds.control.settings import SettingsError
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
 
 BUILD, FINAL = read_stages(REPOSITORY / "Dockerfile")

@@ -14,7 +14,7 @@ import yaml
 
 from tests.deploy.native import BIN
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, accepts_connections, free_port
-from xds.control.settings import load_settings
+from xds.app.settings import load_settings
 
 DIRECTORY = REPOSITORY / "deploy/systemd"
 SETTINGS = "/etc/xds/xds.yaml"

@@ -37,14 +37,14 @@ from tests.support.resources import (
 )
 from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
 from xds.control.tokens import XDS, Grant, Tokens
+from xds.linkerd.methods import METHODS
 from xds.linkerd.settings import DestinationSettings
 from xds.proto.linkerd import destination_pb2
 from xds.server.options import ServerOptions
-from xds.server.services import LINKERD_METHODS
 
 A = instance("10.0.0.1")
 A_AT = "10.0.0.1:8080"
-SERVICES = sorted({each.service for each in LINKERD_METHODS})
+SERVICES = sorted({each.service for each in METHODS})
 METHOD_OF_TELEMETRY = "/conduit.proxy.telemetry.Telemetry/Report"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.background import Background
 from tests.support.linkerd_client import LinkerdClient
 from tests.support.process import free_port, wait_until
+from xds.app.settings import make_settings
 from xds.catalog.entry import entry_from_json
 from xds.catalog.holding import HoldRule
 from xds.catalog.instance import Check, Health, Instance
@@ -22,8 +23,9 @@ from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.publisher import Publisher
 from xds.control.push import PushOptions
+from xds.feature import Kernel
 from xds.fleet.fleet import Fleet
-from xds.linkerd.destinations import Destinations
+from xds.linkerd.served import ServedLinkerd
 from xds.linkerd.settings import DestinationSettings
 from xds.model.node import Locality
 from xds.server.metrics.counters import Metrics
@@ -82,9 +84,13 @@ class LinkerdSite:
         self.sink: Sink = self.catalog.sink(SOURCE, "files", 1.0)
         if is_read:
             self.sink.alive()
-        self.destinations = Destinations(self.catalog, held.entries, self.cache, self.settings.rules("dc1"))
-        self.destinations.load()
-        self.server.serve_linkerd(self.destinations, self.settings)
+        settings = make_settings({"destination": self.settings.model_dump()})
+        api = ServedLinkerd(Kernel(settings, self.cache, self.catalog, held.entries, self.server.deps))
+        self.destinations = api.destinations
+        self.server.serve(api.stream_methods())
+        for collector in api.collectors():
+            self.metrics.registry.register(collector)
+        await api.load()
         await self.server.start()
         await self.server.set_ready()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from xds.api import problem
@@ -54,15 +54,19 @@ from xds.api.routes import (
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
-from xds.linkerd import routes
 from xds.version import __version__
 
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
 
 
-def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
-    """The application with its collaborators. ``extra_routes`` are served under their own paths."""
-    app = _described_app()
+def create_app(
+    services: Services, routers: Sequence[APIRouter] = (), extra_routes: Sequence[BaseRoute] = ()
+) -> FastAPI:
+    """The application with its collaborators.
+
+    ``routers`` are those of features. ``extra_routes`` are served under their own paths, without a description.
+    """
+    app = _described_app(routers)
     app.state.services = services
     app.router.routes.extend(extra_routes)
     app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
@@ -84,12 +88,12 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     return app
 
 
-def openapi_document() -> dict[str, Any]:
-    """The OpenAPI description that every application serves under ``OPENAPI_PATH``."""
-    return _described_app().openapi()
+def openapi_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
+    """The OpenAPI description that an application with these ``routers`` serves under ``OPENAPI_PATH``."""
+    return _described_app(routers).openapi()
 
 
-def _described_app() -> FastAPI:
+def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
     """The routes of the API with their description."""
     app = FastAPI(
         title="xds-server",
@@ -112,7 +116,7 @@ def _described_app() -> FastAPI:
         transactions.router,
         config_entries.router,
         discovery_chains.router,
-        routes.router,
+        *routers,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Protocol, TypeVar, cast
 
 from fastapi import Depends, Request
 
 from xds.api.browser_rules import BrowserRules
+from xds.api.shapes.fleet import LinkerdItem
 from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.assignments import Assignments
@@ -28,10 +29,11 @@ from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
-from xds.linkerd.destinations import Destinations
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.units import MIB
 from xds.store.retention import StoreCondition
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,13 @@ async def _nobody(node_ids: Collection[str]) -> None:
     """The default for ``disconnect`` and ``let_go``: there are no streams."""
 
 
+class StreamAnswers(Protocol):
+    """A feature that may serve streams of its own."""
+
+    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdItem]:
+        """The last answers on the streams of a node that it serves, by the id of the stream."""
+
+
 @dataclass(slots=True)
 class Services:
     """The application's collaborators.
@@ -90,7 +99,7 @@ class Services:
     * ``catalog``: services and their instances; ``service_view``: the catalog with a revision;
     * ``bindings``: assignments that follow services; ``by_hand``: assignments that are set by hand;
     * ``sources``: runs the sources of instances; ``registrations``: instances that are registered over HTTP;
-    * ``destinations``: those of Linkerd proxies; None: the Linkerd API is not served;
+    * ``features``: the features that are served;
     * ``condition``: the condition of the store;
     * ``refused``: the streams of proxies that were refused; ``refuse`` records one.
     """
@@ -113,13 +122,17 @@ class Services:
     bindings: Bindings = field(kw_only=True)
     sources: Sources = field(default_factory=Sources)
     by_hand: HandAssignments = field(kw_only=True)
-    destinations: Destinations | None = None
+    features: Sequence[StreamAnswers] = ()
     backups: Backups = field(kw_only=True)
     registrations: Registrations = field(kw_only=True)
     service_view: ServiceView = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
     refused: RefusedStreams = field(default_factory=RefusedStreams)
     refuse: RecordRefusal = record_nothing
+
+    def feature(self, kind: type[F]) -> F | None:
+        """The feature of this class; None if it is not served."""
+        return next((each for each in self.features if isinstance(each, kind)), None)
 
 
 def services_of(request: Request) -> Services:

@@ -4,6 +4,7 @@ All of these modules are imported at every start, so they import what needs the 
 """
 
 from xds.app import serve  # noqa: F401
+from xds.app.features import FEATURES
 from xds.cli.app import run
 from xds.cli.commands import (  # noqa: F401
     access,
@@ -33,6 +34,8 @@ from xds.cli.commands import (  # noqa: F401
     validate,
     version,
 )
-from xds.linkerd import commands  # noqa: F401
+
+for feature in FEATURES:
+    feature.add_commands()
 
 __all__ = ["run"]

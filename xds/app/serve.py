@@ -49,8 +49,9 @@ def serve(
       xds serve --store memory --watch ./snapshots
       xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
+    from xds.app.settings import load_settings
     from xds.cli.arguments import serve_flags
-    from xds.control.settings import ExposedListenerError, SettingsError, auth_files, load_settings
+    from xds.control.settings import ExposedListenerError, SettingsError, auth_files
     from xds.model.errors import XdsError
 
     if dev:

@@ -16,9 +16,10 @@ from time import time_ns
 import structlog
 from fastapi import FastAPI
 
-from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
+from xds.app.admin import create_app
+from xds.app.features import FEATURES
 from xds.app.ports import (
     asks_certificates,
     browser_rules,
@@ -32,6 +33,7 @@ from xds.app.ports import (
 )
 from xds.app.reload import Reloader
 from xds.app.service_layer import ServiceLayer
+from xds.app.settings import load_settings
 from xds.app.source_builders import build_sources
 from xds.catalog.source import Source
 from xds.cli.errors import CommandError, Exit
@@ -49,13 +51,13 @@ from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.settings import Settings, auth_files, load_settings, shown_settings
+from xds.control.settings import Settings, auth_files, shown_settings
 from xds.control.source_settings import SourceSettings
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
+from xds.feature import Kernel
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
-from xds.linkerd.destinations import Destinations
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import XdsError
 from xds.server.logs import configure_logging
@@ -219,7 +221,10 @@ class Server:
             settings, self.store, self.publisher, self.by_hand, self.fleet.events, hosting.sources
         )
         self.publisher.documents += [self.by_hand, self.services.bindings]
-        self.destinations = self._destinations()
+        kernel = Kernel(settings, self.cache, self.services.catalog, self.publisher.entries, self.grpc.deps)
+        self.features = [feature.serve(kernel) for feature in FEATURES]
+        for feature in self.features:
+            self.grpc.serve(feature.stream_methods())
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
@@ -256,13 +261,6 @@ class Server:
             self.settings.order.endpoint_drain_s,
         )
 
-    def _destinations(self) -> Destinations:
-        section = self.settings.destination
-        rules = section.rules(self.settings.chains.datacenter)
-        destinations = Destinations(self.services.catalog, self.publisher.entries, self.cache, rules)
-        self.grpc.serve_linkerd(destinations, section)
-        return destinations
-
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch
         if watch.directory is None:
@@ -282,6 +280,7 @@ class Server:
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
             WatchMetrics(self.watched.refused if self.watched is not None else ()),
+            *(collector for feature in self.features for collector in feature.collectors()),
         ):
             self.metrics.registry.register(collector)
 
@@ -331,7 +330,8 @@ class Server:
         await self.services.load_catalog()
         await self.assignments.load()
         await self.services.load_registrations()
-        self.destinations.load()
+        for feature in self.features:
+            await feature.load()
         if self.watched is not None:
             await self.watched.start()
 
@@ -458,7 +458,7 @@ class Server:
             bindings=self.services.bindings,
             sources=self.services.sources,
             by_hand=self.by_hand,
-            destinations=self.destinations,
+            features=self.features,
             refused=self.grpc.refusals.table,
             refuse=self.grpc.refusals.record,
         )

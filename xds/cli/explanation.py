@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from xds.cli.additions import ADDITIONS
 from xds.cli.arguments import given
 from xds.cli.client import Client
 from xds.cli.output import printable
 from xds.cli.resources import known_type
 from xds.cli.table import Column, Style, TableLayout, rendered
-from xds.linkerd.tables import DESTINATIONS
 
 Json = dict[str, Any]
 
@@ -71,6 +71,8 @@ def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json
 
 def explanation_text(explanation: Json, style: Style) -> str:
     """An explanation as text."""
+    texts = ((part, part.text(explanation, style)) for part in ADDITIONS.explanation_parts)
+    added = [(part, text) for part, text in texts if text]
     head = [f"node:     {explanation['node'].get('id', '')}"]
     if explanation["node"].get("principals"):
         head.append(f"principal: {', '.join(explanation['node']['principals'])}")
@@ -81,13 +83,12 @@ def explanation_text(explanation: Json, style: Style) -> str:
             head += [f"overlay:  traffic assignment for {place}"]
     else:
         head += ["group:    none; the node is answered when a group matches"]
-        head += ["          Linkerd proxies are served services without a group"] if explanation.get("linkerd") else []
+        head += [f"          {part.without_group}" for part, _ in added]
     parts = ["".join(f"{printable(line)}\n" for line in head), rendered(explanation["candidates"], CANDIDATES, style)]
     if explanation["resources"]:
         parts.append(rendered(explanation["resources"], ANSWERS, style))
     parts += [rendered(item["instances"], ORIGINS, style) for item in explanation["resources"] if item.get("instances")]
-    parts += [rendered(explanation["linkerd"], DESTINATIONS, style)] if explanation.get("linkerd") else []
-    return "\n".join(parts)
+    return "\n".join((*parts, *(text for _, text in added)))
 
 
 def explained_names(explanation: Json) -> list[str]:

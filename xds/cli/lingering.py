@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from xds.cli.additions import ADDITIONS
 from xds.cli.table import Column, TableLayout
-from xds.linkerd.tables import streams_text
 
 Json = dict[str, Any]
 
@@ -16,11 +16,11 @@ NAMED = 3
 
 
 def note(node: Json) -> str:
-    """The note on a node: rejected, held and lingering resources, and Linkerd streams."""
+    """The note on a node: rejected, held and lingering resources, and what features add."""
     rejected = (_rejected_text(type, state) for type, state in node["types"].items())
     waiting = map(held_text, node["held"])
-    others = lingering_text(node["lingering"]), streams_text(node["streams"])
-    return "; ".join(filter(None, (*rejected, *waiting, *others)))
+    others = (note(node) for note in ADDITIONS.node_notes)
+    return "; ".join(filter(None, (*rejected, *waiting, lingering_text(node["lingering"]), *others)))
 
 
 def _rejected_text(type: str, state: Json) -> str:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 import pydantic_settings
@@ -23,7 +23,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from xds.codec.regular_file import read_regular
 from xds.codec.text import yaml_fault
-from xds.control.auth_settings import AuthSettings
+from xds.control.auth_settings import AuthSettings, Section
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
     ChainSettings,
@@ -40,11 +40,11 @@ from xds.control.settings_sections import (
     WatchSettings,
 )
 from xds.control.source_settings import SourceTable
-from xds.linkerd.settings import DestinationSettings
 from xds.model.errors import XdsError
 from xds.model.units import MIB
 
 Json = dict[str, Any]
+S = TypeVar("S", bound=Section)
 
 ENV_PREFIX = "XDS_"
 ENV_DELIMITER = "__"
@@ -64,7 +64,7 @@ class ExposedListenerError(SettingsError):
 
 
 class Settings(BaseSettings):
-    """All settings with their defaults; build with ``load_settings``."""
+    """The settings of the kernel with their defaults. `with_sections` adds those of features."""
 
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER
@@ -80,11 +80,14 @@ class Settings(BaseSettings):
     chains: ChainSettings = ChainSettings()
     services: ServiceSettings = ServiceSettings()
     sources: SourceTable = {}
-    destination: DestinationSettings = DestinationSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
     _moved: tuple[str, ...] = PrivateAttr(())
+
+    def section(self, kind: type[S]) -> S:
+        """The section of this class, which a feature has added."""
+        return next(value for name in type(self).model_fields if isinstance(value := getattr(self, name), kind))
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -104,20 +107,26 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+def with_sections(*sections: Mapping[str, Section]) -> type[Settings]:
+    """The settings with more sections: their defaults by name."""
+    fields: dict[str, Any] = {name: (type(value), value) for each in sections for name, value in each.items()}
+    return pydantic.create_model("Settings", __base__=Settings, **fields)
+
+
+def load_settings(kind: type[Settings], file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
     """Read ``file``, the environment and ``flags`` (nested like the file). Raises ``SettingsError``."""
-    _check_environment(os.environ)
+    _check_environment(kind, os.environ)
     document = _read_document(file) if file is not None else {}
-    environment = merge(_from_variables(), _from_files(os.environ))
-    return make_settings(merge(merge(document, environment), dict(flags or {})))
+    environment = merge(_from_variables(kind), _from_files(os.environ))
+    return make_settings(kind, merge(merge(document, environment), dict(flags or {})))
 
 
-def make_settings(given: Mapping[str, Any]) -> Settings:
+def make_settings(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
     """Settings from a document with the sections of the file alone. Raises ``SettingsError``."""
     try:
-        settings = Settings(**move_settings(given))
+        settings = kind(**move_settings(given))
     except pydantic.ValidationError as error:
-        raise SettingsError("\n".join(explain_setting(detail, Settings) for detail in error.errors())) from None
+        raise SettingsError("\n".join(explain_setting(detail, kind) for detail in error.errors())) from None
     settings._moved = tuple(moved_names(given))
     _check_exposure(settings)
     return settings
@@ -202,16 +211,16 @@ def _read_document(file: Path) -> Json:
     return document or {}
 
 
-def _check_environment(environment: Mapping[str, str]) -> None:
+def _check_environment(kind: type[Settings], environment: Mapping[str, str]) -> None:
     """Raises ``SettingsError`` for a variable with the path of an unknown section."""
     for name in environment:
         section, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).lower().partition(ENV_DELIMITER)
-        if name.upper().startswith(ENV_PREFIX) and delimiter and section not in Settings.model_fields:
-            raise SettingsError(f"{name}: unknown section{name_hint(section, list(Settings.model_fields))}")
+        if name.upper().startswith(ENV_PREFIX) and delimiter and section not in kind.model_fields:
+            raise SettingsError(f"{name}: unknown section{name_hint(section, list(kind.model_fields))}")
 
 
-def _from_variables() -> Json:
-    source = EnvSettingsSource(Settings)
+def _from_variables(kind: type[Settings]) -> Json:
+    source = EnvSettingsSource(kind)
     suffix = _FILE_SUFFIX.lower()
     source.env_vars = {name: value for name, value in source.env_vars.items() if not name.lower().endswith(suffix)}
     try:

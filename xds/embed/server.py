@@ -15,6 +15,7 @@ import structlog
 
 from xds.app.server import Hosting
 from xds.app.server import Server as StandaloneServer
+from xds.app.settings import make_settings
 from xds.catalog.binding import Binding
 from xds.catalog.source import Source
 from xds.client.encoding import ResourceInput, encode_resource, encode_resources
@@ -23,7 +24,7 @@ from xds.codec.schema import add_descriptor_sets
 from xds.control.audit_log import Caller
 from xds.control.binding_review import check_assignment
 from xds.control.push import PushOptions, PushResult
-from xds.control.settings import Settings, SettingsError, make_settings, merge
+from xds.control.settings import Settings, SettingsError, merge
 from xds.control.source_settings import SourceSettings
 from xds.control.threads import run_sized
 from xds.embed.address import ServerAddress

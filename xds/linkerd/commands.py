@@ -9,9 +9,11 @@ from urllib.parse import quote
 
 import typer
 
+from xds.cli.additions import ADDITIONS, ExplanationPart
 from xds.cli.app import Command, Shared, app, shared
 from xds.cli.arguments import parse_address
 from xds.cli.output import Format, write_document
+from xds.cli.table import Style
 
 destination = typer.Typer(
     help="Request destinations as a Linkerd proxy does.", no_args_is_help=True, rich_markup_mode=None
@@ -103,3 +105,23 @@ def _target(options: Shared, address: str) -> Any:
         address = f"{client.host}:{port}"
     files: tuple[Path | None, ...] = (options.token_file, options.cacert, options.cert, options.key)
     return GrpcTarget(address, *files)
+
+
+# Additions to the kernel's commands
+
+
+def _streams(node: dict[str, Any]) -> str:
+    from xds.linkerd.tables import streams_text
+
+    return streams_text(node["streams"])
+
+
+def _answers(explanation: dict[str, Any], style: Style) -> str:
+    from xds.cli.table import rendered
+    from xds.linkerd.tables import DESTINATIONS
+
+    return rendered(explanation["linkerd"], DESTINATIONS, style) if explanation.get("linkerd") else ""
+
+
+ADDITIONS.node_notes.append(_streams)
+ADDITIONS.explanation_parts.append(ExplanationPart(_answers, "Linkerd proxies are served services without a group"))

@@ -6,6 +6,7 @@ streams notifies it of changes of its group.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -150,6 +151,7 @@ class Destinations:
         self.addresses = AddressIndex()
         self.resolver = DestinationResolver(ServiceMeshState(catalog, entries, self.addresses), rules)
         self.conversations = Conversations(self.resolver)
+        self.messages: Counter[tuple[str, str]] = Counter()  # that were sent, by service and method
         self._catalog = catalog
         self._by_service: dict[str, dict[DestinationFollower, None]] = {}  # by name as the followers write it
         self._names: dict[ComparedName, dict[str, None]] = {}  # the names in ``_by_service``

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from typing_extensions import TypedDict
 
-from xds.api.shapes.fleet import LinkerdItem, NodeItem
+from xds.api.shapes.fleet import LinkerdItem
 from xds.api.shapes.values import timestamp
 from xds.linkerd.core.endpoint import DestinationEndpoint
 from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
@@ -105,15 +103,6 @@ class DestinationItem(TypedDict):
     endpoints_total: int
     profile: ProfileItem
     skipped: list[str]
-
-
-def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeItem:
-    """A node with the last answers on its Linkerd streams."""
-    found = {stream.id: stream for stream in streams}
-    for each in item["streams"]:
-        if each["id"] in found:
-            each["linkerd"] = linkerd_item(found[each["id"]])
-    return item
 
 
 def linkerd_item(stream: DestinationStream) -> LinkerdItem:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
 from xds.api.services import Deps
+from xds.linkerd.destinations import Destinations
 from xds.linkerd.models import DestinationItem, destination_item
 from xds.linkerd.preview import preview
+from xds.linkerd.served import ServedLinkerd
 from xds.model.errors import NotFoundError, RemoteProtocolError, StatusCode
 
 router = api_router("services")
@@ -21,9 +23,17 @@ router = api_router("services")
 _STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECONDITION: HTTPStatus.CONFLICT}
 
 
+async def _served(deps: Deps) -> Destinations:
+    """Raises ``NotFoundError`` if the Linkerd API is not served."""
+    served = deps.feature(ServedLinkerd)
+    if served is None:
+        raise NotFoundError("the Linkerd API is not served")
+    return served.destinations
+
+
 @router.get("/destinations/{authority}", response_model=DestinationItem)
 async def get_destination(
-    deps: Deps,
+    destinations: Annotated[Destinations, Depends(_served)],
     authority: Segment,
     token: Annotated[
         str,
@@ -36,10 +46,8 @@ async def get_destination(
 
     404 if the Linkerd API is not served.
     """
-    if deps.destinations is None:
-        raise NotFoundError("the Linkerd API is not served")
     try:
-        found = preview(deps.destinations, authority, token)
+        found = preview(destinations, authority, token)
     except RemoteProtocolError as error:
         raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
     return JSONResponse(destination_item(found.authority, found.group, found.state, found.profile))

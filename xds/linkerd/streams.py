@@ -19,6 +19,7 @@ from xds.linkerd.core.context_token import NO_TOKEN, node_of
 from xds.linkerd.core.conversation import Conversation
 from xds.linkerd.core.mesh_state import DestinationClient
 from xds.linkerd.destinations import Destinations, DestinationStream
+from xds.linkerd.methods import LABEL, LinkerdMethod
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
 from xds.model.snapshot import Snapshot
@@ -28,7 +29,6 @@ from xds.server.discovery import DiscoveryDependencies
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.logs import address_fields, get_logger, identity_fields, shorten
 from xds.server.registry import ClientKey, StreamRegistry
-from xds.server.services import LINKERD_LABEL, LinkerdMethod
 from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, Status, StreamHandler, check_size
 from xds.snapshots.cache import SnapshotCache
 
@@ -92,7 +92,7 @@ class LinkerdHandler(StreamHandler):
         slot: AdmissionSlot,
         identity: Identity,
     ) -> None:
-        super().__init__(serving.deps, context, slot, LINKERD_LABEL, identity)
+        super().__init__(serving.deps, context, slot, LABEL, identity)
         self._serving = serving
         self._method = method
         self._conversation: Conversation | None = None
@@ -172,8 +172,8 @@ class LinkerdHandler(StreamHandler):
         serving.registry.add(self)
         if not self._inspects:
             principal = self.identity.principal
-            serving.fleet.stream_opened(self.id, self._peer, LINKERD_LABEL, VARIANT, time(), "", principal)
-        self._deps.metrics.streams[VARIANT, LINKERD_LABEL] += 1
+            serving.fleet.stream_opened(self.id, self._peer, LABEL, VARIANT, time(), "", principal)
+        self._deps.metrics.streams[VARIANT, LABEL] += 1
 
     def _on_close(self, lasted_s: float) -> None:
         serving, metrics = self._serving, self._deps.metrics
@@ -182,7 +182,7 @@ class LinkerdHandler(StreamHandler):
         serving.destinations.forget(self)
         serving.fleet.stream_closed(self.id, time())
         code, message = self._status
-        metrics.streams[VARIANT, LINKERD_LABEL] -= 1
+        metrics.streams[VARIANT, LABEL] -= 1
         metrics.closed[code.name] += 1
         metrics.stream_seconds.observe(lasted_s)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
@@ -265,7 +265,7 @@ class LinkerdHandler(StreamHandler):
         metrics = self._deps.metrics
         self._messages_n += len(messages)
         self._sent_at = time()
-        metrics.linkerd_messages[self._method.service, self._method.method] += len(messages)
+        self._serving.destinations.messages[self._method.service, self._method.method] += len(messages)
         for body in messages:
             metrics.response_bytes.observe(len(body))
         small = self._deps.options.flow.small_write_bytes
@@ -345,7 +345,7 @@ class LinkerdHandler(StreamHandler):
 
     def _address(self) -> dict[str, str]:
         method = f"{self._method.service}/{self._method.method}"
-        return address_fields(LINKERD_LABEL, self._peer, self.identity.principal, method=method)
+        return address_fields(LABEL, self._peer, self.identity.principal, method=method)
 
     def _identity(self) -> dict[str, Any]:
         asked = {"authority": shorten(self._conversation.target)} if self._conversation is not None else {}

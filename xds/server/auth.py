@@ -21,7 +21,7 @@ from xds.server.refusals import RefusalRecorder
 from xds.server.stream import CallContext, Status, StreamHandler
 
 HEALTH = "/grpc.health.v1.Health/"  # the only service that needs no credential
-_DISCOVERY = ("/envoy.", "/io.linkerd.proxy.", "/conduit.proxy.")
+_ENVOY = "/envoy."
 _STATUS = "/envoy.service.status."
 _REFLECTION = "/grpc.reflection."
 
@@ -59,9 +59,9 @@ class AuthInterceptor:
 
     * Discovery and load reporting are refused before the stored state is loaded (UNAVAILABLE; rule 9: "A client is
       never sent an empty response because the state is not loaded"), and while the server drains.
-    * Health checks need no credential. Envoy's and Linkerd's services need the scope ``xds``, reflection needs it or
-      ``read`` (it lists the services), everything else needs ``read``: client status, and channelz above all (it lists
-      addresses of clients).
+    * Health checks need no credential. Envoy's services and those that are added need the scope ``xds``, reflection
+      needs it or ``read`` (it lists the services), everything else needs ``read``: client status, and channelz above
+      all (it lists addresses of clients).
     * ``wants_certificates``: the port asks for client certificates, so no client is accepted without a credential.
     """
 
@@ -73,20 +73,31 @@ class AuthInterceptor:
         self._metrics = metrics
         self._refusals = refusals
         self._wants_certificates = wants_certificates
+        self._of_proxies: tuple[str, ...] = (_ENVOY,)  # what the methods begin with that proxies call
+
+    def add(self, services: Iterable[str]) -> None:
+        """Add services for proxies. Their handlers call `authenticate` themselves."""
+        self._of_proxies += tuple(f"/{service}/" for service in services)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
         """As `grpc.aio.ServerInterceptor.intercept_service`: the handler of a call, behind the check of its scopes."""
         handler, method = await continuation(call), call.method
         if handler is None:
             return self._unknown(method)
-        if method.startswith((HEALTH, *_DISCOVERY)):
+        if method.startswith((HEALTH, *self._of_proxies)):
             return handler
-        scopes = _scopes(method)
+        scopes = self._scopes(method)
 
         async def check(context: CallContext) -> None:
             await self._check(context, scopes, method)
 
         return _guarded(handler, check)
+
+    def _scopes(self, method: str) -> tuple[str, ...]:
+        """The scopes of a method that needs a credential; one of them is enough."""
+        if method.startswith(_REFLECTION):
+            return XDS, READ
+        return (XDS,) if method.startswith(self._of_proxies) and not method.startswith(_STATUS) else (READ,)
 
     def _unknown(self, method: str) -> Any:
         """The handler of a method that this server does not have: the call is refused, and recorded."""
@@ -117,7 +128,7 @@ class AuthInterceptor:
         if call.method.startswith(HEALTH):
             return False
         identity = self._identify(call, _authorization(call.invocation_metadata()))
-        return self._refusal(identity, _scopes(call.method)) is None
+        return self._refusal(identity, self._scopes(call.method)) is None
 
     def unavailable(self) -> Status | None:
         """The status for a stream that is admitted after the drain has begun; None while the server is ready."""
@@ -171,13 +182,6 @@ grpc.aio.ServerInterceptor.register(AuthInterceptor)
 
 def _peer(context: CallContext) -> str:
     return unquote(context.peer())
-
-
-def _scopes(method: str) -> tuple[str, ...]:
-    """The scopes of a method that needs a credential; one of them is enough."""
-    if method.startswith(_REFLECTION):
-        return XDS, READ
-    return (XDS,) if method.startswith(_DISCOVERY) and not method.startswith(_STATUS) else (READ,)
 
 
 def _authorization(metadata: Iterable[tuple[str, str]] | None) -> str:

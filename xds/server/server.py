@@ -1,4 +1,4 @@
-"""The gRPC server, from start to drain: discovery, load reporting, client status and Linkerd services."""
+"""The gRPC server, from start to drain: discovery, load reporting, client status and the services of features."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from xds.control.access import Access, Identity
 from xds.control.lifecycle import Phase
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
-from xds.linkerd.destinations import Destinations
-from xds.linkerd.settings import DestinationSettings
-from xds.linkerd.streams import LinkerdHandler, LinkerdServing
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.clients import ClientTable
@@ -39,24 +36,20 @@ from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetrics
 from xds.server.metrics.counters import Metrics
-from xds.server.metrics.service_metrics import LinkerdMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory
 from xds.server.refusals import RefusalRecorder
 from xds.server.registry import StreamRegistry
 from xds.server.rest import fetch_for
 from xds.server.services import (
-    LINKERD_LABEL,
-    LINKERD_METHODS,
     LOAD_LABEL,
     LOAD_METHOD,
     LOAD_SERVICES,
     SERVICES,
     DiscoveryService,
-    LinkerdMethod,
     LoadService,
 )
-from xds.server.stream import CallContext, StreamHandler, check_size, status_of
+from xds.server.stream import CallContext, StreamHandler, StreamMethod, check_size, status_of
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
 from xds.snapshots.cache import SnapshotCache
@@ -109,7 +102,7 @@ class XdsServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._transport: Transport | None = None
         self._write_limiter = WriteLimiter(options.in_flight_bytes, self._disconnect_peers, options.flow)
-        self._deps = DiscoveryDependencies(
+        self.deps = DiscoveryDependencies(
             self.registry.work_queue,
             self._write_limiter,
             self.node_auth,
@@ -125,18 +118,19 @@ class XdsServer:
             budgets=NameBudgets(options.limits.unknown_name_bytes),
         )
         aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
-        self.load = LoadStreams(cache, aggregates, fleet, self._deps)
-        self._linkerd: LinkerdServing | None = None
+        self.load = LoadStreams(cache, aggregates, fleet, self.deps)
+        self._methods: tuple[StreamMethod, ...] = ()
         metrics.registry.register(FleetMetrics(metrics, cache, fleet, options.nodes_shown))
         metrics.registry.register(LoadMetrics(self.load))
         metrics.registry.register(WriteMetrics(self._write_limiter.lanes))
 
-    def serve_linkerd(self, destinations: Destinations, settings: DestinationSettings) -> None:
-        """Serve the Linkerd API as well. Call it before ``start``."""
-        intervals = (settings.periodic_update_s, settings.periodic_update_today_s)
-        self._linkerd = LinkerdServing(self._deps, destinations, *intervals, settings.settle_s, settings.start_s)
-        self._introspection.add(dict.fromkeys(each.service for each in LINKERD_METHODS))
-        self._metrics.registry.register(LinkerdMetrics(self._metrics, destinations))
+    def serve(self, methods: Iterable[StreamMethod]) -> None:
+        """Serve these methods of services for proxies as well. Call it before ``start``."""
+        added = tuple(methods)
+        services = tuple(dict.fromkeys(each.service for each in added))
+        self._methods += added
+        self._introspection.add(services)
+        self._auth.add(services)
 
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
@@ -148,10 +142,9 @@ class XdsServer:
             transport.add_generic_rpc_handlers((self._handlers(service),))
         for load_service in LOAD_SERVICES:
             transport.add_generic_rpc_handlers((self._load_handlers(load_service),))
-        if self._linkerd is not None:
-            for name, methods in _by_service(LINKERD_METHODS):
-                handlers = {each.method: self._linkerd_handler(self._linkerd, each) for each in methods}
-                transport.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        for name, methods in _by_service(self._methods):
+            handlers = {each.method: self._stream_handler(each.label, each.handle) for each in methods}
+            transport.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
         transport.add_generic_rpc_handlers((self._status.handlers(),))
         self._introspection.register(transport, schema.pool())
         await self._introspection.set_starting()
@@ -251,15 +244,12 @@ class XdsServer:
         return grpc.method_handlers_generic_handler(service.service, methods)
 
     def _discovery_handler(self, service: DiscoveryService, dialect: AnyDialect) -> Any:
-        deps = self._deps
+        deps = self.deps
         return self._stream_handler(service.label, lambda *call: DiscoveryHandler(deps, service, dialect, *call))
 
     def _load_handlers(self, service: LoadService) -> Any:
         handler = self._stream_handler(LOAD_LABEL, lambda *call: LoadReportHandler(self.load, service, *call))
         return grpc.method_handlers_generic_handler(service.service, {LOAD_METHOD: handler})
-
-    def _linkerd_handler(self, serving: LinkerdServing, method: LinkerdMethod) -> Any:
-        return self._stream_handler(LINKERD_LABEL, lambda *call: LinkerdHandler(serving, method, *call))
 
     def _stream_handler(self, label: str, make: Callable[[CallContext, AdmissionSlot, Identity], StreamHandler]) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
@@ -299,7 +289,7 @@ class XdsServer:
 
     def _fetch(self, service: DiscoveryService, data: bytes, authorize: Authorize) -> bytes:
         check_size(data, self._options.max_receive_bytes)
-        request = self._deps.decoder.decode_sotw(data)
+        request = self.deps.decoder.decode_sotw(data)
         self._metrics.type(service.type_url).kinds["poll"] += 1
         limits = self._options.limits
         node = decode_node(request.node, limits.node_bytes)
@@ -339,11 +329,11 @@ class XdsServer:
                     self._metrics.converged(group, last_ack - pushed_at)
 
 
-def _by_service(methods: Iterable[LinkerdMethod]) -> Iterator[tuple[str, list[LinkerdMethod]]]:
+def _by_service(methods: Iterable[StreamMethod]) -> Iterator[tuple[str, list[StreamMethod]]]:
     """The methods of each service."""
     for name, methods_of_service in groupby(sorted(methods, key=_service), _service):
         yield name, list(methods_of_service)
 
 
-def _service(method: LinkerdMethod) -> str:
+def _service(method: StreamMethod) -> str:
     return method.service

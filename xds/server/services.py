@@ -1,7 +1,6 @@
 """The gRPC services as tables: full names, methods and resource types as in Envoy's protos.
 
-Sources: envoy/service/*/v3/*.proto, envoy/service/load_stats/v2/lrs.proto, envoy/api/v2/*.proto, and Linkerd's
-linkerd2-proxy-api.
+Sources: envoy/service/*/v3/*.proto, envoy/service/load_stats/v2/lrs.proto, envoy/api/v2/*.proto.
 VHDS has a Delta method only (rule 1).
 """
 
@@ -124,32 +123,6 @@ LOAD_SERVICES = (
     LoadService("envoy.service.load_stats.v2.LoadReportingService", V2),
 )
 
-
-@dataclass(frozen=True, slots=True)
-class LinkerdMethod:
-    """A method of the Linkerd API. ``begin`` is the method of `xds.linkerd.core.conversation.Conversations` for it.
-
-    ``is_unary``: a call ends after its first answer. ``is_of_2018``: clients of 2018, which need periodic updates.
-    """
-
-    service: str
-    method: str
-    begin: str
-    is_unary: bool = False
-    is_of_2018: bool = False
-
-
-LINKERD_LABEL = "Linkerd"
-_LINKERD = "io.linkerd.proxy"
-LINKERD_METHODS = (
-    LinkerdMethod(f"{_LINKERD}.destination.Destination", "Get", "get"),
-    LinkerdMethod(f"{_LINKERD}.destination.Destination", "GetProfile", "profile"),
-    LinkerdMethod("conduit.proxy.destination.Destination", "Get", "get_2018", is_of_2018=True),
-    LinkerdMethod(f"{_LINKERD}.outbound.OutboundPolicies", "Watch", "outbound"),
-    LinkerdMethod(f"{_LINKERD}.outbound.OutboundPolicies", "Get", "outbound", is_unary=True),
-    LinkerdMethod(f"{_LINKERD}.inbound.InboundServerPolicies", "WatchPort", "inbound"),
-    LinkerdMethod(f"{_LINKERD}.inbound.InboundServerPolicies", "GetPort", "inbound", is_unary=True),
-)
 
 REST_LABEL = "REST"
 

@@ -284,3 +284,16 @@ class StreamHandler(ABC):
     @abstractmethod
     def _log_failure(self) -> None:
         """Log the exception that is handled."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMethod:
+    """A streaming method of a gRPC service. ``label`` is the short name of the service in metrics and logs.
+
+    ``handle`` makes the handler of a call.
+    """
+
+    service: str
+    method: str
+    label: str
+    handle: Callable[[CallContext, AdmissionSlot, Identity], StreamHandler]

@@ -26,7 +26,6 @@ from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.live_endpoints import Owner, OwnerKind
 from xds.control.policies import Key
 from xds.control.tokens import READ
-from xds.linkerd.models import linkerd_item
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url
@@ -174,8 +173,8 @@ async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = ""
     known = deps.fleet.node(id)
     principals = known.principals if known is not None else ()
     item = explanation_item(found, principals, _origins(deps, found, name))
-    if deps.destinations is not None and (streams := deps.destinations.of_node(id)):
-        item["linkerd"] = [linkerd_item(stream) for stream in streams]
+    if answers := [answer for feature in deps.features for answer in feature.stream_answers(id).values()]:
+        item["linkerd"] = answers
     return JSONResponse(item)
 
 

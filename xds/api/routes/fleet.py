@@ -26,6 +26,7 @@ from xds.api.shapes.fleet import (
     NodeItem,
     NodePage,
     ReleaseItem,
+    add_answers,
     merged_nack_item,
     nack_item,
     node_item,
@@ -42,7 +43,6 @@ from xds.filter.values import NODE_SHAPE, node_record
 from xds.fleet.merged_nacks import MergedNack, merge_by_message
 from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.fleet.state import NackState, NodeState, Sync
-from xds.linkerd.models import with_linkerd
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.units import UNIT_S
@@ -186,7 +186,9 @@ def _item(deps: Services, node: NodeState) -> NodeItem:
     admin = identity.metadata.get(ADMIN_KEY) if (identity := deps.fleet.identity(node.id)) is not None else None
     if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT:
         item["admin"] = admin
-    return with_linkerd(item, deps.destinations.of_node(node.id)) if deps.destinations is not None else item
+    for feature in deps.features:
+        add_answers(item, feature.stream_answers(node.id))
+    return item
 
 
 @router.get("/nacks", response_model=NackPage)

@@ -325,6 +325,13 @@ def node_item(
     return item
 
 
+def add_answers(item: NodeItem, answers: Mapping[int, LinkerdItem]) -> None:
+    """Add last answers to the streams of a node, by the id of the stream."""
+    for stream in item["streams"]:
+        if stream["id"] in answers:
+            stream["linkerd"] = answers[stream["id"]]
+
+
 def _linger_item(found: LingeringResources) -> LingerItem:
     return {
         "type": found.type,

@@ -89,7 +89,6 @@ class Metrics:
         self.limit_hits: Counter[str] = Counter()
         self.foreign_refused: Counter[str] = Counter(dict.fromkeys(FOREIGN_REASONS, 0))  # reason
         self.refused: Counter[str] = Counter(dict.fromkeys(RefusalReason, 0))  # streams refused, by reason
-        self.linkerd_messages: Counter[tuple[str, str]] = Counter()  # (service, method)
         self.node_mismatches = 0
         self.node_audits = 0  # nodes accepted in audit mode although no rule allows them
         self.auth_reloads: Counter[str] = Counter(dict.fromkeys(RELOAD_RESULTS, 0))  # result

@@ -1,4 +1,4 @@
-"""Metrics of the service layer: the catalog, the sources, registrations, live endpoints and the Linkerd API."""
+"""Metrics of the service layer: the catalog, the sources, registrations and live endpoints."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ from xds.control.live_endpoints import LiveEndpoints, OwnerKind
 from xds.control.lowered_groups import LoweredGroups
 from xds.control.registration import Registrations
 from xds.control.sources import Sources
-from xds.linkerd.destinations import Destinations
 from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
-from xds.server.services import LINKERD_METHODS
 
-_LINKERD_STATES = ("told", "empty", "unknown", "awaited")
 _SOURCE: Labels = ("source", "kind")
 
 
@@ -173,37 +170,3 @@ class LiveMetrics(Collector):
         draining = self._by_hand.draining_n()
         text = "Draining endpoints that were set by hand"
         yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", text, value=draining)
-
-
-class LinkerdMetrics(Collector):
-    """The Linkerd API. ``collect`` runs in a thread, over copies. The number of series is fixed."""
-
-    def __init__(self, metrics: Metrics, destinations: Destinations) -> None:
-        self._metrics = metrics
-        self._destinations = destinations
-
-    def collect(self) -> Iterator[Metric]:
-        """The current metrics."""
-        sent = self._metrics.linkerd_messages.copy()
-        text = "Messages to Linkerd proxies"
-        values = {(each.service, each.method): float(sent[each.service, each.method]) for each in LINKERD_METHODS}
-        yield family(CounterMetricFamily, "linkerd_messages", text, values, ("service", "method"))
-        states: Counter[str] = Counter()
-        skipped = 0
-        for stream in self._destinations.states():
-            answer = stream.answer
-            is_empty = answer.endpoints_n == 0
-            state = "awaited" if not answer.is_settled else "unknown" if not answer.exists else "told"
-            states["empty" if state == "told" and is_empty else state] += 1
-            skipped += bool(answer.skipped)
-        text = "Streams of Linkerd proxies by their last answer: told (endpoints, a profile or policies), empty (no"
-        text += " endpoints), unknown (no such service), awaited (no answer yet)"
-        yield family(
-            GaugeMetricFamily,
-            "linkerd_streams",
-            text,
-            {(each,): float(states[each]) for each in _LINKERD_STATES},
-            ("state",),
-        )
-        text = "Streams of Linkerd proxies with configuration that Linkerd's API cannot express"
-        yield GaugeMetricFamily("xds_server_linkerd_skipped_streams", text, value=skipped)

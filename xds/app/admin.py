@@ -1,0 +1,27 @@
+"""The admin API with the routes of all features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
+
+from xds.api import app
+from xds.api.services import Services
+from xds.app.features import FEATURES
+
+
+def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
+    """The application with its collaborators. ``extra_routes`` are served under their own paths."""
+    return app.create_app(services, _routers(), extra_routes)
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI description that every application serves."""
+    return app.openapi_document(_routers())
+
+
+def _routers() -> list[APIRouter]:
+    return [router for feature in FEATURES for router in feature.routers()]

@@ -1,0 +1,12 @@
+"""All features of the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xds.linkerd.feature import Linkerd
+
+if TYPE_CHECKING:
+    from xds.feature import Feature
+
+FEATURES: tuple[Feature, ...] = (Linkerd(),)

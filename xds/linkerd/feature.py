@@ -1,0 +1,39 @@
+"""What the kernel sees of the API of Linkerd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from xds.control.auth_settings import Section
+    from xds.feature import Kernel
+    from xds.linkerd.served import ServedLinkerd
+
+
+class Linkerd:
+    """The API of Linkerd, as `xds.feature.Feature`."""
+
+    def add_commands(self) -> None:
+        """``xds destination``."""
+        from xds.linkerd import commands  # noqa: F401
+
+    def settings(self) -> Mapping[str, Section]:
+        """The section ``destination``."""
+        from xds.linkerd.settings import DestinationSettings
+
+        return {"destination": DestinationSettings()}
+
+    def routers(self) -> Sequence[APIRouter]:
+        """The preview of a destination."""
+        from xds.linkerd.routes import router
+
+        return (router,)
+
+    def serve(self, kernel: Kernel) -> ServedLinkerd:
+        """The API of one server."""
+        from xds.linkerd.served import ServedLinkerd
+
+        return ServedLinkerd(kernel)
