@@ -84,10 +84,10 @@ async def test_what_is_held_back_is_shown_wherever_a_node_is_waited_for(api: Api
 
 async def test_what_lingers_is_let_go_by_hand(api: Api) -> None:
     client = await swapped(api)
-    asked: list[list[str]] = []
+    asked: list[tuple[list[str], str]] = []
 
-    async def let_go(node_ids: Collection[str]) -> None:
-        asked.append(sorted(node_ids))
+    async def let_go(node_ids: Collection[str], group: str) -> None:
+        asked.append((sorted(node_ids), group))
         client.linger()
 
     api.services.let_go = let_go
@@ -101,7 +101,7 @@ async def test_what_lingers_is_let_go_by_hand(api: Api) -> None:
     client.linger(Removal(3, {CLUSTER: frozenset({"a"})}, None))
     answer = await api.client.post("/api/v1/groups/edge/release")
     assert answer.json() == {"nodes": 2, "clients": 2, "released": {"clusters": 2, "listeners": 1}}
-    assert asked == [["n1"], ["n1", "n2"]]
+    assert asked == [(["n1"], ""), (["n1", "n2"], "edge")]
     log = api.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ORDER})), 10).events
     assert [(event.action, event.node, event.group) for event in log] == [
         ("released", "n1", "edge"),

@@ -245,6 +245,21 @@ def test_what_lingers_stays_for_the_removal_delay_of_each_connection(server: Ser
     assert set(client.texts(CLUSTER)) == {"a", "b"}
 
 
+def test_what_was_released_for_a_group_is_not_kept_for_a_client_that_returns(server: Server, client: Client) -> None:
+    """The operator has said that nothing uses it. What the client has of it stays until it has everything newest."""
+    push(server, A)
+    start(client)
+    push(server, with_listener(B, "r1 @2"))
+    client.settle()
+    client.disconnect()
+    server.cache.end_removals("default", server.now)
+    client.reconnect()
+    client.settle()
+    assert set(client.texts(CLUSTER)) == {"a", "b"}
+    wait(server, REMOVED_S, client)
+    assert client.texts(CLUSTER) == {"b": "@1"}
+
+
 def test_what_the_log_does_not_have_stays_for_the_drain_time(server: Server, delta: Client) -> None:
     """In Delta a client shows such clusters: nobody knows since when it drains."""
     push(server, site("b", listener="to:b"))

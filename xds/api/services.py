@@ -73,7 +73,7 @@ class ApiOptions:
         return self.access if self.access is not None else Access(self.tokens)
 
 
-async def _nobody(node_ids: Collection[str]) -> None:
+async def _nobody(node_ids: Collection[str], group: str = "") -> None:
     """The default for ``disconnect`` and ``let_go``: there are no streams."""
 
 
@@ -93,7 +93,7 @@ class Services:
     * ``limit_hits``: requests beyond a limit, by the name of its setting;
     * ``foreign_refused``: requests that `BrowserSafety` refused, by reason;
     * ``disconnect``: ends the streams of a node and returns their number;
-    * ``let_go``: ends the lingering of removed resources for some nodes;
+    * ``let_go``: ends the lingering of removed resources for some nodes, and of a group that is not empty;
     * ``watched``: the watched directory; None: there is none;
     * ``bodies_in_flight``: bytes of the bodies of open requests; ``event_readers``: the number of event streams;
     * ``catalog``: services and their instances; ``service_view``: the catalog with a revision;
@@ -112,7 +112,7 @@ class Services:
     options: ApiOptions = field(default_factory=ApiOptions)
     limit_hits: Counter[str] = field(default_factory=Counter)
     disconnect: Callable[[str], int] = lambda node_id: 0
-    let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
+    let_go: Callable[[Collection[str], str], Awaitable[None]] = _nobody
     load: LoadView = field(default_factory=lambda: LoadView(LoadAggregates()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
     bodies_in_flight: int = 0

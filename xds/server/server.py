@@ -195,8 +195,10 @@ class XdsServer:
                 await self.registry.work_queue.barrier()
         return ended
 
-    async def end_lingering(self, node_ids: Collection[str]) -> None:
-        """End the lingering of removed resources for these nodes."""
+    async def end_lingering(self, node_ids: Collection[str], group: str = "") -> None:
+        """End the lingering of removed resources for these nodes, and for those of a whole group that return later."""
+        if group:
+            self._cache.end_removals(group, monotonic())
         self.registry.end_lingering(node_ids)
         await self.registry.work_queue.barrier()  # behind the work items of those streams
 

@@ -315,6 +315,12 @@ class SnapshotCache:
             )
         return log
 
+    def end_removals(self, group: str, now_s: float) -> None:
+        """End what the removal log of a group has (`RemovalLog.end`)."""
+        found = self._groups.get(group)
+        for log in found.logs.values() if found is not None else ():
+            log.end(now_s)
+
     def note_refused(self, type_url: str, refused: Mapping[str, Iterable[str]]) -> None:
         """A node refused these versions, by name: no client is given them in place of another version."""
         for name, versions in refused.items():

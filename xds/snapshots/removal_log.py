@@ -111,6 +111,12 @@ class RemovalLog:
         self._pushes.append(push)
         self._forget(at_s)
 
+    def end(self, now_s: float) -> None:
+        """What was removed is needed no longer, an operator says (`xds release`). A new process does not know of it."""
+        self.number += 1
+        for push in self._pushes:
+            push.end_s = min(push.end_s, now_s)
+
     def _note_labels(self, before: Snapshot | None, snapshot: Snapshot) -> None:
         for held in snapshot.sets.values():
             if held.type.full_state:

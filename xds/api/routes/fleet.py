@@ -84,7 +84,8 @@ async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, 
         result = {"nodes": len(lingering), "released": released}
         await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=result))
         deps.publisher.journal.released(group, node, len(lingering), released, by, time.time())
-        await deps.let_go(lingering.keys())
+    if lingering or not node:
+        await deps.let_go(lingering.keys(), "" if node else group)
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
 
 
