@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 
 from tests.support.envoy_like import EnvoyLike
 from tests.support.envoy_link import Link, texts_of
@@ -75,7 +76,8 @@ class Watch:
         named = [name for name in bad if f" {name}: wrong" in event.error.message]
         # What was taken out before the refusal came is worth another try, should it be pushed again.
         then = next(content for at, content in reversed(self._pushes) if at <= sent_at)
-        changed = _changed(url, then, self._pushes[-1][1])
+        later = (content for at, content in self._pushes if at > sent_at)
+        changed = set[str]().union(*(_changed(url, *each) for each in pairwise((then, *later))))
         guilty = bad if len(texts) == 1 else named
         self._guilty.update((url, name, texts[name]) for name in guilty if name not in changed)
         if bad and url in (CLUSTER, LISTENER) and not changed:

@@ -290,6 +290,18 @@ IN_BOTH_VARIANTS: dict[str, tuple[bool, str, Plan, list[Action], Plan]] = {
         ],
         PLAIN,
     ),
+    "a listener whose released version names nothing rejected stays in it": (
+        False,
+        "refusals",
+        Plan(web="r1"),
+        [
+            Push(Plan(svc="inline", web="r2", trouble="route")),
+            Wait(40.0),
+            Push(Plan(extra="ecds:f")),
+            Push(Plan(svc="r2", trouble="route"), told=False),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from xds.model.snapshot import Snapshot, build_snapshot
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.order import OrderRules
-from xds.snapshots.removal_log import NodeVersion, RemovalLog
+from xds.snapshots.removal_log import VERSIONS_KEPT, NodeVersion, RemovalLog
 
 RULES = OrderRules(listener_drain_s=600, removal_delay_s=15, order_timeout_s=30, linger_max=100)
 SETTLE_S = 45.0
@@ -280,3 +280,14 @@ def test_the_cluster_sets_of_the_last_twelve_labels_are_kept() -> None:
     assert all(group.log.labelled(LISTENER, label) is not None for label in labels)
     group.push(30, {"a": "other"}, {"l": "29"}, label="v1")
     assert group.log.labelled(CLUSTER, "v1") is None
+
+
+def test_the_last_version_that_a_client_accepted_is_kept_beyond_ten_others() -> None:
+    group = Group()
+    accepted = group.push(0, {"a": "accepted"})
+    group.log.note_accepted(accepted.get(CLUSTER))
+    for number in range(2 * VERSIONS_KEPT):
+        group.push(1 + number, {"a": str(number)})
+    kept = [each.version for each in group.log.versions(CLUSTER, "a")]
+    assert kept[-1] == version(CLUSTER, "a", "accepted")
+    assert len(kept) == 1 + VERSIONS_KEPT

@@ -6,7 +6,7 @@ former groups only other types are given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from xds.model.resource_type import ROUTE_TARGETS, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.rejections import NO_VERSIONS, RefusedVersions, Rejections
 from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.linger import NamesByType
 from xds.snapshots.removal_log import RemovalLog
 
 
@@ -95,21 +96,22 @@ class GroupLogs(NamedTuple):
         names = more.resources.keys() - found.resources.keys() - excluded
         return self.cache.releases.mixed(found, more, frozenset(names))
 
-    def earlier(self, type_url: str, refused: RefusedVersions) -> ResourceSet:
-        """What its group had before the last changes of a type; of a moved client, also what its former groups had.
-
-        What names a resource of which the node refused a version is in an earlier version that does not, if possible.
-        """
-        found, former = self.own.earlier(type_url), self.former_sets(type_url)
-        for held in former:
+    def earlier(self, type_url: str) -> ResourceSet:
+        """What its group had before the last changes of a type; of a moved client, also what its former groups had."""
+        found = self.own.earlier(type_url)
+        for held in self.former_sets(type_url):
             names = held.resources.keys() - found.resources.keys()
             found = self.cache.releases.mixed(found, held, frozenset(names))
-        earlier: dict[str, Resource] = {}
-        for name in [name for name, each in found.resources.items() if _names_refused(each, refused)]:
-            versions = (*self.own.versions(type_url, name), *(x.resources[name] for x in former if name in x.resources))
-            if fitting := next((each for each in versions if not _names_refused(each, refused)), None):
-                earlier[name] = fitting
-        return found.amended("", earlier) if earlier else found
+        return found
+
+    def naming_none(self, held: ResourceSet, names: NamesByType) -> ResourceSet:
+        """The set with an earlier version of each resource that refers to one of these names: the last that does not.
+
+        Without such a version, it stays as it is.
+        """
+        former = self.former_sets(held.type.type_url)
+        key = (held.id, names, self.own, self.own.state, *(each.id for each in former))
+        return self.cache.releases.last_sets.get(key, _naming_none, held, dict(names), self.own, former)
 
     def stand_ins(self, type_url: str, names: frozenset[str], rejections: Rejections) -> ResourceSet:
         """The latest versions of these names that may take the place of those that the client rejects.
@@ -147,8 +149,19 @@ def _unrefused_as_of(log: RemovalLog, type_url: str, revision: int) -> ResourceS
     return held.amended("", {}, {name for name, each in held.resources.items() if not log.is_unrefused(each)})
 
 
-def _names_refused(each: Resource, refused: RefusedVersions) -> bool:
-    return any(part.name in refused.get(part.type_url, {}) for part in each.references)
+def _naming_none(
+    held: ResourceSet, names: Mapping[str, frozenset[str]], own: RemovalLog, former: Sequence[ResourceSet]
+) -> ResourceSet:
+    url, earlier = held.type.type_url, dict[str, Resource]()
+    for name in [name for name, each in held.resources.items() if _names_any(each, names)]:
+        versions = (*own.versions(url, name), *(each.resources[name] for each in former if name in each.resources))
+        if fitting := next((each for each in versions if not _names_any(each, names)), None):
+            earlier[name] = fitting
+    return held.amended("", earlier) if earlier else held
+
+
+def _names_any(each: Resource, names: Mapping[str, frozenset[str]]) -> bool:
+    return any(part.name in names.get(part.type_url, NO_NAMES) for part in each.references)
 
 
 def has_refused(log: RemovalLog, type_url: str, refused: RefusedVersions) -> bool:

@@ -161,13 +161,15 @@ def known_set(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[s
 
 
 def _without_newly_named(facts: ClientFacts, url: str, label: str, names: frozenset[str]) -> frozenset[str]:
-    """Without the names that only a later push than that of the label named in listeners that the client has.
+    """Without the names that only a later push than that of the label named in listeners that the client may have.
 
     A listener that warms requests them, and the client has no version of them.
     """
     listeners, before = facts.watches.acked(facts.url_of("listeners")), facts.log.named_at(url, label)
-    if listeners is None or before is None:
+    if before is None:
         return names
+    if listeners is None:  # it may have any
+        return names & before
     named = {each.name for one in listeners.resources.values() for each in one.references if each.type_url == url}
     return names.difference(named - before)
 

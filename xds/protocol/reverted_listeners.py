@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -22,12 +24,31 @@ def reverted_listeners(facts: ClientFacts, ready: Snapshot) -> tuple[frozenset[s
     """
     if not facts.watches.rejects_anything:
         return NO_NAMES, facts.released
-    listeners = listeners_naming(_newly_named_rejected(facts, ready), facts.goal)
-    removed = _removed_while_rejected(facts, ready)
-    reverted, released = listeners | listeners_naming(removed, facts.released), facts.released
+    rejected = reverting(facts, ready)
+    released, reverted = facts.released, listeners_naming(rejected, facts.released)
     if reverted:
-        released = facts.releases.reverted(released, ready, facts.url_of("listeners"), reverted)
-    return listeners | listeners_naming(removed, facts.goal), released
+        released = facts.releases.reverted(released, _usable(facts, ready), facts.url_of("listeners"), reverted)
+    return listeners_naming(rejected, facts.goal), released
+
+
+def _usable(facts: ClientFacts, ready: Snapshot) -> Snapshot:
+    """The release ``ready``, but no listener names what the client rejects and never accepted, if the log has another.
+
+    A client that returns may show a listener that still warms, and then reject what this names.
+    """
+    rejected = facts.watches.never_accepted() if facts.has_returned else NO_NAMES_BY_TYPE
+    unusable = ((kind, names - _acceptable(facts, kind)) for kind, names in rejected if resource_type(kind).in_tree)
+    names = names_by_type(dict(unusable))
+    if not names:
+        return ready
+    listeners = ready.get(facts.url_of("listeners"))
+    return facts.releases.replaced(ready, facts.logs.naming_none(listeners, names))
+
+
+def _acceptable(facts: ClientFacts, type_url: str) -> Set[str]:
+    """The names of which the newest version is not rejected."""
+    newest = facts.goal.get(type_url)
+    return newest.resources.keys() - facts.watches.rejected_in(newest)
 
 
 def _removed_while_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
@@ -45,6 +66,7 @@ def _removed_while_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
 
 def reverting(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     """The rejected names for which listeners are taken back to their last accepted version."""
+    ready = _usable(facts, ready)
     return merge_names(_newly_named_rejected(facts, ready), _removed_while_rejected(facts, ready))
 
 

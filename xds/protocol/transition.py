@@ -136,7 +136,7 @@ def with_withheld(facts: ClientFacts, transition: Transition, type_url: str) -> 
     """Nothing of this type is sent: it is unknown what the client holds, and what changed may drain."""
     # A listener that cannot become ready is taken back to the version before.
     held = transition.held
-    ready = facts.releases.replaced(held.ready, facts.logs.earlier(type_url, facts.refused_before))
+    ready = facts.releases.replaced(held.ready, facts.logs.earlier(type_url))
     held = held._replace(ready=ready, withheld_types=held.withheld_types | {type_url})
     return transition._replace(held=held, drains=True)
 

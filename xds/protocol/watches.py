@@ -261,9 +261,9 @@ class Watches:
         found: dict[str, set[str]] = {}
         for url, watches in self._watches.items():
             for watch in watches:
-                if watch.rejections:
+                if watch.rejections is not None:
                     held = watch.known.base.resources if watch.known.base is not None else {}
-                    found.setdefault(url, set()).update(name for name in watch.rejections.rejected if name not in held)
+                    found.setdefault(url, set()).update(name for name in watch.rejections.refused if name not in held)
         return names_by_type(found)
 
     def changing(

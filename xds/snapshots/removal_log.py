@@ -23,7 +23,7 @@ from xds.snapshots.order import OrderRules
 from xds.snapshots.set_diff import DiffOf
 
 PUSHES_KEPT = 10  # whatever their age: a refused push may stand for days
-VERSIONS_KEPT = 10  # of one name
+VERSIONS_KEPT = 10  # of one name, and the last one before that a client accepted
 _ACCEPTED_KEPT = 8
 _NEVER = 1 << 62
 _NONE: Mapping[str, Resource] = MappingProxyType({})
@@ -50,6 +50,10 @@ class _Push:
     came: dict[str, frozenset[str]] = field(default_factory=dict)
     unaccepted: dict[str, set[str]] = field(default_factory=dict)
 
+    def may_be_accepted(self, type_url: str, name: str) -> bool:
+        """Whether some client may have ACKed the version of a name that the push removed or changed."""
+        return name not in self.unaccepted.get(type_url, ())
+
 
 class RemovedVersion(NamedTuple):
     """A version of a name that a push removed or changed; it came with the push of revision ``since`` (0: before)."""
@@ -57,6 +61,11 @@ class RemovedVersion(NamedTuple):
     push: _Push
     since: int
     resource: Resource
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether some client may have ACKed it: of full-state types it is known."""
+        return self.push.may_be_accepted(self.resource.type_url, self.resource.name)
 
 
 class RemovalLog:
@@ -163,7 +172,11 @@ class RemovalLog:
             if name in push.came.get(type_url, ()):
                 since = push.revision
         newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
-        return found[-VERSIONS_KEPT:], first.get(newest.version, since) if newest is not None else since
+        kept = found[-VERSIONS_KEPT:]
+        if not any(each.is_accepted for each in kept):
+            earlier = (each for each in reversed(found[:-VERSIONS_KEPT]) if each.is_accepted)
+            kept = [*islice(earlier, 1), *kept]
+        return kept, first.get(newest.version, since) if newest is not None else since
 
     def _unaccepted_since(self, type_url: str, name: str, version: str) -> int | None:
         """The push that a version came with which no client is known to have ACKed; None for any other version."""
@@ -213,7 +226,7 @@ class RemovalLog:
         found, since = 0, 0
         for each in cluster.references:
             if each.type_url in ROUTE_TARGETS:
-                found = max(found, 1 if self._is_newest(each) else 2)
+                found = max(found, 1 if self.had(each) else 2)
                 since = max(since, self._first_since(each))
             elif alias_of(each.type_url) == "endpoints" and each.source in ("ads", "api") and not self.had(each):
                 found = 2
@@ -448,7 +461,7 @@ class RemovalLog:
                 self._sets[url, label] = None
 
     def _forget_versions(self) -> None:
-        """Keep `VERSIONS_KEPT` of what every push changes."""
+        """Keep `VERSIONS_KEPT` of what every push changes, and the last version before that a client accepted."""
         if len(self._pushes) <= VERSIONS_KEPT:
             return
         oldest, *later = self._pushes[-VERSIONS_KEPT - 1 :]
@@ -459,7 +472,8 @@ class RemovalLog:
                 if not names:
                     break
             for name in names:
-                del removed[name]
+                if not oldest.may_be_accepted(url, name) or any(push.may_be_accepted(url, name) for push in later):
+                    del removed[name]
             oldest.unaccepted.get(url, set()).difference_update(names)
 
     def _is_newest_refused(self) -> bool:
