@@ -19,7 +19,7 @@ from xds.fleet.fleet import Fleet
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
 from xds.store.base import Store
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 
 @dataclass

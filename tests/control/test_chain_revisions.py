@@ -15,7 +15,7 @@ from xds.chain.request import Overrides
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.model.errors import ValidationError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 SETS = 6  # random sets of entries, written one after the other over each other
 DELETED = 0.2

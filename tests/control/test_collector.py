@@ -15,8 +15,8 @@ from xds.model.resource_type import CLUSTER
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import GoneError, UnavailableError
-from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Collected, Retention, StoreStats
+from xds.store.sqlite.memory import MemoryStore
 
 LITTLE = Retention(revisions=1, age_s=-60)  # nothing is recent
 SOON_S = 0.01

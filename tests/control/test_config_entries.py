@@ -36,9 +36,9 @@ from xds.store.base import (
     UnavailableError,
     blob_id,
 )
-from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.memory import MemoryStore
 
 CONTEXT = ChainContext("dc1", "test.consul")
 HTTP: dict[str, Any] = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}

@@ -25,7 +25,7 @@ from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.store.base import UnavailableError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 G = "edge"
 KEY = (G, "web")

@@ -31,7 +31,7 @@ from xds.control.live_endpoints import OwnedError, OwnerKind
 from xds.control.policies import document_id
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.store.base import UnavailableError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 ACME = ChainContext("dc1", "acme")  # the trust domain is part of the names of clusters
 WEB_ACME, API_ACME = "web.default.dc1.internal.acme", "api.default.dc1.internal.acme"

@@ -29,7 +29,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Change
 from xds.store.base import LOWERED, UnavailableError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from xds.fleet.state import NackState
 from xds.model.resource_type import CLUSTER
 from xds.snapshots.cache import SnapshotCache
 from xds.store.base import OpenNack, OutOfSpaceError, Store
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 SERVED = resource_set("clusters", "2", bad="x")
 FIXED = resource_set("clusters", "3", bad="fixed")

@@ -10,7 +10,7 @@ from xds.control import policies
 from xds.control.policies import KIND, PolicyTable, document_id, etag_of, key_of
 from xds.control.push import PushOptions
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 
 @pytest.fixture

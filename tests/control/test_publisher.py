@@ -33,7 +33,7 @@ from xds.model.snapshot import content_digest
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 GROUP = "edge"
 

@@ -20,8 +20,8 @@ from xds.control.registration_store import RECORDS
 from xds.model.errors import NotFoundError, ValidationError
 from xds.store.audit_entries import AuditNote
 from xds.store.base import ObservedRecord, Store, UnavailableError
-from xds.store.memory.engine import MemoryStore
 from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.memory import MemoryStore
 
 BY = Registrant("ops", "192.0.2.9", 1_000)
 WEB: dict[str, Any] = {"ID": "web-1", "Name": "web", "Address": "10.0.0.1", "Port": 80, "Check": {"TTL": "10s"}}

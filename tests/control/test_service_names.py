@@ -20,7 +20,7 @@ from xds.catalog.instance import Health
 from xds.catalog.service_index import CatalogLimits
 from xds.control.catalog import ServiceCatalog
 from xds.control.service_view import ALL_SERVICES, ServiceView
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 __all__ = ["catalog", "clock"]  # fixtures
 

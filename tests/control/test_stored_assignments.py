@@ -26,7 +26,7 @@ from xds.codec import schema
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 API = "api.default.dc1.internal.consul"
 LEGS = {f"failover-target~{index}~{API}" for index in range(2)}

@@ -32,8 +32,8 @@ from xds.server.metrics.collectors import (
 from xds.server.metrics.service_metrics import CatalogMetrics, SourceMetrics
 from xds.snapshots.cache import SnapshotCache
 from xds.store.base import NO_META, FullSet, Meta, Rollback
-from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
+from xds.store.sqlite.memory import MemoryStore
 
 PREFIX = "xds_server_"
 ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"

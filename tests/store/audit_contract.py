@@ -12,9 +12,9 @@ import pytest
 from tests.store.contract import EDS, cluster, contents, delta, dumped, endpoints, full, push
 from xds.store.audit_entries import LIMITS, MERGED_S, AuditFilter, AuditLane, AuditNote
 from xds.store.base import CorruptError, Drop, GoneError, GroupChange, GroupPush, Meta, Rollback, Store, blob_id
-from xds.store.memory.engine import MemoryStore
 from xds.store.records import REVISIONS, Record
 from xds.store.retention import Retention
+from xds.store.sqlite.memory import MemoryStore
 
 CHANGED = AuditNote("push", "team", "root", "10.0.0.1:1", "g", new='{"a": 1}', time_s=1.0)
 REFUSED = AuditNote("refused", "", "", "10.0.0.9:1", "g", time_s=2.0, lane=AuditLane.REFUSED, key="k")

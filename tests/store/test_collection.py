@@ -32,9 +32,9 @@ from xds.store.base import (
     UnavailableError,
     blob_id,
 )
-from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.memory import MemoryStore
 
 GROUPS = ("g", "h", "i")
 KEYS = tuple((url, f"n{n}") for url in (CDS, EDS) for n in range(4))

@@ -22,9 +22,9 @@ from xds.snapshots.cache import SnapshotCache
 from xds.store.audit_entries import AuditNote
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id
 from xds.store.engines import SQLITE_FILE, open_store
-from xds.store.memory.engine import MemoryStore
 from xds.store.records import REVISIONS as REVISIONS_KIND
 from xds.store.records import Record
+from xds.store.sqlite.memory import MemoryStore
 from xds.store.sqlite.record_rows import LINE_COLUMNS
 
 REVISIONS, SIZE = 12, 20

@@ -1,4 +1,4 @@
-"""Random commits: SQLite, now and then restarted, does what the reference engine does."""
+"""Random commits: a store in a file, now and then restarted, does what one in memory does that never is."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from xds.store.base import (
     Store,
     blob_id,
 )
-from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.memory import MemoryStore
 
 Lag = int | None  # how many revisions ago the caller knew what a group held
 

@@ -1,4 +1,4 @@
-"""The reference engine fulfils the contract."""
+"""SQLite in memory fulfils the contract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.store.audit_contract import AuditContract
 from tests.store.contract import READER_BUFFER, StoreContract
 from tests.store.derived_contract import DerivedContract
 from xds.store.base import Store
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 
 class TestMemoryStore(AuditContract, DerivedContract, StoreContract):

@@ -58,12 +58,12 @@ from xds.store.base import (
     blob_id,
 )
 from xds.store.engines import open_store
-from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite import schema
 from xds.store.sqlite.database import CHECKPOINT_ROWS
 from xds.store.sqlite.engine import PENDING_LIMIT, SqliteStore, Worker
 from xds.store.sqlite.files import file_system
+from xds.store.sqlite.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 KILLS, SOAK_KILLS = 3, 40

@@ -32,7 +32,7 @@ from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.snapshots.cache import SnapshotCache
-from xds.store.memory.engine import MemoryStore
+from xds.store.sqlite.memory import MemoryStore
 
 HOST = "web.default.svc.cluster.local"
 SOURCE = "test"

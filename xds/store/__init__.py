@@ -1,6 +1,6 @@
-"""Durable desired state: one contract (``base``), two engines (``engines.open_store`` opens one).
+"""Durable desired state: one contract (``base``); ``engines.open_store`` opens a store.
 
 ``records`` are the lines of a backup, ``retention`` are the rules of deletion, ``audit_entries`` is the audit list.
-``revisions`` is the arithmetic that the engines share; ``rank`` keeps the order of a group's resources in a table;
-``feed`` notifies the watchers in the process. ``memory`` is the reference engine, ``sqlite`` the default.
+``revisions`` is the arithmetic of revisions; ``rank`` keeps the order of a group's resources in a table;
+``feed`` notifies the watchers in the process. ``sqlite`` is the engine, in a file or in memory.
 """

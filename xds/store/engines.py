@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from xds.store.base import Store
-from xds.store.memory.engine import MemoryStore
 from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.memory import MemoryStore
 
 KINDS = ("memory", "sqlite")
 SQLITE_FILE = "xds.sqlite3"

@@ -174,6 +174,12 @@ def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
         connection.execute(f"PRAGMA max_page_count={max(1, max_bytes // PAGE_BYTES)}")
 
 
+def configure_in_memory(connection: sqlite3.Connection) -> None:
+    """Configure a connection to a database without a file."""
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
 def ensure(connection: sqlite3.Connection) -> None:
     """Create the tables or bring them up to date, in the caller's transaction.
 
