@@ -9,7 +9,6 @@ resources (half clusters, half assignments of three endpoints). The best of the 
 * ``/json``: the ratio to ``json.loads`` of the same text;
 * ``/json_format``: the ratio to ``json.loads`` and ``json_format.ParseDict`` with serialization, which checks nothing
   and finds no references;
-* ``fast/full``: the ratio of `xds.codec.parse_fast`, which is tried first, to the full parser, which reports places.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ from google.protobuf import json_format
 
 from bench.pushes import cluster, snapshot
 from xds.codec import schema
-from xds.codec.findings import Findings
 from xds.codec.naming import TYPE_KEY
-from xds.codec.parse import MessageParser
-from xds.codec.parse_fast import parse_fast
 from xds.codec.resources import ResourceDecoder
 from xds.model.resource_type import ENDPOINT, LISTENER, TYPE_PREFIX
 
@@ -76,26 +72,13 @@ def parse_all(text: bytes) -> None:
         message.SerializeToString(deterministic=True)
 
 
-def read_all(values: list[dict[str, Any]], read: Callable[[Any, dict[str, Any]], object]) -> None:
-    for value in values:
-        read(schema.require(value[TYPE_KEY].rpartition("/")[2])(), value)
-
-
 def report(row: str, text: bytes, rounds: int, repeats: int) -> None:
-    values = json.loads(text)["resources"]
-    reader, decoder = MessageParser(Findings()), ResourceDecoder()
+    resources, decoder = len(json.loads(text)["resources"]), ResourceDecoder()
     decode_s = cpu_s(rounds, repeats, lambda: decoder.document(text, "json"))
     bare_s = cpu_s(rounds, repeats, lambda: json.loads(text))
     google_s = cpu_s(rounds, repeats, lambda: parse_all(text))
-    fast_s = cpu_s(rounds, repeats, lambda: read_all(values, parse_fast))
-    full_s = cpu_s(
-        rounds,
-        repeats,
-        lambda: read_all(values, lambda message, value: reader.read_fully(message, value, frozenset((TYPE_KEY,)))),
-    )
     print(
-        f"{row:12} {decode_s * 1e6 / len(values):12.1f} {decode_s / bare_s:10.2f} {decode_s / google_s:12.2f}"
-        f" {fast_s / full_s:10.2f}",
+        f"{row:12} {decode_s * 1e6 / resources:12.1f} {decode_s / bare_s:10.2f} {decode_s / google_s:12.2f}",
         flush=True,
     )
 
@@ -107,7 +90,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     print(f"document of {arguments.resources} resources, assignment of {arguments.endpoints} endpoints; CPU time")
-    print(f"{'variant':12} {'us/resource':>12} {'/json':>10} {'/json_format':>12} {'fast/full':>10}")
+    print(f"{'variant':12} {'us/resource':>12} {'/json':>10} {'/json_format':>12}")
     singles = {"cluster": cluster(0), "listener": listener(), "assignment": assignment(arguments.endpoints)}
     for row, value in singles.items():
         repeats = _REPEATS if row != "assignment" else 1

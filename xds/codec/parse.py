@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -21,7 +21,6 @@ from xds.codec import schema
 from xds.codec.effort import check_effort
 from xds.codec.findings import Findings, duration_hint, field_hint, short_repr, type_hint
 from xds.codec.naming import TYPE_KEY, VALUE_KEY
-from xds.codec.parse_fast import parse_fast
 from xds.codec.redaction import is_hidden_in_errors
 from xds.codec.scalar import Converter, LaxValue, ScalarError, converter, number, octets, text, wrong_type
 from xds.model.resource_type import TYPE_PREFIX
@@ -31,8 +30,8 @@ LAX = "lax_input"
 
 # Protobuf parsers stop at 100 messages within each other; a list index is a step of the path too.
 _PATH_LIMIT = 200
-_TYPE_ONLY = frozenset((TYPE_KEY,))
 _VALUE = "google.protobuf.Value"
+_REFUSED = object()
 _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s")
 
 
@@ -42,7 +41,7 @@ class _Field:
 
     name: str
     repeated: bool
-    oneof: str  # empty for the oneof of one member that an optional field is
+    oneof: str  # "oneof NAME"; empty for the oneof of one member that an optional field is
     scalar: Converter | None
     message: Descriptor | None
     key: Converter | None
@@ -67,7 +66,7 @@ def _field(descriptor: FieldDescriptor) -> _Field:
     return _Field(
         name=descriptor.name,
         repeated=descriptor.is_repeated,
-        oneof="" if oneof is None or oneof.name.lstrip("_") == descriptor.name else oneof.name,
+        oneof="" if oneof is None or oneof.name.lstrip("_") == descriptor.name else f"oneof {oneof.name}",
         scalar=None if value.message_type is not None else converter(value),
         message=value.message_type,
         key=key,
@@ -96,12 +95,6 @@ class MessageParser:
 
     def read(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
         """Fill ``message``, an empty one, from ``value``; keys in ``ignored`` are skipped."""
-        if ignored != _TYPE_ONLY or not parse_fast(message, value):
-            message.Clear()
-            self.read_fully(message, value, ignored)
-
-    def read_fully(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
-        """As `read`, with findings and without the fast parser."""
         try:
             self._message(message, value, ignored)
         except RecursionError:
@@ -134,13 +127,10 @@ class MessageParser:
         self._findings.warn(LAX, detail, self._path, hint=hint)
 
     def _message(self, message: Message, value: object, ignored: frozenset[str] = frozenset()) -> None:
-        is_secret = is_hidden_in_errors(message.DESCRIPTOR.full_name, value)
+        name = message.DESCRIPTOR.full_name
+        is_secret = is_hidden_in_errors(name, value)
         self._secrets += is_secret
-        self._any_message(message, value, ignored)
-        self._secrets -= is_secret
-
-    def _any_message(self, message: Message, value: object, ignored: frozenset[str]) -> None:
-        special = _SPECIAL.get(message.DESCRIPTOR.full_name)
+        special = _SPECIAL.get(name)
         if special is not None:
             special(self, message, value)
         elif not isinstance(value, dict):
@@ -149,6 +139,7 @@ class MessageParser:
             self._note("too_deep", "nested too deeply")
         else:
             self._object(message, value, ignored)
+        self._secrets -= is_secret
 
     def _object(self, message: Message, value: Mapping[str, object], ignored: frozenset[str]) -> None:
         check_effort()
@@ -177,7 +168,7 @@ class MessageParser:
         Any other field may be given in both spellings: lists are joined, messages merged, the last scalar wins.
         """
         if field.oneof:
-            other = seen.setdefault(f"oneof {field.oneof}", field.name)
+            other = seen.setdefault(field.oneof, field.name)
             if other != field.name:
                 self._note(
                     "oneof_conflict", f"only one of {other} and {field.name} can be set", "leave one of them out"
@@ -202,19 +193,21 @@ class MessageParser:
             inner.SetInParent()
             self._message(inner, value)
         else:
-            given = field.empty if value is None else value
-            self._scalar(field.scalar, given, lambda converted: setattr(message, field.name, converted))
+            converted = self._scalar(field.scalar, field.empty if value is None else value)
+            if converted is not _REFUSED:
+                setattr(message, field.name, converted)
 
-    def _scalar(self, convert: Converter, value: object, store: Callable[[Any], None]) -> None:
+    def _scalar(self, convert: Converter, value: object) -> Any:
+        """The value of a scalar field; `_REFUSED` after a finding."""
         try:
             converted = convert(value)
         except ScalarError as error:
             self._refuse(error)
-            return
+            return _REFUSED
         if isinstance(converted, LaxValue):
             self._lax(converted.detail, converted.hint)
-            converted = converted.value
-        store(converted)
+            return converted.value
+        return converted
 
     def _list(self, items: Any, field: _Field, value: object) -> None:
         if not isinstance(value, list):
@@ -242,7 +235,9 @@ class MessageParser:
         if is_empty:
             self._lax("null in a list is read as an empty item", "leave it out")
         if field.scalar is not None:
-            self._scalar(field.scalar, field.empty if is_empty else value, items.append)
+            converted = self._scalar(field.scalar, field.empty if is_empty else value)
+            if converted is not _REFUSED:
+                items.append(converted)
         elif is_empty:
             items.add()
         else:
@@ -255,7 +250,9 @@ class MessageParser:
         entries = getattr(message, field.name)
         for key, item in value.items():
             self._path.append(key)
-            self._scalar(convert_key, key, partial(self._entry, entries, field, item))
+            converted = self._scalar(convert_key, key)
+            if converted is not _REFUSED:
+                self._entry(entries, field, item, converted)
             self._path.pop()
 
     def _entry(self, entries: Any, field: _Field, value: object, key: Any) -> None:
@@ -265,7 +262,9 @@ class MessageParser:
         if is_empty:
             self._lax("null in a map is read as an empty value", "leave it out")
         if field.scalar is not None:
-            self._scalar(field.scalar, field.empty if is_empty else value, lambda item: entries.__setitem__(key, item))
+            converted = self._scalar(field.scalar, field.empty if is_empty else value)
+            if converted is not _REFUSED:
+                entries[key] = converted
         else:
             entry = entries[key]
             if not is_empty:
@@ -279,12 +278,14 @@ class MessageParser:
         self._object(message, value, frozenset())
         return True
 
-    def _wrapper(self, message: Message, value: object) -> None:
+    def _wrapper(self, message: Any, value: object) -> None:
         """``google.protobuf.UInt32Value`` and the like are written as the bare value."""
         scalar = _fields(message.DESCRIPTOR)["value"].scalar
         assert scalar is not None
         if not self._in_full(message, value):
-            self._scalar(scalar, value, lambda converted: setattr(message, "value", converted))
+            converted = self._scalar(scalar, value)
+            if converted is not _REFUSED:
+                message.value = converted
 
     def _text_form(self, message: Any, value: object) -> None:
         """Timestamps and field masks."""
@@ -317,11 +318,10 @@ class MessageParser:
             return
         for key, item in value.items():
             self._path.append(key)
-            self._scalar(text, key, partial(self._free_entry, message.fields, item))
+            converted = self._scalar(text, key)
+            if converted is not _REFUSED:
+                self._free_form(message.fields[converted], item)
             self._path.pop()
-
-    def _free_entry(self, entries: Any, value: object, key: str) -> None:
-        self._free_form(entries[key], value)
 
     def _list_value(self, message: Any, value: object) -> None:
         if not isinstance(value, list):
@@ -347,9 +347,13 @@ class MessageParser:
         elif isinstance(value, bool):
             message.bool_value = value
         elif isinstance(value, str):
-            self._scalar(text, value, lambda converted: setattr(message, "string_value", converted))
+            converted = self._scalar(text, value)
+            if converted is not _REFUSED:
+                message.string_value = converted
         else:
-            self._scalar(number, value, lambda converted: setattr(message, "number_value", converted))
+            converted = self._scalar(number, value)
+            if converted is not _REFUSED:
+                message.number_value = converted
 
     def _any(self, message: Any, value: object) -> None:
         if not isinstance(value, dict):

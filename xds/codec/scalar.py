@@ -11,7 +11,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, partial
@@ -258,36 +258,3 @@ def converter(field: FieldDescriptor) -> Converter:
     if field.enum_type is not None:
         return partial(_enum, enum=field.enum_type)
     return _CONVERTERS[field.type]
-
-
-def strict_converter(field: FieldDescriptor) -> Converter:
-    """As ``converter``, raising ``ScalarError`` instead of returning a ``LaxValue``.
-
-    Values that the field itself refuses may pass: a number out of range, a lone surrogate.
-    """
-    convert = converter(field)
-    if field.enum_type is not None:
-        numbers = _enum_numbers(field.enum_type)
-        return lambda value: numbers[value] if type(value) is str and value in numbers else _strict(convert, value)
-    plain = _PLAIN.get(field.cpp_type) if field.type != FieldDescriptor.TYPE_BYTES else None
-    if plain is None:
-        return partial(_strict, convert)
-    return lambda value: value if type(value) is plain else _strict(convert, value)
-
-
-# The types of JSON values that a field takes as they are.
-_PLAIN: Mapping[int, type] = {
-    FieldDescriptor.CPPTYPE_STRING: str,
-    FieldDescriptor.CPPTYPE_BOOL: bool,
-    FieldDescriptor.CPPTYPE_INT32: int,
-    FieldDescriptor.CPPTYPE_INT64: int,
-    FieldDescriptor.CPPTYPE_UINT32: int,
-    FieldDescriptor.CPPTYPE_UINT64: int,
-}
-
-
-def _strict(convert: Converter, value: object) -> object:
-    converted = convert(value)
-    if isinstance(converted, LaxValue):
-        raise ScalarError("lax", converted.detail, converted.hint)
-    return converted

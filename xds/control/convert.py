@@ -106,7 +106,7 @@ def _bootstrap_errors(document: Json) -> list[Violation]:
     findings = Findings()
     message = schema.require(BOOTSTRAP)()
     fields = {key: value for key, value in document.items() if key != TYPE_KEY}
-    MessageParser(findings).read_fully(message, fields)
+    MessageParser(findings).read(message, fields)
     check_constraints(message, findings, is_partial=bool(findings))
     return [replace(one, resource="") for one in findings.violations]
 
