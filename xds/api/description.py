@@ -173,6 +173,7 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     document = get_openapi(
         title=app.title, version=app.version, routes=app.routes, description=_ABOUT, servers=_SERVERS, tags=_tags()
     )
+    document["paths"] = dict(sorted(document["paths"].items()))  # the order of registration means nothing to readers
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
