@@ -16,9 +16,10 @@ from xds.assignment.assignment import Standing
 from xds.codec import schema
 from xds.codec.resources import decode_resource
 from xds.control.assignments import SAVE_EVERY_S
+from xds.control.document_keys import document_id
 from xds.control.endpoint_patch import read_patch
 from xds.control.hand_assignments import WriteOptions
-from xds.control.policies import DECIDED_KIND, KIND, document_id
+from xds.control.policies import DECIDED_KIND, KIND
 from xds.control.translation import V2
 from xds.lower.live_assignment import endpoint_states
 from xds.lrs.aggregates import LoadAggregates

@@ -26,9 +26,9 @@ from tests.control.test_lowered_groups import (
 from xds.catalog.binding import Binding
 from xds.chain.index import ChainContext
 from xds.control.bindings import KIND as BINDING_KIND
+from xds.control.document_keys import document_id
 from xds.control.entry_records import DeleteEntry
 from xds.control.live_endpoints import OwnedError, OwnerKind
-from xds.control.policies import document_id
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.store.base import UnavailableError
 from xds.store.sqlite.memory import MemoryStore

@@ -7,7 +7,8 @@ import pytest
 from tests.control.assigned import GROUP, KEY, cluster, endpoints, policy
 from tests.control.conftest import Plane
 from xds.control import policies
-from xds.control.policies import KIND, PolicyTable, document_id, etag_of, key_of
+from xds.control.document_keys import document_id, key_of
+from xds.control.policies import KIND, PolicyTable, etag_of
 from xds.control.push import PushOptions
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.store.sqlite.memory import MemoryStore

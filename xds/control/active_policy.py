@@ -14,7 +14,7 @@ from xds.assignment.assignment import (
 )
 from xds.assignment.decision_history import DecisionHistory
 from xds.assignment.policy import Policy
-from xds.control.policies import Key
+from xds.control.document_keys import Key
 from xds.lower.load_assignment import PushedLocality, overlay_assignment, pushed_localities
 from xds.model.node import Locality
 from xds.model.resource import Resource

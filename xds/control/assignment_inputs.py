@@ -22,7 +22,7 @@ from xds.assignment.assignment import (
 from xds.assignment.decision_history import DecisionChange
 from xds.assignment.reasons import describe_shares, locality_label
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.policies import Key
+from xds.control.document_keys import Key
 from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.senders import Reporting
 from xds.lower.load_assignment import PushedLocality

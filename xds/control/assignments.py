@@ -27,16 +27,11 @@ from xds.assignment.policy import Policy
 from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.document_keys import Key, document_id, key_of
 from xds.control.lifecycle import BackgroundTask
-from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
-from xds.control.policy_review import (
-    assignment_name,
-    finder,
-    review_capacity,
-    review_policy,
-    review_reports,
-    review_times,
-)
+from xds.control.policies import DECIDED_KIND, PolicyTable
+from xds.control.policy_review import review_capacity, review_policy, review_reports, review_times
+from xds.control.resource_lookup import assignment_name, finder
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.fleet.senders import Senders

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from xds.control.bindings import BoundAssignment
 from xds.control.catalog import ServiceCatalog
 from xds.control.group_content import GroupContent
-from xds.control.policy_review import assignment_name
+from xds.control.resource_lookup import assignment_name
 from xds.model.errors import WARNING, ValidationError, Violation
 from xds.model.resource_type import CLUSTER
 

@@ -19,13 +19,13 @@ from xds.catalog.binding import Binding, InstanceSelection, read_binding
 from xds.catalog.service_index import ServiceInstance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog import ServiceCatalog
+from xds.control.document_keys import Key, document_id, key_of
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments
 from xds.control.followed_target import FollowedTarget
 from xds.control.hand_assignment import HandAssignment
 from xds.control.hand_assignments import HandAssignments, WriteOptions
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
-from xds.control.policies import Key, document_id, key_of
 from xds.control.writes import WriteLocks
 from xds.lower.instances import ServedEndpoint, lower_endpoints
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError

@@ -16,10 +16,10 @@ from itertools import islice
 
 import structlog
 
+from xds.control.document_keys import Key, document_id, key_of
 from xds.control.followed_assignments import FollowedAssignments
 from xds.control.followed_target import DrainingEndpoints
 from xds.control.lifecycle import BackgroundTask
-from xds.control.policies import Key, document_id, key_of
 from xds.lower.instances import ServedEndpoint
 from xds.model.node import Locality
 from xds.store.base import ObservedRecord, Store, StoreError

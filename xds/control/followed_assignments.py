@@ -17,9 +17,9 @@ import structlog
 from xds.catalog.compared_name import ComparedName, compared
 from xds.catalog.draining import SocketAddress
 from xds.control.catalog import ServiceCatalog
+from xds.control.document_keys import Key
 from xds.control.followed_target import DrainingEndpoints, FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
-from xds.control.policies import Key
 from xds.lower.instances import ServedEndpoint, priorities_in
 from xds.lower.live_assignment import (
     DrainingEndpoint,

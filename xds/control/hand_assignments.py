@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import structlog
 
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.document_keys import Key, document_id, key_of
 from xds.control.etags import NO_ETAG, check_etag
 from xds.control.hand_assignment import HandAssignment
 from xds.control.lifecycle import BackgroundTask
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
-from xds.control.policies import Key, document_id, key_of
 from xds.control.push import EmptyingError
 from xds.control.threads import run_sized
 from xds.control.writes import RunningWrites, WriteLocks

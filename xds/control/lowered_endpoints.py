@@ -13,10 +13,10 @@ from functools import partial
 from xds.catalog.binding import InstanceSelection
 from xds.catalog.service_index import ServiceInstance
 from xds.control.catalog import ServiceCatalog
+from xds.control.document_keys import Key
 from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments
 from xds.control.followed_target import FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
-from xds.control.policies import Key
 from xds.lower.assignments import lower_priorities
 from xds.lower.lowered import LoweredAssignment
 

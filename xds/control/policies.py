@@ -6,12 +6,12 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from urllib.parse import quote, unquote
 
 import structlog
 
 from xds.assignment.policy import Policy
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.document_keys import Key, document_id, key_of
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.store.base import Store
@@ -20,20 +20,7 @@ KIND = "policy"
 DECIDED_KIND = "assignment"  # the last decision, so that a restart moves no traffic
 POLICIES_LIMIT = 1_000
 
-Key = tuple[str, str]  # group, cluster
-
 _log = structlog.get_logger(logger_name="xds.control.policies")
-
-
-def document_id(key: Key) -> str:
-    """The id under which the store keeps a document of a cluster."""
-    return "/".join(quote(part, safe="") for part in key)
-
-
-def key_of(identifier: str) -> Key:
-    """The group and cluster of a document."""
-    group, _, cluster = identifier.partition("/")
-    return unquote(group), unquote(cluster)
 
 
 def etag_of(policy: Policy) -> str:

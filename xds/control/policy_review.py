@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -12,13 +12,11 @@ from google.protobuf.message import DecodeError
 from xds.assignment.assignment import Observation
 from xds.assignment.policy import Policy
 from xds.codec import schema
+from xds.control.resource_lookup import Find, assignment_name
 from xds.lower.load_assignment import PushedLocality, pushed_localities
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.model.snapshot import Snapshot
-
-Find = Callable[[str, str], Resource | None]  # looks up a resource of the group by type URL and name
 
 _COMPARED_LIMIT = 500
 _SHOWN_LIMIT = 5
@@ -26,12 +24,6 @@ _SILENT_LIMIT = 0.2  # of the nodes of a source
 _BALANCING_POLICY = "envoy.config.cluster.v3.LoadBalancingPolicy"
 _BY_LOCALITY_WEIGHT = "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality"
 _EDS = 3  # Cluster.DiscoveryType
-
-
-def assignment_name(cluster: Resource | None) -> str:
-    """The name of the ClusterLoadAssignment of an EDS cluster; empty for other clusters."""
-    references = cluster.references if cluster is not None else ()
-    return next((each.name for each in references if each.type_url == ENDPOINT), "")
 
 
 def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others: Iterable[str] = ()) -> list[Violation]:
@@ -94,11 +86,6 @@ def review_capacity(
             hint = "divide the rates between the policies, or learn the capacity from a metric"
             warnings.append(_warning(policy, "shared_capacity", detail, hint))
     return warnings[:_SHOWN_LIMIT]
-
-
-def finder(snapshot: Snapshot | None) -> Find:
-    """Looks up resources of a snapshot; finds nothing if there is no snapshot."""
-    return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
 
 
 def _of_cluster(policy: Policy, cluster: Resource) -> Iterator[Violation]:

@@ -20,8 +20,9 @@ from xds.codec.findings import Findings
 from xds.codec.source_fit import check_nodes, names_ads
 from xds.control.group_content import BlobIds, GroupContent, Key
 from xds.control.groups import GroupSettings, GroupTable
-from xds.control.policy_review import Find, assignment_name, review_policy
+from xds.control.policy_review import review_policy
 from xds.control.push import EmptyingError, PlannedChange, PushRequest, plan_change
+from xds.control.resource_lookup import Find, assignment_name
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ERROR, WARNING, ValidationError, Violation

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from xds.control.group_content import GroupContent, Key
-from xds.control.policy_review import assignment_name
 from xds.control.progress import rollout_status
+from xds.control.resource_lookup import assignment_name
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError

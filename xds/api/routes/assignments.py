@@ -22,7 +22,7 @@ from xds.api.shapes.assignments import (
     decision_change_item,
 )
 from xds.assignment.policy import Policy
-from xds.control.policies import Key
+from xds.control.document_keys import Key
 from xds.control.push import PushOptions
 
 router = api_router("assignments")

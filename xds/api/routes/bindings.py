@@ -17,7 +17,7 @@ from xds.api.shapes.services import BindingDeleted, BindingItem, BindingPage, bi
 from xds.catalog.binding import read_binding
 from xds.control.binding_review import check_assignment, review_binding
 from xds.control.bindings import BoundAssignment
-from xds.control.policies import Key
+from xds.control.document_keys import Key
 from xds.control.push import PushOptions
 from xds.control.threads import run_for_caller
 from xds.model.errors import Violation

@@ -12,7 +12,7 @@ from xds.api.middleware import Segment
 from xds.api.routing import Calling, api_router
 from xds.api.services import Deps, Services
 from xds.api.shapes.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
-from xds.control.policies import Key
+from xds.control.document_keys import Key
 from xds.model.errors import NotFoundError
 
 router = api_router("services")

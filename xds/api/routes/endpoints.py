@@ -26,12 +26,12 @@ from xds.api.shapes.endpoints import (
     unused_warning,
 )
 from xds.codec.render import render_resource
+from xds.control.document_keys import Key
 from xds.control.endpoint_patch import read_patch
 from xds.control.etags import NO_ETAG
 from xds.control.hand_assignment import HandAssignment
 from xds.control.hand_assignments import EditResult, HandChange, WriteOptions
 from xds.control.live_endpoints import Owner
-from xds.control.policies import Key
 from xds.control.push import PushOptions
 from xds.control.threads import run_sized
 from xds.lower.live_assignment import check_priorities, endpoint_states

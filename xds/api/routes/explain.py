@@ -22,9 +22,9 @@ from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
+from xds.control.document_keys import Key
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.live_endpoints import Owner, OwnerKind
-from xds.control.policies import Key
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node

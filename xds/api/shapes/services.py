@@ -13,8 +13,8 @@ from xds.catalog.instance import Check, Health
 from xds.catalog.service_index import ServiceInstance
 from xds.control.bindings import BoundAssignment, etag_of
 from xds.control.catalog import ServiceCatalog
+from xds.control.document_keys import Key
 from xds.control.live_endpoints import Owner
-from xds.control.policies import Key
 from xds.model.errors import Violation
 from xds.model.natural_order import natural_key
 

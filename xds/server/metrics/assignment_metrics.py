@@ -19,7 +19,7 @@ from xds.assignment.decision_history import ACTIONS
 from xds.assignment.utilisation import PathFigures, TargetFigures, path_figures, target_figures
 from xds.control.active_policy import PolicyDecision
 from xds.control.assignments import Assignments
-from xds.control.policies import Key
+from xds.control.document_keys import Key
 from xds.model.node import Locality
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, family
 
