@@ -3,8 +3,8 @@
     python -m bench.assignment [--seed 1] [--only jump,flood] [--foresight] [--out docs/load-assignment]
 
 Proxies in zones send at random, second by second, balance as Envoy does, and report every ten seconds, ten seconds
-late. ``xds.assignment.decide`` decides once an interval, and proxies follow a second later. Each scenario is also run
-under a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
+late. ``xds.steering.core.decide`` decides once an interval, and proxies follow a second later. Each scenario is also
+run under a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
 bench/requirements.txt). ``--out`` writes the numbers of the scenarios with four zones there, draws them (this needs
 matplotlib), and prints the table as the documentation has it. ``--foresight`` also prints the result of a control plane
 that knows the mean demand in advance (`bench.zones.foresight`), with no more requests above capacity. The columns are

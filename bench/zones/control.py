@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bench.zones.fleet import Counts, Hosts
-from xds.assignment.assignment import (
+from xds.lrs.figures import attempted
+from xds.model.node import Locality
+from xds.steering.core.assignment import (
     WEIGHT_TOTAL,
     Allotment,
     Assignment,
@@ -18,11 +20,9 @@ from xds.assignment.assignment import (
     Target,
     scale_of_silence,
 )
-from xds.assignment.decide import decide
-from xds.assignment.placement import Distance, distance, place
-from xds.assignment.policy import Policy
-from xds.lrs.figures import attempted
-from xds.model.node import Locality
+from xds.steering.core.decide import decide
+from xds.steering.core.placement import Distance, distance, place
+from xds.steering.core.policy import Policy
 
 _EPOCH = 1_000_000.0
 _NODES = 100  # of each source
@@ -65,7 +65,7 @@ class Control(Protocol):
 
 
 class Product:
-    """`xds.assignment.decide`, as the server calls it."""
+    """`xds.steering.core.decide`, as the server calls it."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy

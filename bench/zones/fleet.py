@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeVar
 
-from xds.assignment.assignment import Allotment
 from xds.model.node import Locality
+from xds.steering.core.assignment import Allotment
 
 # Envoy's overprovisioning factor: a locality or priority counts as whole with 72 % of its endpoints healthy.
 OVERPROVISIONING = 1.4

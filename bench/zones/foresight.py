@@ -15,10 +15,10 @@ from bench.zones.figures import Figures, figures
 from bench.zones.fleet import Hosts
 from bench.zones.run import run
 from bench.zones.scenarios import Scenario
-from xds.assignment.assignment import WEIGHT_TOTAL, Allotment
-from xds.assignment.placement import place
-from xds.assignment.policy import Policy
 from xds.model.node import Locality
+from xds.steering.core.assignment import WEIGHT_TOTAL, Allotment
+from xds.steering.core.placement import place
+from xds.steering.core.policy import Policy
 
 _LEAST_FILL, _MOST_FILL, _BISECTIONS = 0.6, 1.1, 7
 

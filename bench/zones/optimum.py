@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from math import nan
 from typing import Any
 
-from xds.assignment.placement import Distance, distance
 from xds.model.node import Locality
+from xds.steering.core.placement import Distance, distance
 
 _ABOVE_COST, _REGION_COST, _ZONE_COST = 1_000.0, 10.0, 1.0
 

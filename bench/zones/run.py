@@ -13,10 +13,10 @@ from bench.zones.control import Control, Product, Seen
 from bench.zones.fleet import Counts, Hosts, Reports, balanced
 from bench.zones.scaler import Autoscaler
 from bench.zones.scenarios import RATES, Moment, Scenario
-from xds.assignment.assignment import Allotment
-from xds.assignment.placement import Distance, distance
-from xds.assignment.policy import Policy
 from xds.model.node import Locality
+from xds.steering.core.assignment import Allotment
+from xds.steering.core.placement import Distance, distance
+from xds.steering.core.policy import Policy
 
 INTERVAL_S = 10
 # How CPU grows with load: from an idle base to all of it at capacity.

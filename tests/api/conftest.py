@@ -9,16 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.control.assigned import Reports
 from tests.control.conftest import Plane
+from tests.steering.assigned import Reports
 from xds.api.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.catalog.registered_instance import SOURCE_NAME
-from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
+from xds.steering.assignments import Assignments
 
 
 @dataclass

@@ -18,7 +18,7 @@ from bench.zones.random_days import changes_at_rest, random_day
 from bench.zones.run import Run, run
 from bench.zones.scenarios import HOUR_S, A, B
 from tests.support.process import REPOSITORY
-from xds.assignment.assignment import Allotment
+from xds.steering.core.assignment import Allotment
 
 PAGE = REPOSITORY / "docs" / "assignment-algorithm.md"
 MEASURED = REPOSITORY / "docs" / "load-assignment" / "simulation.json"

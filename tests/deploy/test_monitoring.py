@@ -23,9 +23,9 @@ from tests.support import resources as r
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.server import ServerProcess
-from xds.assignment.assignment import ReasonCode
 from xds.model.resource_type import ENDPOINT
 from xds.proto import wire_pb2
+from xds.steering.core.assignment import ReasonCode
 
 Json = dict[str, Any]
 

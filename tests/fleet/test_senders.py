@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.control.assigned import connect
+from tests.steering.assigned import connect
 from xds.fleet.fleet import Fleet
 from xds.fleet.senders import Reporting
 from xds.model.node import Locality, Node

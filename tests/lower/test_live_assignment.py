@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.lower.test_load_assignment import A, B, entry, pushed
+from tests.steering.core.test_load_assignment import A, B, entry, pushed
 from xds.codec.resources import resource_from_bytes
 from xds.lower.live_assignment import (
     DRAINING_LIMIT,

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.control.assigned import Steered
 from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
+from tests.steering.assigned import Steered
 from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.journal import PushJournal
@@ -21,7 +21,6 @@ from xds.control.sources import Sources
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
@@ -31,6 +30,7 @@ from xds.server.metrics.collectors import (
 )
 from xds.server.metrics.service_metrics import CatalogMetrics, SourceMetrics
 from xds.snapshots.cache import SnapshotCache
+from xds.steering.metrics import AssignmentMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 from xds.store.retention import Retention
 from xds.store.sqlite.memory import MemoryStore

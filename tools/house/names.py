@@ -11,7 +11,16 @@ from tools.house.source import Finding, Module, Repository
 LINES_LIMIT = 500
 # The admin API, the command line and the program present or join what lies below them, so their modules may carry its
 # names. The modules of a feature are named after what they are to it: its routes, its settings.
-FACES = ("xds/api/routes/", "xds/api/shapes/", "xds/api/", "xds/cli/commands/", "xds/cli/", "xds/app/", "xds/linkerd/")
+FACES = (
+    "xds/api/routes/",
+    "xds/api/shapes/",
+    "xds/api/",
+    "xds/cli/commands/",
+    "xds/cli/",
+    "xds/app/",
+    "xds/linkerd/",
+    "xds/steering/",
+)
 
 
 def duplicate_classes(repository: Repository, allowed: Collection[str]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xds.api.shapes.endpoints import PATCH_SCHEMA
-from xds.api.shapes.policy_schema import POLICY_SCHEMA
+from xds.steering.policy_schema import POLICY_SCHEMA
 
 Json = dict[str, Any]
 

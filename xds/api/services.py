@@ -14,7 +14,6 @@ from xds.api.browser_rules import BrowserRules
 from xds.api.shapes.fleet import LinkerdItem
 from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
-from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
@@ -31,6 +30,7 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.units import MIB
+from xds.steering.assignments import Assignments
 from xds.store.retention import StoreCondition
 
 F = TypeVar("F")

@@ -9,7 +9,6 @@ from xds.cli.app import run
 from xds.cli.commands import (  # noqa: F401
     access,
     apply,
-    assignments,
     backups,
     bindings,
     bootstrap,
@@ -34,6 +33,7 @@ from xds.cli.commands import (  # noqa: F401
     validate,
     version,
 )
+from xds.steering import commands  # noqa: F401
 
 for feature in FEATURES:
     feature.add_commands()

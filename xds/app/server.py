@@ -40,7 +40,6 @@ from xds.cli.errors import CommandError, Exit
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access
-from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.backups import Backups
 from xds.control.collector import Collector
@@ -61,7 +60,6 @@ from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import XdsError
 from xds.server.logs import configure_logging
-from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
@@ -78,6 +76,8 @@ from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
+from xds.steering.assignments import Assignments
+from xds.steering.metrics import AssignmentMetrics
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store

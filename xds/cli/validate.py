@@ -172,11 +172,11 @@ def _bootstrap_findings(resources: Sequence[Resource], files: Iterable[Path]) ->
 
 def _policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
     """Findings about policies: those in files, and those of the group on the server."""
-    from xds.assignment.policy import Policy
-    from xds.cli.assignments import read_policy
-    from xds.control.policy_review import review_policy
     from xds.model.errors import ValidationError
     from xds.model.resource_type import CLUSTER
+    from xds.steering.core.policy import Policy
+    from xds.steering.policy_review import review_policy
+    from xds.steering.tables import read_policy
 
     resources = {(one.type_url, one.name): one for one in checked.resources}
     documents = [(shown_name(file), read_policy(file)) for file in checks.policies]
@@ -195,7 +195,7 @@ def _policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
 
 def _server_policies(group: str, client: Client | None) -> list[Json]:
     """The policies that the server has for a group."""
-    from xds.cli.assignments import assignment_path
+    from xds.steering.tables import assignment_path
 
     if client is None:
         return []

@@ -20,7 +20,6 @@ import structlog
 from xds.catalog.entry import KINDS
 from xds.codec.record import load_record
 from xds.control import backup_archive
-from xds.control.assignments import Assignments
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.backup_archive import ArchiveHeader, ArchiveWriter, CheckedArchive
 from xds.control.entry_records import is_entry
@@ -28,6 +27,7 @@ from xds.control.publisher import Publisher
 from xds.control.push import CONFIG_ENTRIES_LINE, check_group_name
 from xds.control.watched_directory import WatchedDirectory
 from xds.model.errors import ValidationError, Violation
+from xds.steering.assignments import Assignments
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS

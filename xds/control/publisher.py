@@ -21,7 +21,6 @@ from xds.control.groups import GroupSettings, check_settings
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.lowered_content import NOTHING_LOWERED, LoweringChange
 from xds.control.lowered_groups import GROUPS_LIMIT, LoweredGroups
-from xds.control.policies import PolicyTable
 from xds.control.push import (
     DEFAULT_OPTIONS,
     ChangeError,
@@ -47,6 +46,7 @@ from xds.lower.upstreams import UpstreamsDocument
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.snapshots.cache import SnapshotCache
+from xds.steering.policies import PolicyTable
 from xds.store.base import (
     Commit,
     Delta,

@@ -13,14 +13,12 @@ from functools import partial
 from time import time
 from types import MappingProxyType
 
-from xds.assignment.policy import Policy
 from xds.codec.conflicts import LISTENERS, ListenerAddress, addresses_of
 from xds.codec.crosscheck import check_references
 from xds.codec.findings import Findings
 from xds.codec.source_fit import check_nodes, names_ads
 from xds.control.group_content import BlobIds, GroupContent, Key
 from xds.control.groups import GroupSettings, GroupTable
-from xds.control.policy_review import review_policy
 from xds.control.push import EmptyingError, PlannedChange, PushRequest, plan_change
 from xds.control.resource_lookup import Find, assignment_name
 from xds.control.threads import run_sized
@@ -32,6 +30,8 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.units import MIB
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import Membership
+from xds.steering.core.policy import Policy
+from xds.steering.policy_review import review_policy
 from xds.store.base import Delta, Drop, FullSet, Rollback
 
 REQUEST_BYTES = 8 * MIB

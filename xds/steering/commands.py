@@ -1,0 +1,146 @@
+"""``assignment show``, ``history``, ``set``, ``delete``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
+from xds.cli.completion import complete_policy
+
+assignment = typer.Typer(
+    help="Keep traffic in its zone until the zone is full.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(assignment, name="assignment")
+
+EtagOption = Annotated[str, etag_option("current policy")]
+
+
+@assignment.command(cls=Command)
+def show(
+    context: typer.Context,
+    cluster: Annotated[
+        str, typer.Argument(help="Only this cluster, with the reason of each decision.", autocompletion=complete_policy)
+    ] = "",
+    group: GroupOption = "default",
+    watch: WatchFlag = False,
+) -> None:
+    """Show where the requests of each locality go, and why.
+
+    A second table has a row for each target: its load as a part of its capacity, and its decided and real share of the
+    cluster's requests. -o yaml also shows the policies and all measurements.
+
+    \b
+    Examples:
+      xds assignment show
+      xds assignment show web -g edge
+      xds assignment show web -o yaml
+    """
+    from xds.cli.commands.events import show_again
+    from xds.cli.output import write
+    from xds.steering.tables import assignment_path, list_text
+    from xds.steering.tables import show as show_one
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if cluster:
+        show_one(client.call("GET", assignment_path(group, cluster)), style, options.output)
+    elif watch:
+        query = {"kinds": "assignment,push", "group": group}
+        show_again(options.connect(), query, lambda: list_text(client, group, style))
+    else:
+        write(list_text(client, group, style))
+
+
+@assignment.command(cls=Command)
+def history(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="The cluster.", autocompletion=complete_policy)],
+    group: GroupOption = "default",
+    watch: WatchFlag = False,
+) -> None:
+    """Show earlier decisions, newest first.
+
+    \b
+    Examples:
+      xds assignment history web
+      xds assignment history web -g edge -o wide
+    """
+    from xds.cli.commands.events import show_again
+    from xds.cli.output import write
+    from xds.steering.tables import history_text
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if watch:
+        query = {"kinds": "assignment", "group": group}
+        show_again(options.connect(), query, lambda: history_text(client, group, cluster, style))
+    else:
+        write(history_text(client, group, cluster, style))
+
+
+@assignment.command("set", cls=Command)
+def set_policy(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Option("-f", "--file", help="File with the policy (YAML or JSON), or - (standard input).")
+    ],
+    cluster: Annotated[str, typer.Argument(help="The cluster (default: the one that the policy names).")] = "",
+    group: GroupOption = "default",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the policy would decide; change nothing.")
+    ] = False,
+    strict: StrictFlag = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Set the policy of a cluster. Pushed resources are not changed: the weights are served as an overlay.
+
+    \b
+    Examples:
+      xds assignment set -f web-policy.yaml --dry-run
+      xds assignment set web -g edge -f policy.yaml
+    """
+    from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import push_query
+    from xds.steering.tables import put
+    from xds.steering.tables import show as show_one
+
+    options = shared(context)
+    query = push_query(dry_run=dry_run, strict=strict)
+    item = put(options.connect(), group, cluster, file, query, header(if_match))
+    show_one(item, options.style(), options.output)
+
+
+@assignment.command(cls=Command)
+def delete(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Argument(help="The cluster.", autocompletion=complete_policy)],
+    group: GroupOption = "default",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check whether the policy could be deleted; change nothing.")
+    ] = False,
+    if_match: EtagOption = "",
+    yes: YesFlag = False,
+) -> None:
+    """Delete a policy: proxies are served the pushed weights. Asks first on a terminal.
+
+    \b
+    Examples:
+      xds assignment delete web -g edge
+    """
+    from xds.cli.output import say
+    from xds.cli.push_options import confirm, push_query
+    from xds.cli.push_options import if_match as header
+    from xds.steering.tables import assignment_path
+
+    options = shared(context)
+    if not dry_run:
+        confirm(f"delete the policy of cluster {cluster} of group {group}?", yes)
+    query = push_query(dry_run=dry_run)
+    options.connect().call("DELETE", assignment_path(group, cluster), query, header(if_match))
+    say(f"cluster {cluster} of group {group}: its policy {'would be' if dry_run else 'is'} deleted")

@@ -1,0 +1,125 @@
+"""Traffic assignment policies: one document in the store for each cluster of a group that has one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+
+import structlog
+
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.document_keys import Key, document_id, key_of
+from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.steering.core.policy import Policy
+from xds.store.base import Store
+
+KIND = "policy"
+DECIDED_KIND = "assignment"  # the last decision, so that a restart moves no traffic
+POLICIES_LIMIT = 1_000
+
+_log = structlog.get_logger(logger_name="xds.control.policies")
+
+
+def etag_of(policy: Policy) -> str:
+    """The etag of a policy."""
+    return document_etag("p", policy.document())
+
+
+class PolicyTable:
+    """The policies of all groups. A change is stored first and then takes effect; one change at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._policies: dict[Key, Policy] = {}
+        self.lock = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[Key]:
+        """(group, cluster) of all policies, ordered."""
+        return iter(sorted(self._policies))
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def find(self, key: Key) -> Policy | None:
+        """The policy of a cluster of a group; None if it has none."""
+        return self._policies.get(key)
+
+    def get(self, key: Key) -> Policy:
+        """The policy of a cluster of a group. Raises ``NotFoundError``."""
+        policy = self._policies.get(key)
+        if policy is None:
+            raise NotFoundError(f"cluster {key[1]!r} of group {key[0]!r} has no traffic assignment policy")
+        return policy
+
+    def of(self, group: str) -> dict[str, Policy]:
+        """The policies of a group, by cluster."""
+        return {key[1]: self._policies[key] for key in self if key[0] == group}
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of all documents for the policies of a group."""
+        return tuple((kind, document_id(key)) for key in self if key[0] == group for kind in (KIND, DECIDED_KIND))
+
+    async def load(self) -> None:
+        """Load all policies. Raises ``StoreError``.
+
+        A policy that this release cannot read is logged, not used, and kept in the store.
+        """
+        docs = await self._store.docs(KIND)
+        self._policies.clear()
+        for doc in docs:
+            key = key_of(doc.id)
+            try:
+                self._policies[key] = Policy.parse(json.loads(doc.body), key[1])
+            except (ValueError, ValidationError) as error:
+                _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
+
+    def check(self, key: Key, etag: str = "") -> None:
+        """Raises ``ConflictError`` if the etag differs, ``ValidationError`` when there are too many policies."""
+        present = self._policies.get(key)
+        present_etag = etag_of(present) if present is not None else NO_ETAG
+        check_etag(etag, present_etag, f"cluster {key[1]!r} of group {key[0]!r} policy", key[0])
+        if present is None and len(self._policies) >= POLICIES_LIMIT:
+            raise ValidationError([Violation("too_many", f"there can be at most {POLICIES_LIMIT} policies")])
+
+    async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
+        """Store the policy of a cluster; False when it is unchanged.
+
+        Raises as ``check``, ``StoreError``.
+        """
+        async with self.lock:
+            self.check(key, etag)
+            present, document = self._policies.get(key), policy.document()
+            if present == policy:
+                return False
+            old = present.document() if present is not None else None
+            note = by.note("policy.put", group=key[0], subject=key[1], old=old, new=document)
+            await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
+            self._policies[key] = policy
+            who = {"actor": by.actor, "author": by.author}
+            _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy), **who)
+            return True
+
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete a policy. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
+        async with self.lock:
+            policy = self.get(key)
+            self.check(key, etag)
+            note = by.note("policy.deleted", group=key[0], subject=key[1], old=policy.document())
+            for kind in (KIND, DECIDED_KIND):
+                with suppress(NotFoundError):  # it is deleted already
+                    await self._store.put_doc(kind, document_id(key), None, note=note if kind == KIND else None)
+            self._policies.pop(key, None)
+            _log.info("policy.deleted", group=key[0], cluster=key[1], actor=by.actor, author=by.author)
+
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete the policies of a group. Raises ``StoreError``."""
+        for key in [key for key in self if key[0] == group]:
+            await self.delete(key, by=by)
+
+    def dropped(self, group: str) -> None:
+        """Forget the policies of a group; the store has deleted them with the group."""
+        for key in [key for key in self._policies if key[0] == group]:
+            del self._policies[key]

@@ -1,0 +1,110 @@
+"""Traffic assignment: the policies of a group, one per cluster, and their decisions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json, etag_header
+from xds.api.bodies import Body, ContentType, parse_one
+from xds.api.middleware import Segment
+from xds.api.push import Strict, etag_precondition
+from xds.api.routing import Calling, api_router
+from xds.api.services import Deps, Services
+from xds.control.document_keys import Key
+from xds.control.push import PushOptions
+from xds.steering.core.policy import Policy
+from xds.steering.models import (
+    AssignmentItem,
+    AssignmentPage,
+    DecisionChangePage,
+    PolicyDeleted,
+    assignment_item,
+    decision_change_item,
+)
+
+router = api_router("assignments")
+
+POLICY_BYTES = 256 * 1024
+
+DryRun = Annotated[bool, Query(description="Check the request; a PUT shows what would be decided. Change nothing")]
+Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there is no policy"))]
+
+
+@router.get("/groups/{group}/assignments", response_model=AssignmentPage)
+async def list_assignments(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
+    """The traffic assignment policies of a group by cluster, each with its latest decision."""
+    deps.publisher.check_group(group)
+    found = await paging.find_items_after(deps.publisher.policies.of(group))
+    return await paging.answer(request, found, str, lambda cluster: _item(deps, (group, cluster)))
+
+
+@router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+async def get_assignment(deps: Deps, request: Request, group: Segment, cluster: Segment) -> Response:
+    """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
+    item = _item(deps, (group, cluster))
+    return await answer_json(request, item, etag_header(item["etag"]))
+
+
+@router.get("/groups/{group}/assignments/{cluster}/history", response_model=DecisionChangePage)
+async def get_assignment_history(
+    deps: Deps, request: Request, paging: Paging, group: Segment, cluster: Segment
+) -> Response:
+    """The latest changes of the shares of a cluster, newest first: time, reasons, and the shares before and after.
+
+    The server keeps at most 128 changes of a cluster.
+    """
+    history = deps.assignments.get((group, cluster)).history
+    before = int(paging.after) if paging.after.isdecimal() else None
+    return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
+
+
+@router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+async def put_assignment(
+    deps: Deps,
+    group: Segment,
+    cluster: Segment,
+    body: Body,
+    expected: Expected,
+    by: Calling,
+    content_type: ContentType = "",
+    dry_run: DryRun = False,
+    strict: Strict = False,
+) -> Response:
+    """Set the traffic assignment policy of a cluster. The first decision follows at once.
+
+    This makes no revision and changes no pushed resource: nodes are served other weights.
+    """
+    deps.publisher.check_group(group)
+    policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
+    key = (group, cluster)
+    PushOptions(strict=strict).check_warnings(deps.assignments.warnings(key, policy))
+    if dry_run:
+        deps.publisher.policies.check(key, expected)
+        steering = await deps.assignments.preview(key, policy)
+        item = assignment_item(steering, deps.assignments.warnings(key, policy))
+        return JSONResponse({**item, "dry_run": True})
+    await deps.assignments.put(key, policy, expected, by)
+    item = _item(deps, key)
+    return JSONResponse(item, headers=etag_header(item["etag"]))
+
+
+@router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
+async def delete_assignment(
+    deps: Deps, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
+) -> Response:
+    """Delete the traffic assignment policy of a cluster. Nodes are served the pushed assignment at once."""
+    key = (group, cluster)
+    if dry_run:
+        deps.publisher.policies.get(key)
+        deps.publisher.policies.check(key, expected)
+    else:
+        await deps.assignments.delete(key, expected, by)
+    return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
+
+
+def _item(deps: Services, key: Key) -> AssignmentItem:
+    steering = deps.assignments.get(key)
+    return assignment_item(steering, deps.assignments.warnings(key, steering.policy))
