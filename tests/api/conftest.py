@@ -18,7 +18,7 @@ from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
-from xds.steering.assignments import Assignments
+from xds.steering.served import ServedSteering
 
 
 @dataclass
@@ -31,31 +31,29 @@ class Api:
 
     def __post_init__(self) -> None:
         self.reports = Reports()
-        self.assignments = Assignments(
-            self.plane.store,
-            self.plane.publisher.policies,
-            self.plane.cache,
-            self.plane.fleet,
-            self.reports,
-            lambda groups, sources: self.plane.woken.extend(groups),
+        plane = self.plane
+        steering = ServedSteering(
+            plane.store, plane.cache, plane.fleet, self.reports, lambda groups, sources: plane.woken.extend(groups)
         )
+        plane.publisher.documents += steering.documents()
+        plane.publisher.reviews.append(steering.review)
         self.catalog = self.plane.catalog
         self.view = ServiceView(self.catalog)
         self.registrations = Registrations(self.plane.store, on_shown=self.view.mark_maybe_changed)
         self.services = Services(
             self.plane.publisher,
             self.plane.fleet,
-            self.assignments,
             lambda: b"up 1\n",
             lambda: self.phase,
             self.options,
             by_hand=self.plane.by_hand,
             catalog=self.plane.catalog,
             bindings=self.plane.bindings,
-            backups=Backups(self.plane.store, self.plane.publisher, self.assignments),
+            backups=Backups(self.plane.store, self.plane.publisher, steering.load),
             condition=self.plane.store.condition,
             registrations=self.registrations,
             service_view=self.view,
+            features=(steering,),
         )
         transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")

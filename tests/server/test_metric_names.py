@@ -172,7 +172,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     collector = Collector(store, SnapshotCache(), Retention(), 1.0)
     await store.open()
     await collector.collect()
-    backups = Backups(store, plane.publisher, assignments)
+    backups = Backups(store, plane.publisher, assignments.load)
     backups.made = 1
     for each in (StoreMetrics(collector, store.condition), AuditMetrics({}), BackupMetrics(backups)):
         server.metrics.registry.register(each)

@@ -18,7 +18,9 @@ from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.protocol.events import Identified
 from xds.steering.assignments import Assignments, DemandSource
+from xds.steering.change_review import review_policies
 from xds.steering.core.policy import Policy
+from xds.steering.policies import PolicyTable
 
 GROUP = "edge"
 KEY = (GROUP, "web")
@@ -73,6 +75,17 @@ class Reports:
         return self.ended
 
 
+def policies_of(plane: Plane) -> PolicyTable:
+    """The policies of a plane, as a server has them: those of the publisher, if it has some already."""
+    for known in plane.publisher.documents:
+        if isinstance(known, PolicyTable):
+            return known
+    policies = PolicyTable(plane.store)
+    plane.publisher.documents.append(policies)
+    plane.publisher.reviews.append(lambda planned: review_policies(planned, policies.of(planned.group)))
+    return policies
+
+
 class Steered:
     """A plane with its assignments; ``woken`` lists the localities whose streams were woken.
 
@@ -86,7 +99,7 @@ class Steered:
         self.woken: list[frozenset[Locality]] = []
         self.assignments = Assignments(
             plane.store,
-            plane.publisher.policies,
+            policies_of(plane),
             plane.cache,
             plane.fleet,
             load or self.reports,

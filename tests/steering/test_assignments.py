@@ -273,8 +273,8 @@ async def test_a_restart_moves_no_traffic(steered: Steered) -> None:
     await steered.assignments.close()
 
     again = steered.plane.restarted()
-    await again.publisher.load()
     back = Steered(again, Reports(rps={}))
+    await again.publisher.load()
     await back.assignments.load()
     assert back.served(A) == before
     assert _version(again, A) == version
@@ -295,8 +295,8 @@ async def test_a_restart_keeps_the_latest_decisions(steered: Steered) -> None:
     assert [change.after.get(B, 0.0) > 0 for change in before] == [True, False]
     await steered.assignments.close()
     again = steered.plane.restarted()
-    await again.publisher.load()
     back = Steered(again)
+    await again.publisher.load()
     await back.assignments.load()
     assert list(back.assignments.get(KEY).history.latest()) == before
 

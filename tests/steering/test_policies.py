@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.control.conftest import Plane
-from tests.steering.assigned import GROUP, KEY, cluster, endpoints, policy
+from tests.steering.assigned import GROUP, KEY, cluster, endpoints, policies_of, policy
 from xds.control.document_keys import document_id, key_of
 from xds.control.push import PushOptions
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
@@ -27,7 +27,7 @@ def test_a_document_is_found_again_whatever_its_names_hold(key: tuple[str, str])
 
 
 async def test_what_was_put_is_there_after_a_restart(plane: Plane) -> None:
-    await plane.publisher.policies.put(KEY, policy())
+    await policies_of(plane).put(KEY, policy())
     again = PolicyTable(plane.store)
     await again.load()
     assert again.of(GROUP) == {"web": policy()}
@@ -80,7 +80,7 @@ async def test_a_policy_that_cannot_be_read_is_left_out_and_kept(plane: Plane) -
 
 async def test_a_push_that_takes_from_a_policy_what_it_needs_is_warned_of(plane: Plane) -> None:
     await plane.publisher.push(GROUP, [cluster(), endpoints()])
-    await plane.publisher.policies.put(KEY, policy())
+    await policies_of(plane).put(KEY, policy())
     result = await plane.publisher.put(GROUP, cluster(lrs_server=None))
     assert [warning.code for warning in result.warnings] == ["no_load_reports"]
     result = await plane.publisher.push(GROUP, [cluster("other"), endpoints(name="other")])
@@ -91,7 +91,7 @@ async def test_a_push_that_takes_from_a_policy_what_it_needs_is_warned_of(plane:
 
 async def test_a_push_of_something_else_is_not(plane: Plane) -> None:
     await plane.publisher.push(GROUP, [cluster(lrs_server=None), endpoints()])
-    await plane.publisher.policies.put(KEY, policy())
+    await policies_of(plane).put(KEY, policy())
     assert (await plane.publisher.put(GROUP, endpoints(name="other"))).warnings == ()
     result = await plane.publisher.put(GROUP, endpoints({"za": (1,)}))
     assert [warning.code for warning in result.warnings] == ["no_load_reports", "one_locality"]
@@ -101,7 +101,8 @@ async def test_a_group_that_has_settings_only_takes_its_policies_along(plane: Pl
     from xds.control.groups import GroupSettings
 
     await plane.publisher.configure(GROUP, GroupSettings(priority=1))
-    await plane.publisher.policies.put(KEY, policy())
+    policies = policies_of(plane)
+    await policies.put(KEY, policy())
     await plane.publisher.delete_group(GROUP)
     assert await plane.store.docs(KIND) == []
-    assert plane.publisher.policies.find(KEY) is None
+    assert policies.find(KEY) is None

@@ -85,7 +85,19 @@ class LinkerdSite:
         if is_read:
             self.sink.alive()
         settings = make_settings({"destination": self.settings.model_dump()})
-        api = ServedLinkerd(Kernel(settings, self.cache, self.catalog, held.entries, self.server.deps))
+        api = ServedLinkerd(
+            Kernel(
+                settings,
+                self.store,
+                self.cache,
+                self.fleet,
+                self.server.load.aggregates,
+                self.catalog,
+                held.entries,
+                self.server.registry,
+                self.server.deps,
+            )
+        )
         self.destinations = api.destinations
         self.server.serve(api.stream_methods())
         for collector in api.collectors():

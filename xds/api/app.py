@@ -53,7 +53,6 @@ from xds.api.routes import (
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
-from xds.steering import routes as steering_routes
 from xds.version import __version__
 
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
@@ -107,7 +106,6 @@ def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
     for router in (
         consul_agent.router,  # first: routes are tried in order, and there may be thousands of heartbeats per second
         groups.router,
-        steering_routes.router,
         bindings.router,
         upstreams.router,
         catalog.router,

@@ -24,6 +24,7 @@ from xds.api.routes.config_entries import EntryRollbackRequest
 from xds.api.routes.revisions import RollbackRequest
 from xds.api.routes.system import StatusItem
 from xds.api.routes.transactions import TransactionRequest
+from xds.api.routing import described_body
 from xds.api.shapes.events import EventItem
 
 Json = dict[str, Any]
@@ -187,11 +188,12 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     token = {"type": "http", "scheme": "bearer", "description": "A token of the setting `auth.tokens`"}
     document["components"]["securitySchemes"] = {"token": token}
     document["security"] = [{}, {"token": []}]
+    own_bodies = {getattr(route, "unique_id", ""): described_body(route) for route in app.routes}
     for path, method, operation in _operations(document):
         operation["summary"] = _first_sentence(operation["description"])
         operation["description"] = plain(operation["description"])
         _describe_parameters(operation)
-        _add_body(operation)
+        _add_body(operation, own_bodies.get(operation["operationId"]))
         _add_answers(operation)
         describe_responses(path, method, operation, schemas)
         _add_example(operation)
@@ -244,8 +246,11 @@ def _add_example(operation: Json) -> None:
             answered["example"] = answer
 
 
-def _add_body(operation: Json) -> None:
+def _add_body(operation: Json, own: Json | None) -> None:
     name = operation["operationId"]
+    if own is not None:
+        operation["requestBody"] = own
+        return
     if name in BODIES:
         media_types = (JSON_TYPE,) if name in JSON_ONLY else (JSON_TYPE, YAML_TYPE)
         content: Json = {media_type: {"schema": BODIES[name]} for media_type in media_types}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from xds.api.shapes.endpoints import PATCH_SCHEMA
-from xds.steering.policy_schema import POLICY_SCHEMA
 
 Json = dict[str, Any]
 
@@ -176,7 +175,6 @@ BODIES: Mapping[str, Json] = {
     "put_config_entry": _ENTRY,
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
-    "put_assignment": POLICY_SCHEMA,
     "put_upstreams": _UPSTREAMS,
     "put_binding": _BINDING,
     "put_endpoints": _ASSIGNMENT,
@@ -195,7 +193,6 @@ TEXTS: Mapping[str, str] = {
     "put_config_entry": "The entry, as JSON or YAML. `Kind` and `Name` may be left out",
     "put_config_entries": "One entry or a list, as JSON or YAML; or several YAML documents",
     "roll_back_config_entries": "The revision to go back to, as JSON",
-    "put_assignment": "The policy, as JSON or YAML",
     "put_upstreams": "The upstreams document, as JSON or YAML",
     "put_binding": "The binding, as JSON or YAML",
     "put_endpoints": "The assignment, as JSON or YAML",

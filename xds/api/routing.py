@@ -9,18 +9,23 @@ The caller of a write consists of the authenticated actor, the claimed author, a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
+from xds.api.answers import JSON_TYPE, YAML_TYPE
 from xds.api.parameters import check_consul_parameters, check_parameters
 from xds.api.problem import RequestError
 from xds.control.access import ANONYMOUS, Identity
 from xds.control.audit_log import Caller
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
+
+E = TypeVar("E", bound=Callable[..., Any])
 
 API_PREFIX = "/api/v1"
 CONSUL_API_PREFIX = "/v1"
@@ -52,6 +57,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 SCOPE_KEY = "x-scope"
+_BODY = "described_body"  # an attribute of the function of a route
 ANY = "any"  # a valid credential is enough; the route itself checks scopes
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -59,6 +65,23 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 def needs(scope: str) -> dict[str, Any]:
     """The ``openapi_extra`` of a route whose scope does not follow from its method."""
     return {SCOPE_KEY: scope}
+
+
+def with_body(schema: Mapping[str, Any], description: str) -> Callable[[E], E]:
+    """Describes the body, JSON or YAML, of a route of a feature that reads it by itself."""
+    content = {media_type: {"schema": schema} for media_type in (JSON_TYPE, YAML_TYPE)}
+
+    def describe(endpoint: E) -> E:
+        setattr(endpoint, _BODY, {"required": True, "description": description, "content": content})
+        return endpoint
+
+    return describe
+
+
+def described_body(route: BaseRoute) -> dict[str, Any] | None:
+    """The body that `with_body` describes, for the OpenAPI description; None without it."""
+    body: dict[str, Any] | None = getattr(getattr(route, "endpoint", None), _BODY, None)
+    return body
 
 
 def grant_of(request: Request) -> Grant:

@@ -29,8 +29,8 @@ from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
 from xds.lrs.aggregates import LoadAggregates
+from xds.model.errors import NotFoundError
 from xds.model.units import MIB
-from xds.steering.assignments import Assignments
 from xds.store.retention import StoreCondition
 
 F = TypeVar("F")
@@ -88,7 +88,7 @@ class StreamAnswers(Protocol):
 class Services:
     """The application's collaborators.
 
-    * ``assignments``: traffic assignment; ``load``: the reported load;
+    * ``load``: the reported load;
     * ``metrics``: renders the Prometheus text; it is called in a thread; ``phase``: the phase of the server;
     * ``limit_hits``: requests beyond a limit, by the name of its setting;
     * ``foreign_refused``: requests that `BrowserSafety` refused, by reason;
@@ -106,7 +106,6 @@ class Services:
 
     publisher: Publisher
     fleet: Fleet
-    assignments: Assignments
     metrics: Callable[[], bytes]
     phase: Callable[[], Phase]
     options: ApiOptions = field(default_factory=ApiOptions)
@@ -130,9 +129,12 @@ class Services:
     refused: RefusedStreams = field(default_factory=RefusedStreams)
     refuse: RecordRefusal = record_nothing
 
-    def feature(self, kind: type[F]) -> F | None:
-        """The feature of this class; None if it is not served."""
-        return next((each for each in self.features if isinstance(each, kind)), None)
+    def feature(self, kind: type[F], name: str) -> F:
+        """The feature of this class. Raises ``NotFoundError`` if it is not served."""
+        for each in self.features:
+            if isinstance(each, kind):
+                return each
+        raise NotFoundError(f"{name} is not served")
 
 
 def services_of(request: Request) -> Services:

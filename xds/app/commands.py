@@ -33,7 +33,6 @@ from xds.cli.commands import (  # noqa: F401
     validate,
     version,
 )
-from xds.steering import commands  # noqa: F401
 
 for feature in FEATURES:
     feature.add_commands()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xds.linkerd.feature import Linkerd
+from xds.steering.feature import Steering
 
 if TYPE_CHECKING:
     from xds.feature import Feature
 
-FEATURES: tuple[Feature, ...] = (Linkerd(),)
+FEATURES: tuple[Feature, ...] = (Steering(), Linkerd())

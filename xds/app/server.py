@@ -54,7 +54,7 @@ from xds.control.settings import Settings, auth_files, shown_settings
 from xds.control.source_settings import SourceSettings
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
-from xds.feature import Kernel
+from xds.feature import Kernel, ServedFeature
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
@@ -76,8 +76,6 @@ from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
-from xds.steering.assignments import Assignments
-from xds.steering.metrics import AssignmentMetrics
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
@@ -207,12 +205,8 @@ class Server:
         self.grpc = XdsServer(
             self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.aggregates
         )
-        wake = self.grpc.registry.wake
         self.publisher = self._publisher()
         self.by_hand = self._hand_assignments()
-        self.assignments = Assignments(
-            self.store, self.publisher.policies, self.cache, self.fleet, self.aggregates, wake
-        )
         self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected, self.cache.note_refused)
         self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)
         self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
@@ -221,11 +215,8 @@ class Server:
             settings, self.store, self.publisher, self.by_hand, self.fleet.events, hosting.sources
         )
         self.publisher.documents += [self.by_hand, self.services.bindings]
-        kernel = Kernel(settings, self.cache, self.services.catalog, self.publisher.entries, self.grpc.deps)
-        self.features = [feature.serve(kernel) for feature in FEATURES]
-        for feature in self.features:
-            self.grpc.serve(feature.stream_methods())
-        self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.features = self._features()
+        self.backups = Backups(self.store, self.publisher, self._load_features, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
         self._http = http_server(settings, self._application(), self.metrics, self._files, self.grpc.refusals.record)
@@ -261,6 +252,30 @@ class Server:
             self.settings.order.endpoint_drain_s,
         )
 
+    def _features(self) -> Sequence[ServedFeature]:
+        """All features of this server, with what they show to the publisher and to the gRPC port."""
+        kernel = Kernel(
+            self.settings,
+            self.store,
+            self.cache,
+            self.fleet,
+            self.aggregates,
+            self.services.catalog,
+            self.publisher.entries,
+            self.grpc.registry,
+            self.grpc.deps,
+        )
+        served = [feature.serve(kernel) for feature in FEATURES]
+        for each in served:
+            self.publisher.documents += each.documents()
+            self.publisher.reviews.append(each.review)
+            self.grpc.serve(each.stream_methods())
+        return served
+
+    async def _load_features(self) -> None:
+        for feature in self.features:
+            await feature.load()
+
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch
         if watch.directory is None:
@@ -273,7 +288,6 @@ class Server:
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         for collector in (
             StoreMetrics(self.collector, self.store.condition),
-            AssignmentMetrics(self.assignments),
             *self.services.collectors(),
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
             CertificateMetrics(self.publisher.certificates, self.metrics),
@@ -304,8 +318,10 @@ class Server:
         self.services.start()
         await self.grpc.start()
         await self.grpc.set_ready()
-        for part in (self.collector, self.nacks, self.engine, self.assignments, self.by_hand):
+        for part in (self.collector, self.nacks, self.engine, self.by_hand):
             part.start()
+        for feature in self.features:
+            feature.start()
         self.phase = Phase.READY
         self.services.start_clocks()
         self._log_ready()
@@ -328,10 +344,8 @@ class Server:
         await self.nacks.load()
         await self.publisher.load()
         await self.services.load_catalog()
-        await self.assignments.load()
         await self.services.load_registrations()
-        for feature in self.features:
-            await feature.load()
+        await self._load_features()
         if self.watched is not None:
             await self.watched.start()
 
@@ -401,8 +415,9 @@ class Server:
         for chore in self._background_tasks:
             chore.cancel()
         self._files.close()
+        for feature in reversed(self.features):
+            await feature.close()
         await self.services.close()
-        await self.assignments.close()
         await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
@@ -414,7 +429,8 @@ class Server:
         """NOT_SERVING, no new streams; existing streams are closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING
-        await self.assignments.close()  # from now on, missing load reports must not change decisions
+        for feature in self.features:
+            await feature.drain()
         self.fleet.events.close()
         self.publisher.entries.end_waits()
         self.services.view.waiters.end()
@@ -440,7 +456,6 @@ class Server:
         services = Services(
             self.publisher,
             self.fleet,
-            self.assignments,
             self.metrics.text,
             lambda: self.phase,
             options,

@@ -5,12 +5,14 @@ A function that is registered imports what it needs when it is called: all comma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xds.cli.table import Style
+    from xds.cli.validate import Checked, Checks
+    from xds.model.errors import Violation
 
 Json = dict[str, Any]
 
@@ -29,10 +31,15 @@ class ExplanationPart:
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """All additions. ``node_notes`` make a short text about a node, as in ``xds nodes``; empty: none."""
+    """All additions.
+
+    ``node_notes`` make a short text about a node, as in ``xds nodes``; empty: none. ``checks`` are those of ``xds
+    validate``, after all others of a group.
+    """
 
     node_notes: list[Callable[[Json], str]] = field(default_factory=list)
     explanation_parts: list[ExplanationPart] = field(default_factory=list)
+    checks: list[Callable[[Checked, Checks], Iterable[Violation]]] = field(default_factory=list)
 
 
 ADDITIONS = Additions()

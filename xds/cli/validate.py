@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xds.cli.additions import ADDITIONS
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_by_group, read_bytes, shown_name, with_excerpt
@@ -136,11 +137,11 @@ def _read(file: Path, checked: Checked) -> None:
     try:
         pushed = ResourceDecoder().document(text.body, source=text.name)
     except ValidationError as error:
-        checked.findings += [with_excerpt(_with_source(finding, text.name), text.body) for finding in error.violations]
+        checked.findings += [with_excerpt(with_source(finding, text.name), text.body) for finding in error.violations]
     else:
         checked.texts.append(text)
         checked.resources += pushed.resources
-        checked.findings += [_with_source(finding, text.name) for finding in pushed.warnings]
+        checked.findings += [with_source(finding, text.name) for finding in pushed.warnings]
 
 
 def _set_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
@@ -156,7 +157,8 @@ def _set_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
     yield from _bootstrap_findings(checked.resources, checks.bootstraps)
     if checks.envoy is not None and not findings:
         yield from _envoy_findings(checked.resources, checks.envoy, checks.timeout_s)
-    yield from _policy_findings(checked, checks)
+    for check in ADDITIONS.checks:
+        yield from check(checked, checks)
 
 
 def _bootstrap_findings(resources: Sequence[Resource], files: Iterable[Path]) -> Iterator[Violation]:
@@ -168,43 +170,6 @@ def _bootstrap_findings(resources: Sequence[Resource], files: Iterable[Path]) ->
         document = read_object(file, "a bootstrap", BOOTSTRAP_LIMIT_BYTES)
         for finding in check_bootstrap(resources, document):
             yield replace(finding, detail=f"{shown_name(file)}: {finding.detail}")
-
-
-def _policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
-    """Findings about policies: those in files, and those of the group on the server."""
-    from xds.model.errors import ValidationError
-    from xds.model.resource_type import CLUSTER
-    from xds.steering.core.policy import Policy
-    from xds.steering.policy_review import review_policy
-    from xds.steering.tables import read_policy
-
-    resources = {(one.type_url, one.name): one for one in checked.resources}
-    documents = [(shown_name(file), read_policy(file)) for file in checks.policies]
-    documents += [("", item["policy"]) for item in _server_policies(checked.group, checks.live)]
-    policies = []
-    for source, document in documents:
-        try:
-            policies.append((source, Policy.parse(document)))
-        except ValidationError as error:
-            yield from (_with_source(finding, source) for finding in error.violations)
-    for source, policy in policies:
-        names = [name for type_url, name in resources if type_url == CLUSTER]
-        findings = review_policy(policy, lambda *key: resources.get(key), names, [one.cluster for _, one in policies])
-        yield from (_with_source(finding, source) for finding in findings)
-
-
-def _server_policies(group: str, client: Client | None) -> list[Json]:
-    """The policies that the server has for a group."""
-    from xds.steering.tables import assignment_path
-
-    if client is None:
-        return []
-    try:
-        return list(client.items(assignment_path(group)))
-    except RefusedError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
-        return []
 
 
 def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
@@ -262,7 +227,8 @@ def add_descriptors(files: Sequence[Path]) -> None:
         raise CommandError(Exit.USAGE, str(error)) from None
 
 
-def _with_source(finding: Violation, name: str) -> Violation:
+def with_source(finding: Violation, name: str) -> Violation:
+    """The finding, which is in the file ``name`` if it says no other place."""
     return finding if finding.source else replace(finding, source=name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -27,7 +27,6 @@ from xds.control.publisher import Publisher
 from xds.control.push import CONFIG_ENTRIES_LINE, check_group_name
 from xds.control.watched_directory import WatchedDirectory
 from xds.model.errors import ValidationError, Violation
-from xds.steering.assignments import Assignments
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS
@@ -60,6 +59,7 @@ class RestoreResult:
 class Backups:
     """Makes one backup or restore at a time. ``made`` and ``failed`` count backups, ``restored`` counts restores.
 
+    ``load_others`` loads the restored state of all that the publisher does not load.
     ``last_s`` (epoch seconds) and ``last_bytes`` are those of the last backup; 0 before the first.
     """
 
@@ -67,7 +67,7 @@ class Backups:
         self,
         store: Store,
         publisher: Publisher,
-        assignments: Assignments,
+        load_others: Callable[[], Awaitable[None]],
         watched: WatchedDirectory | None = None,
     ) -> None:
         self.made = 0
@@ -77,7 +77,7 @@ class Backups:
         self.last_bytes = 0
         self._store = store
         self._publisher = publisher
-        self._assignments = assignments
+        self._load_others = load_others
         self._watched = watched
         self._is_busy = False
 
@@ -162,7 +162,7 @@ class Backups:
             if self._watched is not None:
                 self._watched.apply_again()
                 watched = self._watched.groups
-        await self._assignments.reload()
+        await self._load_others()
         self.restored += 1
         publisher.journal.restored(checked.counts, checked.about.release, watched, by, time.time())
 

@@ -35,7 +35,7 @@ from xds.control.push import (
     replace_all,
 )
 from xds.control.pushed_certificates import PushedCertificates
-from xds.control.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_group, review_size
+from xds.control.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
 from xds.control.serving import ServedState, Wake
 from xds.control.threads import run_sized
 from xds.control.transaction import Transaction, UpstreamsWrite, derived_request, refused_group
@@ -46,7 +46,6 @@ from xds.lower.upstreams import UpstreamsDocument
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.snapshots.cache import SnapshotCache
-from xds.steering.policies import PolicyTable
 from xds.store.base import (
     Commit,
     Delta,
@@ -94,10 +93,9 @@ class Publisher(ServedState):
     ) -> None:
         super().__init__(store, cache, fleet, wake, on_nack, refused_share, live)
         self.audit = AuditLog(store)
-        self.policies = PolicyTable(store)
         self.entries = EntryPublisher(store, self.locks, chain_context, fleet.events, self._transact_entries)
         self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), upstream_groups)
-        self.documents += [self.policies, self.lowered]
+        self.documents.append(self.lowered)
         self.certificates = PushedCertificates(self.group_names, self.find_content)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
@@ -370,7 +368,8 @@ class Publisher(ServedState):
         size = review_size(request, current) if target is None else len(target)
         live = tuple(self.live.owners(request.group))
         planned = await run_sized(plan_reviewed, request, current, target, live, self._request_bytes, resources=size)
-        warnings = review_group(planned, self.policies.of(request.group), self._fleet, time.time())
+        warnings = [warning for review in self.reviews for warning in review(planned)]
+        warnings += review_nodes(planned, self._fleet, time.time())
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
         if not request.is_derived:
             options.check_warnings(planned.warnings, change)

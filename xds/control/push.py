@@ -8,7 +8,7 @@ answer to the caller.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xds.codec.crosscheck import STILL_REFERENCED
@@ -215,6 +215,18 @@ class PlannedChange:
     def group(self) -> str:
         """The group of the request."""
         return self.request.group
+
+    def names(self, type_url: str) -> Iterator[str]:
+        """The names of all resources of a type after the change."""
+        return (name for of_type, name in self.blob_ids if of_type == type_url)
+
+    def after(self, type_url: str, name: str) -> Resource | None:
+        """A resource of the group as it is after the change."""
+        key = (type_url, name)
+        if key not in self.blob_ids:
+            return None
+        known = self.resources.get(key)
+        return known if known is not None or self.current is None else self.current.get(key)
 
     @property
     def touched(self) -> int:

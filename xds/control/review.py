@@ -1,15 +1,14 @@
 """Checks of a planned change that need more than its own resources.
 
-They consider the other resources of the group, the policies of the group, and the connected nodes. A change that would
+They consider the other resources of the group, and the connected nodes. A change that would
 leave connected nodes without any resource is refused unless the caller permits it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from time import time
 from types import MappingProxyType
 
@@ -20,18 +19,15 @@ from xds.codec.source_fit import check_nodes, names_ads
 from xds.control.group_content import BlobIds, GroupContent, Key
 from xds.control.groups import GroupSettings, GroupTable
 from xds.control.push import EmptyingError, PlannedChange, PushRequest, plan_change
-from xds.control.resource_lookup import Find, assignment_name
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ERROR, WARNING, ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
+from xds.model.resource_type import ENDPOINT, resource_type
 from xds.model.units import MIB
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import Membership
-from xds.steering.core.policy import Policy
-from xds.steering.policy_review import review_policy
 from xds.store.base import Delta, Drop, FullSet, Rollback
 
 REQUEST_BYTES = 8 * MIB
@@ -98,7 +94,7 @@ def review_moves(planned: PlannedChange) -> list[Violation]:
     for (type_url, name), addresses in taken.items():
         for address in addresses:
             owner = owners.get(address)
-            after = _after(planned, owner.type_url, owner.name) if owner is not None else None
+            after = planned.after(owner.type_url, owner.name) if owner is not None else None
             if owner is not None and after is not None and address not in addresses_of(after):
                 findings.name_resource(type_url, name)
                 detail = f"listener {owner.name!r} has the address {address} until this push; Envoy may refuse it here"
@@ -143,50 +139,11 @@ def _too_many_names(alias: str, size: int, request_bytes: int) -> Violation:
     return Violation("names_too_large", detail, alias, severity=WARNING, hint=hint)
 
 
-def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> list[Violation]:
-    """Warnings about the policies with clusters or endpoints in the change."""
-    change = planned.request.change
-    if not policies or isinstance(change, Drop):
-        return []
-    find = partial(_after, planned)
-    affected = policies
-    if isinstance(change, Delta):
-        touched = {*planned.resources, *change.delete}
-        affected = {name: policy for name, policy in policies.items() if not touched.isdisjoint(_keys(name, find))}
-    return [
-        finding
-        for policy in affected.values()
-        for finding in review_policy(policy, find, _names(planned, CLUSTER), policies)
-    ]
-
-
-def review_group(planned: PlannedChange, policies: Mapping[str, Policy], fleet: Fleet, now: float) -> list[Violation]:
-    """Warnings about what the group has beside the resources: policies and nodes."""
-    return [*review_policies(planned, policies), *_review_sources(planned, fleet, now)]
-
-
-def _review_sources(planned: PlannedChange, fleet: Fleet, now: float) -> list[Violation]:
+def review_nodes(planned: PlannedChange, fleet: Fleet, now: float) -> list[Violation]:
     """A warning if the change names resources by ADS, and nodes of the group take clusters or listeners without."""
     if isinstance(planned.request.change, Drop | Rollback) or not any(map(names_ads, planned.resources.values())):
         return []
     return check_nodes(planned.resources.values(), fleet.without_ads(planned.group, now))
-
-
-def _names(planned: PlannedChange, wanted: str) -> Iterator[str]:
-    return (name for type_url, name in planned.blob_ids if type_url == wanted)
-
-
-def _after(planned: PlannedChange, type_url: str, name: str) -> Resource | None:
-    """A resource of the group as it is after the change."""
-    key = (type_url, name)
-    if key not in planned.blob_ids:
-        return None
-    known = planned.resources.get(key)
-    return known if known is not None or planned.current is None else planned.current.get(key)
-
-
-def _keys(cluster: str, find: Find) -> set[Key]:
-    return {(CLUSTER, cluster), (ENDPOINT, assignment_name(find(CLUSTER, cluster)))}
 
 
 def review_size(request: PushRequest, current: GroupContent | None) -> int:

@@ -6,7 +6,7 @@ The caller wakes the streams.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from time import monotonic, time
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from xds.control.revision_reader import Retained, StoredReach
 from xds.control.threads import run_sized
 from xds.control.writes import WriteLocks
 from xds.fleet.fleet import Fleet
+from xds.model.errors import Violation
 from xds.model.resource import Resource
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import Commit, Drop, Manifest, Meta, Store, StoreError
@@ -33,6 +34,7 @@ _RETRY_LAST_S = 5.0
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
 Wake = Callable[[Collection[str]], None]
+Review = Callable[[PlannedChange], Iterable[Violation]]  # warnings about a planned change
 
 _log = structlog.get_logger(logger_name="xds.control.publisher")
 
@@ -59,7 +61,10 @@ class GroupDocuments(Protocol):
 
 
 class ServedState(PublishedState):
-    """The serving half of ``Publisher``. ``documents`` are the tables of documents that belong to groups."""
+    """The serving half of ``Publisher``.
+
+    ``documents`` are the tables of documents that belong to groups. ``reviews`` see each change that is planned.
+    """
 
     def __init__(
         self,
@@ -75,6 +80,7 @@ class ServedState(PublishedState):
         self.journal = PushJournal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
         self.documents: list[GroupDocuments] = []
+        self.reviews: list[Review] = []
         self.live = live if live is not None else LiveEndpoints(cache, wake)
         self.locks = WriteLocks()
         self._wake = wake

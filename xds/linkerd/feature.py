@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from xds.feature import Feature
+
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
     from xds.linkerd.served import ServedLinkerd
 
 
-class Linkerd:
-    """The API of Linkerd, as `xds.feature.Feature`."""
+class Linkerd(Feature):
+    """The API of Linkerd."""
 
     def add_commands(self) -> None:
         """``xds destination``."""

@@ -16,7 +16,7 @@ from xds.linkerd.destinations import Destinations
 from xds.linkerd.models import DestinationItem, destination_item
 from xds.linkerd.preview import preview
 from xds.linkerd.served import ServedLinkerd
-from xds.model.errors import NotFoundError, RemoteProtocolError, StatusCode
+from xds.model.errors import RemoteProtocolError, StatusCode
 
 router = api_router("services")
 
@@ -24,11 +24,7 @@ _STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECO
 
 
 async def _served(deps: Deps) -> Destinations:
-    """Raises ``NotFoundError`` if the Linkerd API is not served."""
-    served = deps.feature(ServedLinkerd)
-    if served is None:
-        raise NotFoundError("the Linkerd API is not served")
-    return served.destinations
+    return deps.feature(ServedLinkerd, "the Linkerd API").destinations
 
 
 @router.get("/destinations/{authority}", response_model=DestinationItem)

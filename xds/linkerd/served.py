@@ -8,7 +8,7 @@ from functools import partial
 from prometheus_client.registry import Collector
 
 from xds.api.shapes.fleet import LinkerdItem
-from xds.feature import Kernel
+from xds.feature import Kernel, ServedFeature
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, METHODS
 from xds.linkerd.metrics import LinkerdMetrics
@@ -18,8 +18,8 @@ from xds.linkerd.streams import LinkerdHandler, LinkerdServing
 from xds.server.stream import StreamMethod
 
 
-class ServedLinkerd:
-    """The API of one server, as `xds.feature.ServedFeature`."""
+class ServedLinkerd(ServedFeature):
+    """The API of one server."""
 
     def __init__(self, kernel: Kernel) -> None:
         section = kernel.settings.section(DestinationSettings)

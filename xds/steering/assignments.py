@@ -103,28 +103,25 @@ class Assignments:
     # Start and stop
 
     async def load(self) -> None:
-        """Serve the stored assignments. Groups and policies must be loaded. Raises ``StoreError``."""
-        now = self._clock()
+        """Serve the stored assignments, and no others. Groups and policies must be loaded. Raises ``StoreError``."""
+        async with self._lock:
+            former_groups = {key[0] for key in self._active}
+            self._active = await self._stored()
+            for active in self.active():
+                pushed = self._pushed(active)
+                active.endpoints = pushed.name if pushed is not None else ""
+                await self._prepare(active)
+            for group in former_groups | {key[0] for key in self._active}:
+                self._apply_overlays(group)
+
+    async def _stored(self) -> dict[Key, ActivePolicy]:
+        now, found = self._clock(), {}
         decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
         for key in self._policies:
             stored, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
             assignment = resumed(stored, now) if stored is not None else None
-            self._active[key] = ActivePolicy(key, self._policies.get(key), assignment, history)
-        for group in {key[0] for key in self._active}:
-            for active in self._of(group):
-                pushed = self._pushed(active)
-                active.endpoints = pushed.name if pushed is not None else ""
-                await self._prepare(active)
-            self._apply_overlays(group)
-
-    async def reload(self) -> None:
-        """Replace all policies by the stored ones, as ``load``. Raises ``StoreError``."""
-        async with self._lock:
-            former_groups = {key[0] for key in self._active}
-            self._active.clear()
-            await self.load()
-            for group in former_groups:
-                self._apply_overlays(group)
+            found[key] = ActivePolicy(key, self._policies.get(key), assignment, history)
+        return found
 
     def start(self) -> None:
         """Start the loop."""

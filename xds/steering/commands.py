@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xds.cli.additions import ADDITIONS
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
 from xds.cli.completion import complete_policy
+
+if TYPE_CHECKING:
+    from xds.cli.validate import Checked, Checks
+    from xds.model.errors import Violation
 
 assignment = typer.Typer(
     help="Keep traffic in its zone until the zone is full.",
@@ -144,3 +150,15 @@ def delete(
     query = push_query(dry_run=dry_run)
     options.connect().call("DELETE", assignment_path(group, cluster), query, header(if_match))
     say(f"cluster {cluster} of group {group}: its policy {'would be' if dry_run else 'is'} deleted")
+
+
+# Additions to the kernel's commands
+
+
+def _policy_findings(checked: Checked, checks: Checks) -> Iterable[Violation]:
+    from xds.steering.validation import policy_findings
+
+    return policy_findings(checked, checks)
+
+
+ADDITIONS.checks.append(_policy_findings)

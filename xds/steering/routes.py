@@ -11,8 +11,8 @@ from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
 from xds.api.push import Strict, etag_precondition
-from xds.api.routing import Calling, api_router
-from xds.api.services import Deps, Services
+from xds.api.routing import Calling, api_router, with_body
+from xds.api.services import Deps
 from xds.control.document_keys import Key
 from xds.control.push import PushOptions
 from xds.steering.core.policy import Policy
@@ -24,46 +24,57 @@ from xds.steering.models import (
     assignment_item,
     decision_change_item,
 )
+from xds.steering.policy_schema import POLICY_SCHEMA
+from xds.steering.served import ServedSteering
 
 router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 
 DryRun = Annotated[bool, Query(description="Check the request; a PUT shows what would be decided. Change nothing")]
+
+
+async def _served(deps: Deps) -> ServedSteering:
+    return deps.feature(ServedSteering, "traffic assignment")
+
+
+Served = Annotated[ServedSteering, Depends(_served)]
 Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there is no policy"))]
 
 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)
-async def list_assignments(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
+async def list_assignments(deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment) -> Response:
     """The traffic assignment policies of a group by cluster, each with its latest decision."""
     deps.publisher.check_group(group)
-    found = await paging.find_items_after(deps.publisher.policies.of(group))
-    return await paging.answer(request, found, str, lambda cluster: _item(deps, (group, cluster)))
+    found = await paging.find_items_after(steering.policies.of(group))
+    return await paging.answer(request, found, str, lambda cluster: _item(steering, (group, cluster)))
 
 
 @router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
-async def get_assignment(deps: Deps, request: Request, group: Segment, cluster: Segment) -> Response:
+async def get_assignment(steering: Served, request: Request, group: Segment, cluster: Segment) -> Response:
     """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
-    item = _item(deps, (group, cluster))
+    item = _item(steering, (group, cluster))
     return await answer_json(request, item, etag_header(item["etag"]))
 
 
 @router.get("/groups/{group}/assignments/{cluster}/history", response_model=DecisionChangePage)
 async def get_assignment_history(
-    deps: Deps, request: Request, paging: Paging, group: Segment, cluster: Segment
+    steering: Served, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
     """The latest changes of the shares of a cluster, newest first: time, reasons, and the shares before and after.
 
     The server keeps at most 128 changes of a cluster.
     """
-    history = deps.assignments.get((group, cluster)).history
+    history = steering.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
 
 @router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+@with_body(POLICY_SCHEMA, "The policy, as JSON or YAML")
 async def put_assignment(
     deps: Deps,
+    steering: Served,
     group: Segment,
     cluster: Segment,
     body: Body,
@@ -80,31 +91,31 @@ async def put_assignment(
     deps.publisher.check_group(group)
     policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
-    PushOptions(strict=strict).check_warnings(deps.assignments.warnings(key, policy))
+    PushOptions(strict=strict).check_warnings(steering.assignments.warnings(key, policy))
     if dry_run:
-        deps.publisher.policies.check(key, expected)
-        steering = await deps.assignments.preview(key, policy)
-        item = assignment_item(steering, deps.assignments.warnings(key, policy))
+        steering.policies.check(key, expected)
+        active = await steering.assignments.preview(key, policy)
+        item = assignment_item(active, steering.assignments.warnings(key, policy))
         return JSONResponse({**item, "dry_run": True})
-    await deps.assignments.put(key, policy, expected, by)
-    item = _item(deps, key)
+    await steering.assignments.put(key, policy, expected, by)
+    item = _item(steering, key)
     return JSONResponse(item, headers=etag_header(item["etag"]))
 
 
 @router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
 async def delete_assignment(
-    deps: Deps, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
+    steering: Served, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:
     """Delete the traffic assignment policy of a cluster. Nodes are served the pushed assignment at once."""
     key = (group, cluster)
     if dry_run:
-        deps.publisher.policies.get(key)
-        deps.publisher.policies.check(key, expected)
+        steering.policies.get(key)
+        steering.policies.check(key, expected)
     else:
-        await deps.assignments.delete(key, expected, by)
+        await steering.assignments.delete(key, expected, by)
     return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
 
 
-def _item(deps: Services, key: Key) -> AssignmentItem:
-    steering = deps.assignments.get(key)
-    return assignment_item(steering, deps.assignments.warnings(key, steering.policy))
+def _item(steering: ServedSteering, key: Key) -> AssignmentItem:
+    active = steering.assignments.get(key)
+    return assignment_item(active, steering.assignments.warnings(key, active.policy))

@@ -1,0 +1,34 @@
+"""What the kernel sees of traffic assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xds.feature import Feature
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from xds.feature import Kernel
+    from xds.steering.served import ServedSteering
+
+
+class Steering(Feature):
+    """Traffic assignment."""
+
+    def add_commands(self) -> None:
+        """``xds assignment``, and the review of policies by ``xds validate``."""
+        from xds.steering import commands  # noqa: F401
+
+    def routers(self) -> Sequence[APIRouter]:
+        """The policies of groups, with their decisions."""
+        from xds.steering.routes import router
+
+        return (router,)
+
+    def serve(self, kernel: Kernel) -> ServedSteering:
+        """The policies of one server."""
+        from xds.steering.served import ServedSteering
+
+        return ServedSteering(kernel.store, kernel.cache, kernel.fleet, kernel.load, kernel.registry.wake)

@@ -1,0 +1,55 @@
+"""Traffic assignment on one server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.registry import Collector
+
+from xds.control.push import PlannedChange
+from xds.control.serving import GroupDocuments
+from xds.feature import ServedFeature
+from xds.fleet.fleet import Fleet
+from xds.model.errors import Violation
+from xds.snapshots.cache import SnapshotCache
+from xds.steering.assignments import Assignments, DemandSource, WakeSources
+from xds.steering.change_review import review_policies
+from xds.steering.metrics import AssignmentMetrics
+from xds.steering.policies import PolicyTable
+from xds.store.base import Store
+
+
+class ServedSteering(ServedFeature):
+    """The policies of one server, and the loop that decides them."""
+
+    def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, load: DemandSource, wake: WakeSources) -> None:
+        self.policies = PolicyTable(store)
+        self.assignments = Assignments(store, self.policies, cache, fleet, load, wake)
+
+    def documents(self) -> Sequence[GroupDocuments]:
+        """The policies."""
+        return (self.policies,)
+
+    def review(self, planned: PlannedChange) -> list[Violation]:
+        """Warnings about the policies with clusters or endpoints in the change."""
+        return review_policies(planned, self.policies.of(planned.group))
+
+    def collectors(self) -> Iterator[Collector]:
+        """The metrics of all decisions."""
+        yield AssignmentMetrics(self.assignments)
+
+    async def load(self) -> None:
+        """Serve the stored decisions."""
+        await self.assignments.load()
+
+    def start(self) -> None:
+        """Start to decide."""
+        self.assignments.start()
+
+    async def drain(self) -> None:
+        """Decide no more: missing load reports must not change decisions."""
+        await self.assignments.close()
+
+    async def close(self) -> None:
+        """Stop the loop and store the last decisions."""
+        await self.assignments.close()
