@@ -376,7 +376,7 @@ OPERATIONS: Walk = [
     ("xds restore xds.tar --replace --dry-run", says("can be restored: 1 group")),
     ("xds restore xds.tar --replace --yes", says("restored: 1 group")),
     ("xds store check --help", says("store check")),
-    ("xds store salvage --help", says("store salvage")),
+    ("xds store copy --help", says("store copy")),
     ("xds rollout history default", says("1 ")),
     ("xds export default --revision 1 > first.yaml", says()),
     ("xds rollout undo default --to 1 --wait", says("default")),

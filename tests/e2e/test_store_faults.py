@@ -154,11 +154,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 @pytest.mark.parametrize(
     "kind", ["bodies", pytest.param("half", marks=pytest.mark.soak), pytest.param("no header", marks=pytest.mark.soak)]
 )
-def test_a_damaged_store_is_told_and_what_is_sound_of_it_saved(
-    filled: Filled, shared: ServerProcess, tmp_path: Path, kind: str
+def test_a_damaged_store_is_told_and_what_is_undamaged_is_copied(
+    filled: Filled, server: ServerProcess, tmp_path: Path, kind: str
 ) -> None:
     data = filled.database
-    path = tmp_path / "data" / DATABASE
+    path = tmp_path / "damaged" / DATABASE
     path.parent.mkdir()
     path.write_bytes(
         {
@@ -174,19 +174,18 @@ def test_a_damaged_store_is_told_and_what_is_sound_of_it_saved(
     damaged = path.read_bytes()  # the server has tried to open it
     told = xds("store", "check", "--data", path.parent)
     assert told.code == 1 and not [word for word in RAW_WORDS if word in told.out + told.err]
-    saved = xds("store", "salvage", tmp_path / "saved.tar", "--data", path.parent)
-    assert path.read_bytes() == damaged
-    if kind == "no header":
-        assert saved.code == 1 and not (tmp_path / "saved.tar").exists()
-        return
-    assert saved.code == 0, saved.err
+    copied = xds("store", "copy", path.parent, tmp_path / "copy")
+    assert (path.read_bytes(), copied.code) == (damaged, 1)
+    assert (tmp_path / "copy").exists() == (kind == "bodies")
     if kind == "bodies":
-        restored = xds("restore", tmp_path / "saved.tar", "--replace", "-y", environment=address(shared.http_port))
-        assert restored.code == 0, restored.err
-        assert shared.get("/groups/sound/snapshot") == filled.expected
-        (resource,) = shared.get("/groups/spoiled/snapshot")["resources"]
-        assert (shared.get("/groups/spoiled")["revision"], resource["alt_stat_name"]) == (3, "first")
-        assert "push" in {item["action"] for item in shared.get("/audit")["items"]}
+        assert "group spoiled: damaged" in copied.out
+        server.stop()
+        shutil.rmtree(server.data)
+        (tmp_path / "copy").rename(server.data)
+        server.start()
+        assert server.get("/groups/sound/snapshot") == filled.expected
+        assert [each["group"] for each in server.get("/groups")["items"]] == ["sound"]
+        assert "push" in {item["action"] for item in server.get("/audit")["items"]}
 
 
 def test_a_store_that_is_deleted_stops_acknowledging_at_once(shared: ServerProcess) -> None:
@@ -275,7 +274,7 @@ def check_alone(server: ServerProcess, inside: list[str]) -> None:
     for told, arguments in (
         ("in use by another process: only one server can use it", ["serve", "--data", str(server.data), *ports]),
         ("in use by a server: stop it first", ["store", "check", "--data", str(server.data)]),
-        ("in use by a server: stop it first", ["store", "salvage", "--data", str(server.data), "-"]),
+        ("in use by a server: stop it first", ["store", "copy", str(server.data), "copy"]),
     ):
         argv = [*inside, sys.executable, "-m", "xds.cli.main", *arguments]
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)

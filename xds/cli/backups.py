@@ -1,13 +1,13 @@
-"""``xds backup``, ``restore``, ``store check`` and ``store salvage``.
+"""``xds backup``, ``restore``, ``store check`` and ``store copy``.
 
 Written files are readable by their owner only. They appear complete or not at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
@@ -18,11 +18,11 @@ from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.private_file import private_file
 from xds.control import backup_archive
 from xds.control.backup_archive import CheckedArchive
-from xds.control.backups import archived, examine_directory
+from xds.control.backups import copy_directory, examine_directory
 from xds.model.errors import ValidationError
 from xds.store.base import StoreError
 from xds.store.records import BLOBS, GROUPS, REVISIONS
-from xds.store.sqlite.salvage import SalvageResult
+from xds.store.sqlite.examination import Examination
 
 Json = dict[str, Any]
 
@@ -80,33 +80,30 @@ def restore_backup(client: Client, source: Path, query: Mapping[str, str], forma
 
 def check_store(data_dir: Path, format: Format | None) -> None:
     """Report the integrity of a store on disk; exits 1 if anything is damaged. Raises ``CommandError``."""
-    result = _examine(data_dir)
+    result = _examined(data_dir, lambda: examine_directory(data_dir))
     _show_result(result, format)
     if result.findings:
-        raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store salvage saves its undamaged groups")
+        raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store copy takes what is undamaged")
 
 
-def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
-    """Write the undamaged part of a store to a backup. Raises ``CommandError``."""
-    result = _examine(data_dir)
-    with private_file(target) as file:
-        for piece in archived(result, time.time()):
-            file.write(piece)
-        checked = _check_archive(file, str(target))
+def copy_store(data_dir: Path, target: Path, format: Format | None) -> None:
+    """Make a store of the undamaged part of another; exits 1 if anything was left out. Raises ``CommandError``."""
+    result = _examined(data_dir, lambda: asyncio.run(copy_directory(data_dir, target)))
     _show_result(result, format)
-    say(f"{target}: {_counts_text(checked)}; xds restore {target} puts it into an empty server")
+    if result.findings:
+        raise CommandError(Exit.NEGATIVE, f"{target} has only what is undamaged")
 
 
-def _examine(data_dir: Path) -> SalvageResult:
+def _examined(data_dir: Path, examination: Callable[[], Examination]) -> Examination:
     if not data_dir.is_dir():
-        raise CommandError(Exit.USAGE, f"--data {data_dir}: there is no such directory")
+        raise CommandError(Exit.USAGE, f"{data_dir}: there is no such directory")
     try:
-        return examine_directory(data_dir)
+        return examination()
     except StoreError as error:
         raise CommandError(Exit.NEGATIVE, str(error)) from None
 
 
-def _show_result(found: SalvageResult, format: Format | None) -> None:
+def _show_result(found: Examination, format: Format | None) -> None:
     groups = [f"group {name}: {result}" for name, result in found.groups.items()]
     lines = [*(f"damaged: {finding}" for finding in found.findings), *groups]
     document = {"sound": not found.findings, "findings": found.findings, "groups": found.groups}

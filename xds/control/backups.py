@@ -1,14 +1,14 @@
-"""Backups of a running server, restores, and the salvage of a damaged store.
+"""Backups of a running server, restores, and copies of what a data directory has undamaged.
 
-A backup is one archive of all desired state (`backup_archive`). Salvage reads a store on disk without a server and
-makes an archive of all intact records (`xds.store.sqlite.salvage`).
+A backup is one archive of all desired state (`backup_archive`). A copy reads a store on disk without a server
+(`xds.store.sqlite.examination`) and makes another of its undamaged groups.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,9 +28,9 @@ from xds.control.push import CONFIG_ENTRIES_LINE, check_group_name
 from xds.control.watched_directory import WatchedDirectory
 from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
-from xds.store.engines import SQLITE_FILE
+from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.records import GROUPS
-from xds.store.sqlite.salvage import SalvageResult, examine
+from xds.store.sqlite.examination import Examination, examine
 from xds.version import __version__
 
 RESTORED = "backup.restored"
@@ -186,18 +186,23 @@ def _verified(file: IO[bytes]) -> CheckedArchive:
     return checked
 
 
-def examine_directory(data_dir: Path) -> SalvageResult:
+def examine_directory(data_dir: Path) -> Examination:
     """Examine the store of a data directory. Raises ``StoreError``."""
     return examine(data_dir / SQLITE_FILE, _is_resource)
 
 
-def archived(salvaged: SalvageResult, now_s: float) -> Iterator[bytes]:
-    """The bytes of an archive of all intact records."""
-    writer = ArchiveWriter(ArchiveHeader(__version__, now_s, history=False))
-    yield writer.begin()
-    for start in range(0, len(salvaged.records), _RECORDS_AT_A_TIME):
-        yield writer.add(salvaged.records[start : start + _RECORDS_AT_A_TIME])
-    yield writer.end()
+async def copy_directory(data_dir: Path, target: Path) -> Examination:
+    """Make a store in ``target`` of what ``data_dir`` has undamaged. Raises ``StoreError``, also if there is one."""
+    found = await asyncio.to_thread(examine_directory, data_dir)
+    if (target / SQLITE_FILE).exists():
+        raise UnavailableError(f"{target} has a store already: nothing is copied over it")
+    store = open_store("sqlite", target)
+    await store.open()
+    try:
+        await store.restore(lambda: iter(found.records))
+    finally:
+        await store.close()
+    return found
 
 
 def _is_resource(type_url: str, name: str, body: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Commands ``backup``, ``restore``, ``store check`` and ``store salvage``."""
+"""Commands ``backup``, ``restore``, ``store check`` and ``store copy``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
 
 store = typer.Typer(
-    help="Check or salvage the data directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
+    help="Check or copy the data directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
 )
 
 DataOption = Annotated[Path, typer.Option(help="The data directory of the server.")]
@@ -95,17 +95,17 @@ def store_check(context: typer.Context, data: DataOption = Path("xds-data")) -> 
 
 
 @store.command(cls=Command)
-def salvage(
+def copy(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="Archive to write, for xds restore.")],
-    data: DataOption = Path("xds-data"),
+    source: Annotated[Path, typer.Argument(help="The data directory of a stopped server.")],
+    target: Annotated[Path, typer.Argument(help="A new data directory.")],
 ) -> None:
-    """Write the undamaged groups of a store to a backup.
+    """Copy a store, group by group, without what is damaged. Exits 1 if anything was left out.
 
     \b
     Examples:
-      xds store salvage saved.tar --data xds-data
+      xds store copy xds-data new-data
     """
-    from xds.cli.backups import salvage_store
+    from xds.cli.backups import copy_store
 
-    salvage_store(data, file, shared(context).output)
+    copy_store(source, target, shared(context).output)

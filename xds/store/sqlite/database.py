@@ -322,5 +322,5 @@ def _unavailable(error: sqlite3.DatabaseError, path: Path, committing: bool) -> 
 def damaged(path: Path) -> CorruptError:
     """The error for a damaged file."""
     return CorruptError(
-        f"{path} is damaged or not a store: `xds store check` lists what is intact, `xds store salvage` saves it"
+        f"{path} is damaged or not a store: `xds store check` lists what is intact, `xds store copy` takes it"
     )
