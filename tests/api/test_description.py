@@ -27,9 +27,13 @@ API_OPERATIONS = {name: found for name, found in OPERATIONS.items() if found[1].
 SCHEMAS: dict[str, Json] = DOCUMENT["components"]["schemas"]
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_describes_its_parameters_and_responses(name: str) -> None:
-    _, _, operation = OPERATIONS[name]
+def test_operations_describe_their_parameters_and_responses() -> None:
+    wrong = {name: undescribed(operation) for name, (_, _, operation) in OPERATIONS.items()}
+    assert {name: places for name, places in wrong.items() if places} == {}
+
+
+def undescribed(operation: Json) -> list[str]:
+    """The parts of an operation without a description."""
     described = {
         **{f"parameter {each['name']}": each.get("description") for each in operation.get("parameters", ())},
         **{f"status {status}": each.get("description") for status, each in operation["responses"].items()},
@@ -41,7 +45,7 @@ def test_an_operation_describes_its_parameters_and_responses(name: str) -> None:
     }
     if "requestBody" in operation:
         described["body"] = operation["requestBody"].get("description")
-    assert [place for place, text in described.items() if not is_sentence(text)] == []
+    return [place for place, text in described.items() if not is_sentence(text)]
 
 
 def is_sentence(text: str | None) -> bool:
@@ -49,16 +53,19 @@ def is_sentence(text: str | None) -> bool:
     return text is not None and text != "Successful Response" and re.fullmatch(r"([A-Z][a-z]+ ?)+", text) is None
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_describes_its_fields(name: str) -> None:
-    assert SCHEMAS[name].get("description")
-    assert [place for place, field in fields_of(SCHEMAS[name], name) if not field.get("description")] == []
+def test_schemas_describe_their_fields() -> None:
+    assert [name for name, schema in SCHEMAS.items() if not schema.get("description")] == []
+    fields = (found for name, schema in SCHEMAS.items() for found in fields_of(schema, name))
+    assert [place for place, field in fields if not field.get("description")] == []
 
 
-@pytest.mark.parametrize("name", [name for name, (_, _, operation) in OPERATIONS.items() if "requestBody" in operation])
-def test_a_body_describes_its_fields(name: str) -> None:
-    bodies = OPERATIONS[name][2]["requestBody"]["content"]
-    fields = (found for media in bodies.values() for found in fields_of(media["schema"], ""))
+def test_bodies_describe_their_fields() -> None:
+    bodies = (
+        (name, media["schema"])
+        for name, (_, _, operation) in OPERATIONS.items()
+        for media in operation.get("requestBody", {"content": {}})["content"].values()
+    )
+    fields = (found for name, schema in bodies for found in fields_of(schema, name))
     assert [place for place, field in fields if not field.get("description")] == []
 
 
@@ -71,18 +78,18 @@ def fields_of(schema: Json, place: str) -> Iterator[tuple[str, Json]]:
         yield from fields_of(part, place)
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMAS if name.endswith(("Item", "Answer", "Page", "Deleted"))])
-def test_a_field_of_an_answer_says_when_it_is_null_or_absent(name: str) -> None:
-    schema = SCHEMAS[name]
+def test_fields_of_answers_say_when_they_are_null_or_absent() -> None:
+    answers = {name: each for name, each in SCHEMAS.items() if name.endswith(("Item", "Answer", "Page", "Deleted"))}
     silent = []
-    for field, member in schema.get("properties", {}).items():
-        text = member.get("description", "").lower()
-        is_nullable = any(part.get("type") == "null" for part in member.get("anyOf", ()))
-        if is_nullable and "null" not in text:
-            silent.append(field)
-        if field not in schema.get("required", ()) and not re.search("present|absent", text):
-            silent.append(field)
-    assert silent == []
+    for name, schema in answers.items():
+        for field, member in schema.get("properties", {}).items():
+            text = member.get("description", "").lower()
+            is_nullable = any(part.get("type") == "null" for part in member.get("anyOf", ()))
+            if is_nullable and "null" not in text:
+                silent.append(f"{name}/{field} may be null")
+            if field not in schema.get("required", ()) and not re.search("present|absent", text):
+                silent.append(f"{name}/{field} may be absent")
+    assert answers and silent == []
 
 
 def test_no_text_has_marks_of_docstrings() -> None:

@@ -74,15 +74,11 @@ def found(violations: list[Violation]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_envoy_refuses_is_refused(name: str) -> None:
-    case = REFUSED[name]
-    assert (case.code, case.pointer) in found(errors_of(case.resource)), errors_of(case.resource)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_one_mistake_is_told_once(name: str) -> None:
-    pointers = [one.pointer for one in errors_of(REFUSED[name].resource)]
-    assert len(set(pointers)) == len(pointers)
+def test_what_envoy_refuses_is_refused_and_told_once(name: str) -> None:
+    case, errors = REFUSED[name], errors_of(REFUSED[name].resource)
+    assert (case.code, case.pointer) in found(errors), errors
+    pointers = [one.pointer for one in errors]
+    assert len(set(pointers)) == len(pointers), errors
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -102,11 +98,13 @@ def _said(envoy: JudgingEnvoy, case: Case) -> str:
     return said
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [*REFUSED, *DEPENDING])
 def test_envoy_refuses_it(name: str, envoy: JudgingEnvoy) -> None:
     assert _said(envoy, {**REFUSED, **DEPENDING}[name])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [*TAKEN, *WARNED])
 def test_envoy_takes_it(name: str, envoy: JudgingEnvoy) -> None:
     assert _said(envoy, {**TAKEN, **WARNED}[name]) == ""
