@@ -18,7 +18,7 @@ SOURCES := xds api tests bench examples tools
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak browser linkerd bench bench-quick bench-envoys bench-attacks check format generate clean \
+.PHONY: help setup demo test soak browser linkerd bench bench-quick bench-envoys bench-attacks check format generate trips clean \
 	check-types check-house check-options check-descriptors check-style
 
 help:
@@ -142,6 +142,10 @@ generate: $(STAMP)
 	$(BIN)/python -m tools.proto.generate options
 	$(BIN)/python -m tools.proto.generate extensions
 	$(BIN)/python -m tools.openapi
+
+# How many functions and files a push, an ACK, a load report and a config entry enter.
+trips: $(STAMP)
+	$(BIN)/python -m tools.trips
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
