@@ -1,4 +1,4 @@
-"""The trips of one push, ACK, load report and config entry through the server: how many functions and files each enters.
+"""How many functions and files of the server one push, its ACK, a load report and a config entry enter.
 
     python -m tools.trips [--files TRIP]
 
@@ -135,14 +135,16 @@ class Proxy:
 async def world() -> AsyncIterator[tuple[httpx.AsyncClient, Proxy]]:
     """A server with one group, which has an upstream, and a proxy of it."""
     with tempfile.TemporaryDirectory() as data:
-        async with xds.Server(grpc="127.0.0.1:0", http="127.0.0.1:0", data=data) as server:
-            async with httpx.AsyncClient(base_url=f"{server.http_url}/api/v1") as http:
-                await push(http, 0)
-                await put(http, "groups/trips/upstreams", {"upstreams": [{"service": "web", "bind_port": 9191}]})
-                async with grpc.aio.insecure_channel(str(server.grpc_address)) as channel:
-                    proxy = Proxy(channel)
-                    await proxy.start()
-                    yield http, proxy
+        async with (
+            xds.Server(grpc="127.0.0.1:0", http="127.0.0.1:0", data=data) as server,
+            httpx.AsyncClient(base_url=f"{server.http_url}/api/v1") as http,
+            grpc.aio.insecure_channel(str(server.grpc_address)) as channel,
+        ):
+            await push(http, 0)
+            await put(http, "groups/trips/upstreams", {"upstreams": [{"service": "web", "bind_port": 9191}]})
+            proxy = Proxy(channel)
+            await proxy.start()
+            yield http, proxy
 
 
 async def put(http: httpx.AsyncClient, path: str, body: object) -> None:

@@ -376,6 +376,7 @@ async def stage_of_two(tmp_path: Path) -> AsyncIterator[tuple[Stage, list[Side[P
         yield stage, sides
 
 
+@pytest.mark.soak  # `test_a_workload_runs_to_its_end` has one in `make test`
 async def test_one_cell_for_real(tmp_path: Path) -> None:
     async with stage_of_two(tmp_path) as (stage, sides):
         await connect_all(sides, clients(20, "sotw"))

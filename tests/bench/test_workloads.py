@@ -59,7 +59,7 @@ FEWER = (
 # go-control-plane needs Go: its tests, and that of the profile, are part of `make soak`.
 OF_GO: frozenset[Kind] = frozenset({SNAPSHOT, LINEAR})
 # Those in `make test`; the others, each a minute of one core, are part of `make soak`.
-QUICK_ONES = frozenset({"a", "c"})
+QUICK_ONES = {"a"}
 LETTERS = [
     pytest.param(letter, marks=[] if letter in QUICK_ONES else pytest.mark.soak)
     for letter in WORKLOADS

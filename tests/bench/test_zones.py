@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,11 @@ from xds.steering.core.assignment import Allotment
 PAGE = REPOSITORY / "docs" / "assignment-algorithm.md"
 MEASURED = REPOSITORY / "docs" / "load-assignment" / "simulation.json"
 KNOWN = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+def in_soak(name: str, but: tuple[str, ...]) -> list[Any]:
+    """A scenario of `make test`, and others of its kind, which are played in soak."""
+    return [name, *(pytest.param(other, marks=pytest.mark.soak) for other in but)]
 
 
 def measured(name: str, seed: int = 3) -> Figures:
@@ -48,12 +54,12 @@ def test_a_jump_of_demand_is_relieved_within_five_intervals() -> None:
     assert relieved is not None and relieved <= 5
 
 
-@pytest.mark.parametrize("name", ["silent_5", "silent_30", "silent_50"])
+@pytest.mark.parametrize("name", in_soak("silent_30", but=("silent_5", "silent_50")))
 def test_proxies_that_never_report_are_made_up_for(name: str) -> None:
     assert measured(name).above < 0.01
 
 
-@pytest.mark.parametrize("name", ["zone_dies_untold", "split_dies_untold"])
+@pytest.mark.parametrize("name", in_soak("zone_dies_untold", but=("split_dies_untold",)))
 def test_a_zone_that_is_dead_at_the_proxies_only_is_relieved_in_four_intervals(name: str) -> None:
     found = measured(name)
     assert found.relieved is not None and found.relieved <= 4
@@ -61,6 +67,7 @@ def test_a_zone_that_is_dead_at_the_proxies_only_is_relieved_in_four_intervals(n
     assert found.changes <= 12, "a probe that costs nothing stays; a death that is told costs 8.6"
 
 
+@pytest.mark.soak
 def test_proxies_that_follow_forty_seconds_late_are_not_taken_for_gone() -> None:
     """They left no target: nothing arrives there yet. It was taken for dead, and 6.6 % of the requests were lost."""
     found = figures(run(replace(KNOWN["jump"], delivery_s=40), 1))
@@ -68,12 +75,14 @@ def test_proxies_that_follow_forty_seconds_late_are_not_taken_for_gone() -> None
     assert found.changes <= figures(run(KNOWN["jump"], 1)).changes, "as with proxies that follow at once"
 
 
+@pytest.mark.soak
 def test_a_flood_from_one_region_costs_the_others_nothing() -> None:
     """With Envoy alone they lose nothing either; a tenth of a percent is the noise of their own demand."""
     assert measured("flood").elsewhere < 0.001
     assert figures(run(KNOWN["flood"], 3, Envoys)).elsewhere < 0.001
 
 
+@pytest.mark.soak
 def test_a_flood_uses_the_room_of_the_other_regions() -> None:
     """What stays free there is lost at the source. It was 0.74 points above the least, with six changes an hour."""
     own = run(KNOWN["flood"], 3)
@@ -82,6 +91,7 @@ def test_a_flood_uses_the_room_of_the_other_regions() -> None:
     assert figures(own).changes <= 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "above", "changes"), [("flash_region", 0.0065, 14), ("ramp", 0.0003, 16)])
 def test_demand_that_rises_costs_no_more_than_before_the_loop_was_closed(
     name: str, above: float, changes: float
@@ -92,10 +102,12 @@ def test_demand_that_rises_costs_no_more_than_before_the_loop_was_closed(
     assert found.changes <= changes
 
 
+@pytest.mark.soak
 def test_what_circuit_breakers_drop_is_placed() -> None:
     assert measured("breaker").above < 0.01
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [2, 13])
 def test_on_days_by_chance_nothing_changes_long_after_an_event(seed: int) -> None:
     scenario, day = random_day(seed, 3 * HOUR_S // 2, told=True)
