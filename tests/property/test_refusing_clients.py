@@ -186,6 +186,7 @@ def test_random_refusals_make_few_responses() -> None:
     worlds(range(4), pushes=8)
 
 
+@pytest.mark.soak
 def test_a_stand_in_is_none_of_the_many_versions_that_were_refused_before() -> None:
     """The retained revisions had a version that was refused 16 versions of its name ago."""
     World(3694211473, Variant.SOTW, split=False, pushes=370).play()

@@ -56,7 +56,7 @@ def test_restated_names_are_those_of_the_request(
         assert DECODER.decode_sotw(data) == whole(data)
 
 
-@pytest.mark.parametrize("repeated", [*TRAPS, "n" * 400])
+@pytest.mark.parametrize("repeated", ["n" * 400, *(pytest.param(each, marks=pytest.mark.soak) for each in TRAPS)])
 def test_a_request_that_is_too_long_to_be_kept_is_read_whole(repeated: str) -> None:
     names = [f"{repeated}{index}" for index in range(3 * KEPT_BYTES // (len(repeated.encode()) + 3))]
     sotw = wire_pb2.DiscoveryRequest(
