@@ -15,7 +15,6 @@ from xds.api.bodies import parse_one
 from xds.api.consul import check_datacenter, findings_text, refuse
 from xds.api.routing import demand, grant_of, peer_of
 from xds.api.services import Services
-from xds.catalog.instance import is_ip_address
 from xds.catalog.registration_edits import Registrant
 from xds.control.audit_log import Caller
 from xds.control.registration import Permit
@@ -26,6 +25,7 @@ from xds.filter.expression import FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError
+from xds.model.ip_address import is_ip_address
 
 BODY_BYTES = 256 << 10
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Any
 
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError, Violation
+from xds.model.ip_address import canonical_ipv6, is_ip_address
 from xds.model.node import Locality
 
 NAME_CHARACTERS = 255
@@ -234,23 +234,6 @@ def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
             detail = f"a key has 1 to {META_KEY_CHARACTERS} characters, a value at most {META_VALUE_CHARACTERS}"
             found.append(Violation("invalid_meta", detail, pointer=f"{pointer}/meta/{key[:META_KEY_CHARACTERS]}"))
     return found
-
-
-def is_ip_address(text: str) -> bool:
-    """Whether a text is an IP address as Envoy parses it: no zone index, no leading zeros."""
-    try:
-        return ip_address(text) is not None and "%" not in text
-    except ValueError:
-        return False
-
-
-def canonical_ipv6(text: str) -> str:
-    """The spelling of RFC 5952 for an IPv6 address; any other text unchanged."""
-    if not is_ip_address(text):
-        return text
-    address = IPv6Address(text)
-    # How these are spelled depends on the release of Python.
-    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped is not None else str(address)
 
 
 def instance_record(service: str, one: Instance, health: Health | None = None) -> FixedRecord:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from xds.catalog.instance import NOWHERE, VIRTUAL_TAGS, Check, Health, Instance, is_ip_address
+from xds.catalog.instance import NOWHERE, VIRTUAL_TAGS, Check, Health, Instance
 from xds.catalog.quantities import SECOND_NS
 from xds.catalog.shape import (
     FLAG,
@@ -30,6 +30,7 @@ from xds.catalog.shape import (
     write_message,
 )
 from xds.codec.findings import Findings
+from xds.model.ip_address import is_ip_address
 from xds.model.node import Locality
 
 AGENT_NODE = "xds-server"

@@ -19,7 +19,6 @@ from xds.catalog.instance import (
     WEIGHT_LIMIT,
     Health,
     check_service_name,
-    is_ip_address,
 )
 from xds.catalog.registered_instance import AGENT_NODE, TTL_KIND, RegisteredCheck, RegisteredNode, Registration
 from xds.catalog.registration_forms import (
@@ -35,6 +34,7 @@ from xds.catalog.shape import Path
 from xds.catalog.shared import check_meta, check_tenancy
 from xds.codec.findings import Findings, short_repr
 from xds.model.errors import ValidationError
+from xds.model.ip_address import is_ip_address
 
 LEAST_TTL_NS = 1_000_000_000
 LEAST_DEREGISTER_NS = 60_000_000_000

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xds.catalog.instance import is_ip_address
 from xds.control.hand_assignments import EditResult
 from xds.lower.live_assignment import (
     HEALTH_NAMES,
@@ -25,6 +24,7 @@ from xds.lower.live_assignment import (
 )
 from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 from xds.model.errors import ValidationError, Violation
+from xds.model.ip_address import is_ip_address
 from xds.model.node import Locality
 from xds.model.resource import Resource
 

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xds.catalog.instance import canonical_ipv6
 from xds.codec import schema
 from xds.codec.references import references_of
 from xds.codec.resources import resource_from_bytes
 from xds.lower.load_assignment import PRIORITY_LIMIT, decode_assignment, locality_of
 from xds.model.errors import ValidationError, Violation
+from xds.model.ip_address import canonical_ipv6
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT

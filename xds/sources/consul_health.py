@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xds.catalog.instance import OUTPUT_CHARACTERS, VIRTUAL_TAGS, Check, Health, Instance, is_ip_address
+from xds.catalog.instance import OUTPUT_CHARACTERS, VIRTUAL_TAGS, Check, Health, Instance
 from xds.catalog.source import SourceError
+from xds.model.ip_address import is_ip_address
 from xds.model.node import Locality
 
 Json = Mapping[str, Any]

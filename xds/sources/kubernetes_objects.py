@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from xds.catalog.instance import VIRTUAL_ADDRESSES, is_ip_address
+from xds.catalog.instance import VIRTUAL_ADDRESSES
 from xds.model.errors import Violation, XdsError
+from xds.model.ip_address import is_ip_address
 
 Json = Mapping[str, Any]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from xds.catalog.instance import is_ip_address
 from xds.codec import schema
 from xds.linkerd.core.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, ordered
 from xds.linkerd.core.mesh_role import FILTER_METADATA, MeshRules, bare_key, mesh_role
+from xds.model.ip_address import is_ip_address
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 
