@@ -36,11 +36,6 @@ import structlog
 
 from bench.catalog_source import INSTANCES, changed, instances
 from bench.engine import Fleet
-from xds.catalog.binding import Binding
-from xds.catalog.holding import HoldRule
-from xds.catalog.service_index import CatalogLimits
-from xds.control.bindings import Bindings
-from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.writes import WriteLocks
@@ -48,6 +43,11 @@ from xds.fleet.event_log import EventLog
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
+from xds.services.bindings import Bindings
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.binding import Binding
+from xds.services.core.holding import HoldRule
+from xds.services.core.index import CatalogLimits
 from xds.store.base import Store
 from xds.store.engines import open_store
 

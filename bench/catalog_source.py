@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from xds.catalog.instance import Check, Health, Instance
-from xds.catalog.source import Sink
+from xds.services.core.instance import Check, Health, Instance
+from xds.services.core.source import Sink
 
 INSTANCES = 10
 LOOPBACK = "127.0.0.1"
@@ -39,7 +39,7 @@ def _instance(number: int) -> Instance:
 
 
 class DatagramSource:
-    """A source, as `xds.catalog.source.Source`."""
+    """A source, as `xds.services.core.source.Source`."""
 
     kind = "bench"
 

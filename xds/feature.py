@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from xds.api.shapes.fleet import LinkerdItem
     from xds.control.auth_settings import Section
-    from xds.control.catalog import ServiceCatalog
     from xds.control.config_entries import EntryPublisher
     from xds.control.push import PlannedChange
     from xds.control.serving import GroupDocuments
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from xds.server.discovery import DiscoveryDependencies
     from xds.server.registry import StreamRegistry
     from xds.server.stream import StreamMethod
+    from xds.services.catalog import ServiceCatalog
     from xds.snapshots.cache import SnapshotCache
     from xds.store.base import Store
 

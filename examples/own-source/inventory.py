@@ -11,9 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from xds.catalog.instance import Instance
-from xds.catalog.source import Sink
-from xds.model.node import Locality
+from xds.embed import Instance, Locality, Sink
 
 Services = dict[str, list[Instance]]
 

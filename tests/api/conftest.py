@@ -13,11 +13,11 @@ from tests.control.conftest import Plane
 from tests.steering.assigned import Reports
 from xds.api.services import ApiOptions, Services
 from xds.app.admin import create_app
-from xds.catalog.registered_instance import SOURCE_NAME
 from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
-from xds.control.registration import KIND, Registrations
-from xds.control.service_view import ServiceView
+from xds.services.core.registered_instance import SOURCE_NAME
+from xds.services.registration import KIND, Registrations
+from xds.services.view import ServiceView
 from xds.steering.served import ServedSteering
 
 

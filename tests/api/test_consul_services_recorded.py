@@ -17,7 +17,7 @@ from tests.chain.comparison import unequal
 from tests.support.consul_exchange import ConsulRequest
 from tests.support.consul_recording import GO_TIMEOUT_S, Answered, RecordedExchange
 from tests.support.consul_services import SERVICES_EXCHANGE
-from xds.catalog.registered_instance import AGENT_NODE
+from xds.services.core.registered_instance import AGENT_NODE
 
 CONSULS_NODE = "one"
 # Of the node that Consul's agent is, and of the places in Raft's log.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.support.resources import cluster_load_assignment, eds_cluster
-from xds.catalog.instance import Instance
+from xds.services.core.instance import Instance
 
 URL = "/api/v1"
 NAMES = ["c2", "c10", "C11", "c100"]

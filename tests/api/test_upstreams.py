@@ -12,10 +12,10 @@ from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
 from xds.api.services import ApiOptions
-from xds.catalog.instance import Instance
 from xds.control.tokens import Grant, Tokens
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, V2_URLS
+from xds.services.core.instance import Instance
 
 Json = dict[str, Any]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from xds.catalog.holding import HoldRule
 from xds.chain.index import ChainContext
-from xds.control.bindings import Bindings
-from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import DEFAULT_CHAIN_CONTEXT, Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
+from xds.services.bindings import Bindings
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.holding import HoldRule
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
 from xds.store.base import Store

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.control.conftest import Plane
-from tests.control.test_bindings import instances, sink
 from tests.control.test_config_entries import ForgetfulStore
 from tests.control.test_lowered_groups import (
     GROUP,
@@ -23,13 +22,14 @@ from tests.control.test_lowered_groups import (
     served,
     splitter,
 )
-from xds.catalog.binding import Binding
+from tests.services.test_bindings import instances, sink
 from xds.chain.index import ChainContext
-from xds.control.bindings import KIND as BINDING_KIND
 from xds.control.document_keys import document_id
 from xds.control.entry_records import DeleteEntry
 from xds.control.live_endpoints import OwnedError, OwnerKind
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.services.bindings import KIND as BINDING_KIND
+from xds.services.core.binding import Binding
 from xds.store.base import UnavailableError
 from xds.store.sqlite.memory import MemoryStore
 

@@ -8,18 +8,18 @@ from functools import partial
 import pytest
 
 from tests.control.conftest import Plane
-from tests.control.test_bindings import BY, instances, served, sink
 from tests.control.test_hand_assignments import ALICE, setting
 from tests.control.test_lowered_groups import GROUP, HTTP, WEB, Json, put_entries, put_upstreams
-from xds.catalog.binding import Binding, InstanceSelection
-from xds.control.followed_assignments import FollowedAssignment
-from xds.control.followed_target import FollowedTarget
+from tests.services.test_bindings import BY, instances, served, sink
 from xds.control.hand_assignments import KIND as HAND_KIND
 from xds.control.live_endpoints import OwnerKind
 from xds.lower.assignments import lower_priorities
-from xds.lower.instances import ServedEndpoint, priorities_in
 from xds.lower.lowered import AssignmentTarget, LoweredAssignment
 from xds.model.node import Locality
+from xds.services.core.binding import Binding, InstanceSelection
+from xds.services.core.endpoints import ServedEndpoint, priorities_in
+from xds.services.followed_assignments import FollowedAssignment
+from xds.services.followed_target import FollowedTarget
 
 
 def resolver(version: str) -> Json:

@@ -12,9 +12,7 @@ from tests.control.conftest import Plane
 from tests.control.connected import Client
 from tests.control.test_config_entries import ForgetfulStore
 from tests.support.resources import cluster_load_assignment, static_cluster
-from xds.catalog.binding import Binding
 from xds.catalog.entry import read_entry
-from xds.catalog.instance import Instance
 from xds.codec.resources import decode_resource
 from xds.control.audit_log import Caller
 from xds.control.entry_records import DeleteEntry, EntryResult, PutEntry
@@ -28,6 +26,8 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Change
+from xds.services.core.binding import Binding
+from xds.services.core.instance import Instance
 from xds.store.base import LOWERED, UnavailableError
 from xds.store.sqlite.memory import MemoryStore
 

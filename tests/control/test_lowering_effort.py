@@ -8,13 +8,13 @@ import pytest
 
 from tests.control.conftest import Plane
 from tests.control.test_lowered_groups import GROUP, HTTP, RESOLVER, WEB, bodies, put_entries, put_upstreams, splitter
-from xds.catalog.instance import Instance
 from xds.codec import schema
 from xds.control.lowered_content import LoweredRecords
 from xds.lower.lowered import LoweredResource
 from xds.lower.lowering import lower_backend
 from xds.lower.upstreams import Upstream
 from xds.model.resource_type import ENDPOINT
+from xds.services.core.instance import Instance
 
 Json = dict[str, Any]
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.control.conftest import Plane
-from tests.control.test_bindings import instances, sink
 from tests.control.test_lowered_groups import (
     GROUP,
     HTTP,
@@ -21,6 +20,7 @@ from tests.control.test_lowered_groups import (
     served,
     splitter,
 )
+from tests.services.test_bindings import instances, sink
 from xds.chain.index import ChainContext
 from xds.codec import schema
 from xds.lower.upstream_context import UpstreamContext

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.linkerd_site import instance
-from xds.catalog.draining import ObservedInstance
-from xds.catalog.service_index import ServiceInstance
 from xds.linkerd import address_index
 from xds.linkerd.address_index import AddressIndex
+from xds.services.core.draining import ObservedInstance
+from xds.services.core.index import ServiceInstance
 
 SERVICES, ADDRESSES = ("web", "api", "db"), ("10.96.0.1", "10.96.0.2", "fd00::1")
 EDITS = st.tuples(st.sampled_from(SERVICES), st.none() | st.frozensets(st.sampled_from(ADDRESSES)), st.booleans())

@@ -20,8 +20,8 @@ from tests.support.linkerd_client import (
     removed,
 )
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
-from xds.catalog.instance import Instance
 from xds.linkerd.settings import DestinationSettings
+from xds.services.core.instance import Instance
 
 A, B, C = instance("10.0.0.1"), instance("10.0.0.2"), instance("10.0.0.3")
 A_AT, B_AT, C_AT = "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.lowering import instance
-from xds.catalog.binding import Binding
-from xds.catalog.instance import Health, Instance
 from xds.codec.resources import ResourceDecoder
 from xds.lower.assignments import OVERPROVISIONING_FACTOR, lower_assignment
-from xds.lower.instances import EndpointRule, lower_instances
 from xds.lower.load_assignment import decode_assignment
 from xds.lower.lowered import AssignmentTarget, LoweredAssignment
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
+from xds.services.core.binding import Binding
+from xds.services.core.endpoints import EndpointRule, lower_instances
+from xds.services.core.instance import Health, Instance
 
 Selected = list[tuple[Instance, Health]]
 

@@ -11,12 +11,12 @@ from tests.support.examples import examples
 from tests.support.lowering import DATACENTER, chain_of, decoded, findings, lowered, served
 from tests.support.random_mesh import RandomMesh
 from tests.support.route_reader import Place, Request, RoutedRequest, RouteReader
-from xds.catalog.instance import Health, Instance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.chain.request_walk import HttpRequest, walk
 from xds.lower.lowered import Lowered
 from xds.lower.upstreams import Upstream
 from xds.model.errors import ValidationError
+from xds.services.core.instance import Health, Instance
 
 seeds = st.integers(min_value=0, max_value=2**32)
 

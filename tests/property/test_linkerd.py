@@ -17,10 +17,10 @@ from tests.support.examples import examples
 from tests.support.linkerd_client import LinkerdStream, ProxyOf2018, ProxyOfToday
 from tests.support.linkerd_site import LinkerdSite, instance
 from tests.support.resources import cluster_load_assignment, eds_cluster
-from xds.catalog.instance import Instance
 from xds.codec.resources import decode_resource
 from xds.control.push import PushOptions
 from xds.model.resource import Resource
+from xds.services.core.instance import Instance
 
 SERVICES = ("web", "spare")
 ADDRESSES = st.integers(1, 6).map(lambda last: f"10.0.0.{last}")

@@ -17,7 +17,6 @@ from tests.steering.assigned import Steered
 from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.journal import PushJournal
-from xds.control.sources import Sources
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -29,6 +28,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.service_metrics import CatalogMetrics, SourceMetrics
+from xds.services.source_runs import Sources
 from xds.snapshots.cache import SnapshotCache
 from xds.steering.metrics import AssignmentMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback

@@ -1,7 +1,7 @@
 """A Consul catalog in memory, with its index, blocking queries and faults, for the tests of the source.
 
-It answers as Consul 1.12.9 does (`tests/sources/recorded/consul-health-1.12.9.json`). In `make soak` the source reads a
-real agent.
+It answers as Consul 1.12.9 does (`tests/services/sources/recorded/consul-health-1.12.9.json`). In `make soak` the
+source reads a real agent.
 """
 
 from __future__ import annotations

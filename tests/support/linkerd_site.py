@@ -12,12 +12,7 @@ from tests.support.linkerd_client import LinkerdClient
 from tests.support.process import free_port, wait_until
 from xds.app.settings import make_settings
 from xds.catalog.entry import entry_from_json
-from xds.catalog.holding import HoldRule
-from xds.catalog.instance import Check, Health, Instance
-from xds.catalog.source import Sink
 from xds.codec.resources import decode_resource
-from xds.control.bindings import Bindings
-from xds.control.catalog import ServiceCatalog
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
@@ -31,6 +26,11 @@ from xds.model.node import Locality
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
+from xds.services.bindings import Bindings
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.holding import HoldRule
+from xds.services.core.instance import Check, Health, Instance
+from xds.services.core.source import Sink
 from xds.snapshots.cache import SnapshotCache
 from xds.store.sqlite.memory import MemoryStore
 

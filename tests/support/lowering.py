@@ -8,11 +8,7 @@ from typing import Any
 import yaml
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
-from xds.catalog.binding import InstanceSelection
-from xds.catalog.draining import ObservedInstance
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.instance import Check, Health, Instance
-from xds.catalog.service_index import ServiceInstance
 from xds.chain.compile import compile_recorded
 from xds.chain.index import ChainContext
 from xds.codec.crosscheck import check_references
@@ -25,6 +21,10 @@ from xds.lower.upstreams import Upstream, read_upstreams
 from xds.model.errors import Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
+from xds.services.core.binding import InstanceSelection
+from xds.services.core.draining import ObservedInstance
+from xds.services.core.index import ServiceInstance
+from xds.services.core.instance import Check, Health, Instance
 
 Json = dict[str, Any]
 Catalog = Mapping[str, Iterable[Instance]]

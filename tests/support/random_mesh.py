@@ -11,11 +11,11 @@ from tests.support.random_entries import DATACENTERS, DURATIONS, HEADERS, SERVIC
 from tests.support.route_reader import Request
 from xds.catalog.entry import ConfigEntry, read_entry
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.instance import Check, Health, Instance
 from xds.chain.chain import ChainError
 from xds.lower.upstreams import FAILOVERS, Upstream, UpstreamsDocument, read_upstreams
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
+from xds.services.core.instance import Check, Health, Instance
 
 _FIRST_PORT = 20_000
 # Not lowered: there are no peers and no mesh gateways.

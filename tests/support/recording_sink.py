@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from xds.catalog.instance import Instance
-from xds.catalog.source import Source
 from xds.model.errors import Violation
+from xds.services.core.instance import Instance
+from xds.services.core.source import Source
 
 Instances = Sequence[Instance]
 

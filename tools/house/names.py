@@ -19,6 +19,12 @@ FACES = (
     "xds/cli/",
     "xds/app/",
     "xds/linkerd/",
+    "xds/services/core/",
+    "xds/services/sources/",
+    "xds/services/routes/",
+    "xds/services/models/",
+    "xds/services/commands/",
+    "xds/services/",
     "xds/steering/",
 )
 

@@ -25,14 +25,10 @@ from xds.api.routes import (
     access,
     audit,
     backups,
-    bindings,
-    catalog,
     certificates,
     check,
     config_entries,
     consul,
-    consul_agent,
-    consul_catalog,
     consul_probes,
     discovery_chains,
     endpoints,
@@ -43,9 +39,7 @@ from xds.api.routes import (
     holdings,
     load,
     pages,
-    registrations,
     revisions,
-    sources,
     streams,
     system,
     transactions,
@@ -53,6 +47,7 @@ from xds.api.routes import (
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
+from xds.services.routes import bindings, catalog, consul_agent, consul_catalog, registrations, sources
 from xds.version import __version__
 
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"

@@ -12,7 +12,6 @@ from itertools import islice
 from time import time
 
 from xds.api.failing_clusters import failure_text, find_failing_clusters
-from xds.api.routes.sources import check_sources
 from xds.api.services import Services
 from xds.control.lifecycle import Phase
 from xds.control.pushed_certificates import PushedCertificate
@@ -23,6 +22,7 @@ from xds.lower.live_assignment import has_serving_endpoint
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import Snapshot
 from xds.model.units import span_text
+from xds.services.routes.sources import check_sources
 from xds.snapshots.cluster_references import assignments_of
 from xds.store.base import StoreError
 

@@ -15,15 +15,10 @@ from xds.api.shapes.fleet import LinkerdItem
 from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.backups import Backups
-from xds.control.bindings import Bindings
-from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
-from xds.control.registration import Registrations
-from xds.control.service_view import ServiceView
-from xds.control.sources import Sources
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
@@ -31,6 +26,11 @@ from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_noth
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import NotFoundError
 from xds.model.units import MIB
+from xds.services.bindings import Bindings
+from xds.services.catalog import ServiceCatalog
+from xds.services.registration import Registrations
+from xds.services.source_runs import Sources
+from xds.services.view import ServiceView
 from xds.store.retention import StoreCondition
 
 F = TypeVar("F")

@@ -10,7 +10,6 @@ from xds.cli.commands import (  # noqa: F401
     access,
     apply,
     backups,
-    bindings,
     bootstrap,
     chains,
     config_entries,
@@ -23,16 +22,14 @@ from xds.cli.commands import (  # noqa: F401
     health,
     load,
     nodes,
-    registrations,
     resources,
     rollout,
-    services,
-    sources,
     troubleshoot,
     upstreams,
     validate,
     version,
 )
+from xds.services.commands import bindings, registrations, services, sources  # noqa: F401
 
 for feature in FEATURES:
     feature.add_commands()

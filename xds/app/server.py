@@ -32,10 +32,7 @@ from xds.app.ports import (
     welcome,
 )
 from xds.app.reload import Reloader
-from xds.app.service_layer import ServiceLayer
 from xds.app.settings import load_settings
-from xds.app.source_builders import build_sources
-from xds.catalog.source import Source
 from xds.cli.errors import CommandError, Exit
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
@@ -51,7 +48,6 @@ from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.settings import Settings, auth_files, shown_settings
-from xds.control.source_settings import SourceSettings
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.feature import Kernel, ServedFeature
@@ -74,6 +70,10 @@ from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
+from xds.services.core.source import Source
+from xds.services.served import ServiceLayer
+from xds.services.source_builders import build_sources
+from xds.services.source_settings import SourceSettings
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
 from xds.store.audit_entries import AuditNote

@@ -1,1 +1,1 @@
-"""Services with their instances, and config entries: reading, checking and writing them. Pure."""
+"""Config entries: reading, checking and writing them. Pure."""

@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from xds.catalog.binding import InstanceSelection
-from xds.catalog.service_index import ServiceInstance
-from xds.control.catalog import ServiceCatalog
 from xds.control.document_keys import Key
-from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments
-from xds.control.followed_target import FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.lower.assignments import lower_priorities
 from xds.lower.lowered import LoweredAssignment
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.binding import InstanceSelection
+from xds.services.core.index import ServiceInstance
+from xds.services.followed_assignments import FollowedAssignment, FollowedAssignments
+from xds.services.followed_target import FollowedTarget
 
 USER = "upstreams"  # of the catalog
 # For this time a source may still show a service that is new here. After that, an unknown service has no endpoints, so

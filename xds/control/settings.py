@@ -39,9 +39,9 @@ from xds.control.settings_sections import (
     TlsSettings,
     WatchSettings,
 )
-from xds.control.source_settings import SourceTable
 from xds.model.errors import XdsError
 from xds.model.units import MIB
+from xds.services.source_settings import SourceTable
 
 Json = dict[str, Any]
 S = TypeVar("S", bound=Section)

@@ -17,9 +17,9 @@ from xds.snapshots.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
 if TYPE_CHECKING:
-    from xds.catalog.holding import HoldRule
-    from xds.catalog.service_index import CatalogLimits
     from xds.chain.index import ChainContext
+    from xds.services.core.holding import HoldRule
+    from xds.services.core.index import CatalogLimits
 
 GRPC_PORT = 18000
 HTTP_PORT = 18080
@@ -269,12 +269,12 @@ class ServiceSettings(Section):
 
     def rule(self, drain_s: float) -> HoldRule:
         """The rule for held losses and draining. Imported here, since light commands read settings too."""
-        from xds.catalog.holding import HoldRule
+        from xds.services.core.holding import HoldRule
 
         return HoldRule(self.hold_share, self.hold_window_s, drain_s)
 
     def limits(self) -> CatalogLimits:
         """The bounds of the catalog."""
-        from xds.catalog.service_index import CatalogLimits
+        from xds.services.core.index import CatalogLimits
 
         return CatalogLimits(self.services_limit, self.instances_per_service, self.instances_per_source)

@@ -1,7 +1,5 @@
 """The server embedded in a Python program (docs/python.md)."""
 
-from xds.catalog.instance import Instance
-from xds.catalog.source import Sink, Source, SourceError
 from xds.control.progress import PushVerdict, verdict_of
 from xds.control.push import EmptyingError, PushResult, StillReferencedError
 from xds.control.settings import SettingsError
@@ -12,6 +10,8 @@ from xds.fleet.event_log import FleetEvent
 from xds.fleet.state import Convergence, NackRecord, NodeState
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.node import Locality, Node
+from xds.services.core.instance import Instance
+from xds.services.core.source import Sink, Source, SourceError
 
 __all__ = [
     "ConflictError",

@@ -16,16 +16,12 @@ import structlog
 from xds.app.server import Hosting
 from xds.app.server import Server as StandaloneServer
 from xds.app.settings import make_settings
-from xds.catalog.binding import Binding
-from xds.catalog.source import Source
 from xds.client.encoding import ResourceInput, encode_resource, encode_resources
 from xds.codec.resources import DecodedPush
 from xds.codec.schema import add_descriptor_sets
 from xds.control.audit_log import Caller
-from xds.control.binding_review import check_assignment
 from xds.control.push import PushOptions, PushResult
 from xds.control.settings import Settings, SettingsError, merge
-from xds.control.source_settings import SourceSettings
 from xds.control.threads import run_sized
 from xds.embed.address import ServerAddress
 from xds.embed.grouping import GuardedChoice
@@ -35,6 +31,10 @@ from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource_type import type_url_of
 from xds.server.logs import configure_logging
+from xds.services.binding_review import check_assignment
+from xds.services.core.binding import Binding
+from xds.services.core.source import Source
+from xds.services.source_settings import SourceSettings
 
 ACTOR = "program"  # the actor of changes by the program, in the history
 DEFAULT_GRPC = "127.0.0.1:18000"

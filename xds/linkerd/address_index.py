@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.catalog.service_index import ServiceInstance
 from xds.linkerd.core.endpoint import shortest
 from xds.model.names import NO_NAMES
+from xds.services.core.index import ServiceInstance
 
 NODES_LIMIT = 100_000
 KEPT_SERVICES_LIMIT = 10_000  # services without instances whose virtual addresses are kept

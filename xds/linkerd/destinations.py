@@ -17,17 +17,17 @@ from xds.catalog.entry import entry_key, key_of
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
-from xds.catalog.service_index import ServiceInstance
 from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import ChainError, DiscoveryChain
 from xds.chain.compile import compile_recorded
 from xds.chain.request import CompileRequestError
-from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
 from xds.linkerd.address_index import AddressChanges, AddressIndex
 from xds.linkerd.core.conversation import AnswerStatus, Conversations
 from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.linkerd.core.resolver import DestinationResolver
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.index import ServiceInstance
 from xds.snapshots.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog

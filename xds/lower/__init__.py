@@ -1,1 +1,1 @@
-"""Decisions written into xDS resources. Pure."""
+"""Upstreams and their chains written as xDS resources. Pure."""

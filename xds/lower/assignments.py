@@ -1,14 +1,16 @@
 """The ClusterLoadAssignment of a lowered cluster, from the instances that each of its targets selects. Pure.
 
-Health, weights, addresses and localities are those of `xds.lower.instances`. Each target is a priority of its own.
+Health, weights, addresses and localities are those of `xds.services.core.endpoints`. Each target is a priority of its
+own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from xds.catalog.instance import NOWHERE, Health, Instance
-from xds.lower.instances import (
+from xds.lower.lowered import LoweredAssignment
+from xds.model.resource import Resource
+from xds.services.core.endpoints import (
     EndpointRule,
     ServedEndpoint,
     assignment_of,
@@ -17,8 +19,7 @@ from xds.lower.instances import (
     locality_entries,
     locality_entry,
 )
-from xds.lower.lowered import LoweredAssignment
-from xds.model.resource import Resource
+from xds.services.core.instance import NOWHERE, Health, Instance
 from xds.wire.fields import bytes_field, varint_field
 
 # In percent. With this factor a priority with one healthy endpoint of a thousand still gets all requests.

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xds.catalog.binding import Binding
 from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLimits
-from xds.catalog.instance import INSTANCE_SHAPE
 from xds.catalog.resolver import LoadBalancer, RingHashConfig, ServiceResolver
 from xds.chain.chain import ChainTarget, ResolverNode
 from xds.codec.findings import FieldPath, short_repr
@@ -31,6 +29,8 @@ from xds.lower.lowered import UPSTREAM, AssignmentTarget, EntryPlace, LoweredAss
 from xds.lower.mesh_names import cluster_name, leg_name
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import CLUSTER
+from xds.services.core.binding import Binding
+from xds.services.core.instance import INSTANCE_SHAPE
 
 INVALID_FILTER = "invalid_filter"  # code of a finding: the filter of a subset cannot be evaluated on instances
 _AGGREGATE = "envoy.clusters.aggregate"

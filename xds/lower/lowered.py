@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from xds.catalog.binding import Binding
 from xds.catalog.entry import WrittenKey
 from xds.codec.findings import FieldPath, json_pointer, parse_pointer, resource_label
 from xds.codec.naming import TYPE_KEY
 from xds.codec.resources import ResourceDecoder
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource import Resource
+from xds.services.core.binding import Binding
 
 Json = dict[str, Any]
 

@@ -23,7 +23,6 @@ from xds.catalog.defaults import (
     check_passive_health_check,
     check_upstream_limits,
 )
-from xds.catalog.instance import NAME_CHARACTERS, check_service_name
 from xds.catalog.quantities import MILLISECOND_NS, duration_text
 from xds.catalog.shape import (
     COUNT,
@@ -45,6 +44,7 @@ from xds.chain.request import Overrides
 from xds.codec.findings import Findings, json_pointer, normalized_name, parse_pointer, short_repr
 from xds.model.errors import ValidationError, Violation
 from xds.model.ip_address import is_ip_address
+from xds.services.core.instance import NAME_CHARACTERS, check_service_name
 
 Json = dict[str, Any]
 

@@ -21,9 +21,6 @@ from tests.support.linkerd_policy import Request, backends_of, route_taken
 from tests.support.lowering import DATACENTER, lowered, served
 from tests.support.random_mesh import RandomMesh
 from tests.support.route_reader import Place, RouteReader
-from xds.catalog.draining import ObservedInstance
-from xds.catalog.instance import Instance
-from xds.catalog.service_index import ServiceInstance
 from xds.chain.index import ChainContext, ChainIndex
 from xds.chain.request import Overrides
 from xds.linkerd.address_index import AddressIndex
@@ -34,6 +31,9 @@ from xds.linkerd.core.resolver import DestinationResolver, ProfileAnswer
 from xds.linkerd.destinations import ServiceMeshState
 from xds.lower.upstreams import Upstream
 from xds.proto.linkerd import outbound_pb2
+from xds.services.core.draining import ObservedInstance
+from xds.services.core.index import ServiceInstance
+from xds.services.core.instance import Instance
 
 Shares = Mapping[frozenset[Place], Fraction]
 

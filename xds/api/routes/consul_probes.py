@@ -10,10 +10,10 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.api.consul import answer_write, check_datacenter
-from xds.api.consul_services import own_datacenter
 from xds.api.routing import consul_router
 from xds.api.services import Deps, Services
-from xds.catalog.registered_instance import AGENT_NODE
+from xds.services.consul import own_datacenter
+from xds.services.core.registered_instance import AGENT_NODE
 
 # Clients choose what they ask for by the release. The paths are compared with this one.
 CONSUL_RELEASE = "1.12.9"

@@ -20,7 +20,6 @@ from xds.api.shapes.endpoints import OwnerItem, owner_item
 from xds.api.shapes.fleet import LinkerdItem
 from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.api.shapes.values import LocalityItem, locality_item, timestamp
-from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
 from xds.control.document_keys import Key
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
@@ -29,6 +28,7 @@ from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url
+from xds.services.core.index import ServiceInstance
 from xds.snapshots.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from xds.catalog.instance import Health, Instance
 from xds.linkerd.core.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, Labels, ordered
 from xds.linkerd.core.mesh_role import MeshRules, linkerd_values, mesh_role
+from xds.services.core.instance import Health, Instance
 
 # The metadata that Linkerd's own controller has as labels. Other metadata would make labels without bound.
 LABELS = frozenset(

@@ -8,10 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.compared_name import compared
-from xds.catalog.draining import ObservedInstance
-from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.linkerd.core.authority import Authority, Grammar, ServiceCandidate, read_authority, service_host
 from xds.linkerd.core.chain_policy import chain_policy
@@ -23,6 +20,9 @@ from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshSta
 from xds.linkerd.core.omission import resolver_omissions
 from xds.linkerd.core.policy_routes import PolicyRules
 from xds.linkerd.core.route_terms import ProfileRules
+from xds.services.core.binding import Binding, InstanceSelection
+from xds.services.core.draining import ObservedInstance
+from xds.services.core.index import ServiceInstance
 
 _READ_CACHED = 4_096  # with all of their instances
 _NO_VALUES: Mapping[str, str] = MappingProxyType({})

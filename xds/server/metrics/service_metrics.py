@@ -9,14 +9,14 @@ from time import time
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.control.bindings import Bindings
-from xds.control.catalog import ServiceCatalog, SourceCounts
 from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints, OwnerKind
 from xds.control.lowered_groups import LoweredGroups
-from xds.control.registration import Registrations
-from xds.control.sources import Sources
 from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
+from xds.services.bindings import Bindings
+from xds.services.catalog import ServiceCatalog, SourceCounts
+from xds.services.registration import Registrations
+from xds.services.source_runs import Sources
 
 _SOURCE: Labels = ("source", "kind")
 

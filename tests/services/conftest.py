@@ -1,0 +1,7 @@
+"""The fixtures of the rooms that services are tested through."""
+
+from tests.api.conftest import api
+from tests.cli.conftest import remote
+from tests.control.conftest import plane
+
+__all__ = ["api", "plane", "remote"]

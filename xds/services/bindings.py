@@ -1,0 +1,283 @@
+"""Bindings: documents of groups that say which assignment follows which service.
+
+A binding is desired state. Its live assignment is observed state (`xds.services.followed_assignments`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.document_keys import Key, document_id, key_of
+from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.control.hand_assignment import HandAssignment
+from xds.control.hand_assignments import HandAssignments, WriteOptions
+from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
+from xds.control.writes import WriteLocks
+from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
+from xds.model.resource import Resource
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.binding import Binding, InstanceSelection, read_binding
+from xds.services.core.endpoints import ServedEndpoint, lower_endpoints
+from xds.services.core.index import ServiceInstance
+from xds.services.followed_assignments import FollowedAssignment, FollowedAssignments
+from xds.services.followed_target import FollowedTarget
+from xds.store.base import Store
+
+KIND = "binding"
+BINDINGS_LIMIT = 20_000
+USER = "bindings"  # of the catalog
+
+_BOUND = Owner(OwnerKind.BINDING)
+_log = structlog.get_logger(logger_name="xds.control.bindings")
+
+
+@dataclass(slots=True)
+class BoundAssignment(FollowedAssignment):
+    """An active binding: an assignment with one target."""
+
+    @property
+    def selection(self) -> InstanceSelection:
+        """The instances that it selects."""
+        return self.targets[0].selection
+
+    @property
+    def binding(self) -> Binding:
+        """The binding."""
+        return self.selection.binding
+
+
+def etag_of(binding: Binding) -> str:
+    """The etag of a binding."""
+    return document_etag("b", binding.document())
+
+
+class Bindings:
+    """The bindings of all groups. A change is stored first and then takes effect; one change at a time.
+
+    Use as one of the publisher's documents (`GroupDocuments`), after ``by_hand``, which lets the endpoints of an ended
+    binding drain. ``exists`` says whether a group exists; ``datacenter`` is the datacenter of this server.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: ServiceCatalog,
+        live: LiveEndpoints,
+        locks: WriteLocks,
+        by_hand: HandAssignments,
+        exists: Callable[[str], bool],
+        datacenter: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self._store = store
+        self._catalog = catalog
+        self._live = live
+        self._locks = locks
+        self._by_hand = by_hand
+        self._exists = exists
+        self._datacenter = datacenter
+        self._clock = clock
+        self._bound: dict[Key, BoundAssignment] = {}
+        self.followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
+
+    def start(self) -> None:
+        """From now on proxies are served: when an assignment is served first, the pushed endpoints drain."""
+        self.followed.start()
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def __iter__(self) -> Iterator[Key]:
+        """Group and assignment of all bindings, ordered."""
+        return iter(sorted(self._bound))
+
+    @property
+    def live_n(self) -> int:
+        """The number of bindings with a served assignment. May be called in another thread."""
+        return self.followed.live_n
+
+    @property
+    def failures(self) -> int:
+        """Assignments that could not be computed because of a bug."""
+        return self.followed.failures
+
+    def find(self, key: Key) -> BoundAssignment | None:
+        """The binding of an assignment of a group; None if it has none."""
+        return self._bound.get(key)
+
+    def get(self, key: Key) -> BoundAssignment:
+        """Raises ``NotFoundError``."""
+        bound = self._bound.get(key)
+        if bound is None:
+            raise NotFoundError(f"assignment {key[1]!r} of group {key[0]!r} is not bound to a service")
+        return bound
+
+    def of(self, group: str) -> list[BoundAssignment]:
+        """The bindings of a group, by the name of the assignment."""
+        return [self._bound[key] for key in self if key[0] == group]
+
+    def of_service(self, service: str) -> list[Key]:
+        """The assignments that follow a service."""
+        return self.followed.of_service(service)
+
+    def draft(self, key: Key, binding: Binding) -> BoundAssignment:
+        """A binding that does not take effect, to see what it would select."""
+        target = FollowedTarget(InstanceSelection(binding, self._datacenter))
+        return BoundAssignment(key, (target,), partial(_lower, key[1]))
+
+    def selected(self, bound: BoundAssignment) -> list[ServiceInstance]:
+        """The instances that a binding selects now, by address and port."""
+        selection = InstanceSelection(bound.binding, self._datacenter)  # not that of ``bound``: reads count nothing
+        return list(selection.select_served(self._catalog.instances(bound.binding.service)))
+
+    # As `GroupDocuments`
+
+    async def load(self) -> None:
+        """Replace all bindings by the stored ones. Raises ``StoreError``.
+
+        A binding that this release cannot read is logged, not used, and kept in the store.
+        """
+        docs = await self._store.docs(KIND)
+        stored: dict[Key, Binding] = {}
+        for doc in docs:
+            key = key_of(doc.id)
+            try:
+                stored[key] = await asyncio.to_thread(read_binding, json.loads(doc.body))
+            except (ValueError, ValidationError) as error:
+                _log.error("binding.unreadable", group=key[0], assignment=key[1], error_message=str(error))
+        for key in [key for key in self._bound if stored.get(key) != self._bound[key].binding]:
+            self._forget(key)  # its live assignment has no owner, so ``remove_unowned`` removes it
+        for key, binding in stored.items():
+            await self._by_hand.forget_leaving(key)  # there is one only if a change was interrupted
+            try:
+                if key in self._bound:
+                    self._live.claim(*key, _owner(binding))
+                else:
+                    self._begin(key, binding, _owner(binding))
+            except XdsError as error:
+                if key in self._bound:
+                    self._forget(key)
+                _log.error("binding.refused", group=key[0], assignment=key[1], error_message=str(error))
+        self.followed.use()
+        await self.followed.follow(list(self.followed.services))
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of all bindings of a group."""
+        return tuple((KIND, document_id(bound.key)) for bound in self.of(group))
+
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete the bindings of a group that has settings and no resources. Raises ``StoreError``."""
+        async with self.lock:
+            for bound in self.of(group):
+                await self._delete(bound, by)
+
+    def dropped(self, group: str) -> None:
+        """Forget the bindings of a group; the store has deleted them with the group."""
+        for bound in self.of(group):
+            self._end(bound.key)
+        self.followed.use()
+
+    # Changing
+
+    def check(self, key: Key, binding: Binding | None, etag: str = "") -> None:
+        """Raises ``ConflictError`` for another etag or owner, ``ValidationError`` when there are too many bindings."""
+        present = self._bound.get(key)
+        present_etag = etag_of(present.binding) if present is not None else NO_ETAG
+        check_etag(etag, present_etag, f"assignment {key[1]!r} of group {key[0]!r} binding", key[0])
+        if binding is not None:
+            self._live.check(key[0], (key[1],), _owner(binding))
+            if present is None and len(self) >= BINDINGS_LIMIT:
+                raise ValidationError([Violation("too_many", f"there can be at most {BINDINGS_LIMIT} bindings")])
+
+    async def put(self, key: Key, binding: Binding, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
+        """Bind an assignment to a service; False if the binding is unchanged.
+
+        Raises ``NotFoundError`` for an unknown group, as ``check``, ``StoreError``.
+        """
+        async with self._locks.groups((key[0],)), self.lock:
+            if not self._exists(key[0]):
+                raise NotFoundError(f"no such group: {key[0]!r}")
+            self.check(key, binding, etag)
+            present = self._bound.get(key)
+            if present is not None and present.binding == binding:
+                return False
+            owner, former_owner = _owner(binding, by, self._clock()), self._live.owner(*key)
+            # The name is claimed before the binding is stored, so that nobody sets the assignment by hand meanwhile.
+            self._live.claim(*key, owner)
+            document, old = binding.document(), present.binding.document() if present is not None else None
+            note = by.note("binding.put", group=key[0], subject=key[1], old=old, new=document)
+            try:
+                await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
+            except BaseException:
+                self._live.set_owner(*key, former_owner)
+                raise
+            async with self._by_hand.lock:
+                await self._by_hand.forget_leaving(key)
+            self._begin(key, binding, owner)
+            self.followed.use()
+            self.followed.serve(key[0], (key,))
+            _log.info("binding.put", group=key[0], assignment=key[1], actor=by.actor, author=by.author, **document)
+            return True
+
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER, drain_s: float | None = None) -> None:
+        """End a binding: the pushed assignment is served again, together with the draining endpoints of the binding.
+
+        They drain for ``drain_s``; None: the default. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
+        """
+        async with self._locks.groups((key[0],)), self.lock:
+            bound = self.get(key)
+            self.check(key, None, etag)
+            live = self._live.get(*key)
+            async with self._by_hand.lock:
+                leaving = None
+                if live is not None:
+                    leaving = await self._by_hand.plan_leaving(key, live, WriteOptions(drain_s=drain_s, by=by))
+                await self._delete(bound, by, leaving)
+
+    async def _delete(self, bound: BoundAssignment, by: Caller, leaving: HandAssignment | None = None) -> None:
+        group, name = bound.key
+        note = by.note("binding.deleted", group=group, subject=name, old=bound.binding.document())
+        with suppress(NotFoundError):  # it is deleted already
+            await self._store.put_doc(KIND, document_id(bound.key), None, note=note)
+        self._forget(bound.key)
+        if leaving is not None:
+            self._live.set_owner(group, name, leaving.owner())
+            self._by_hand.begin_leaving(bound.key, leaving)
+        else:
+            self._live.release(group, (name,), _BOUND)
+        self.followed.use()
+        _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
+
+    def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
+        bound = self.draft(key, binding)
+        self.followed.begin(bound, owner)
+        self._bound[key] = bound
+
+    def _end(self, key: Key) -> None:
+        del self._bound[key]
+        self.followed.end(key[0], (key[1],))
+
+    def _forget(self, key: Key) -> None:
+        del self._bound[key]
+        self.followed.forget(key)
+
+
+def _lower(name: str, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
+    (only,) = endpoints
+    return lower_endpoints(name, only)
+
+
+def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:
+    return Owner(OwnerKind.BINDING, binding.service, by.actor or by.author, now)

@@ -1,0 +1,155 @@
+"""Keeps the last good set of each source and service across restarts.
+
+The sets are observed state. They are written in batches, at most once a second for each service. A crash may lose the
+last second of changes; the sources show them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import structlog
+
+from xds.control.threads import run_rarely_collected
+from xds.services.core.holding import ServiceHolding
+from xds.services.core.holding_record import HoldingEncoder, decoded
+from xds.services.core.index import ServiceIndex
+from xds.services.source_feed import SourceStatus
+from xds.store.base import ObservedRecord, Store, StoreError
+
+WRITE_EVERY_S = 1.0
+BATCH = 200  # records that the event loop encodes at once
+BATCH_EVERY_S = 0.05
+RETRY_AT_MOST_S = 30.0
+STATUS_EVERY_S = 30.0  # how old the stored ``read_at`` of a source may be
+_STATUS = ""  # in place of a service name: the record of the source itself
+
+Key = tuple[str, str]  # source and service
+
+_log = structlog.get_logger(logger_name="xds.control.catalog_persistence")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """A source from before a restart. ``read_at`` (epoch seconds) is when it was last read."""
+
+    name: str
+    kind: str = ""
+    read_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCatalog:
+    """The stored catalog. ``unreadable`` are the keys of records that this release cannot read."""
+
+    sources: Sequence[StoredSource]
+    holdings: Sequence[tuple[str, str, ServiceHolding]]
+    unreadable: Sequence[Key]
+
+
+async def read_catalog(store: Store) -> StoredCatalog:
+    """Read the last good sets. Raises ``StoreError``."""
+    return await run_rarely_collected(_read, await store.observed())
+
+
+def _read(records: Iterable[ObservedRecord]) -> StoredCatalog:
+    sources: dict[str, StoredSource] = {}
+    holdings: list[tuple[str, str, ServiceHolding]] = []
+    unreadable: list[Key] = []
+    for record in records:
+        if "/" in record.source:
+            continue  # not a source: registrations are stored in records of their own
+        sources.setdefault(record.source, StoredSource(record.source))
+        try:
+            if record.service == _STATUS:
+                sources[record.source] = _read_source(record)
+            else:
+                holdings.append((record.source, record.service, decoded(record.body)))
+        except ValueError as error:
+            unreadable.append((record.source, record.service))
+            _log.error("catalog.unreadable", source=record.source, service=record.service, error_message=str(error))
+    return StoredCatalog(tuple(sources.values()), holdings, unreadable)
+
+
+def _read_source(record: ObservedRecord) -> StoredSource:
+    try:
+        document = json.loads(record.body)
+        return StoredSource(record.source, str(document["kind"]), float(document["read_at"]))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"not the record of a source: {error!r:.100}") from error
+
+
+class CatalogWriter:
+    """Writes the changes of the catalog. ``statuses`` returns the status of each source."""
+
+    def __init__(self, store: Store, index: ServiceIndex, statuses: Callable[[], Iterable[SourceStatus]]) -> None:
+        self._store = store
+        self._index = index
+        self._statuses = statuses
+        self._stored_at: dict[str, float] = {}  # the stored ``read_at``, by source
+        self._encoder = HoldingEncoder()
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        delay_s = WRITE_EVERY_S
+        while True:
+            await asyncio.sleep(delay_s)
+            keys = set(self._index.unsaved)  # later changes are written in the next round
+            while keys and await self._write(set(islice(keys, BATCH)), STATUS_EVERY_S):
+                keys -= set(islice(keys, BATCH))
+                await asyncio.sleep(BATCH_EVERY_S)
+            if not keys:
+                await self._write(set(), STATUS_EVERY_S)
+            delay_s = min(2 * delay_s, RETRY_AT_MOST_S) if self._is_failing else WRITE_EVERY_S
+
+    async def finish(self) -> None:
+        """Write all remaining changes that the store accepts."""
+        while await self._write(set(islice(self._index.unsaved, BATCH)), 0.0) and self._index.unsaved:
+            pass
+
+    async def _write(self, keys: set[Key], status_every_s: float) -> bool:
+        """Write these records, and the sources whose stored time is too old. False when the store failed."""
+        self._index.unsaved -= keys
+        put, removed = [], []
+        for source, service in keys:
+            holding = self._index.holding(source, service)
+            if holding is None:
+                removed.append((source, service))
+            else:
+                put.append(ObservedRecord(source, service, self._encoder.encoded((source, service), holding)))
+        read_at = self._outdated_statuses(status_every_s)
+        put += [_status_record(status) for status in self._statuses() if status.name in read_at]
+        removed += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]
+        if not (put or removed):
+            return True
+        try:
+            await self._store.put_observed(put, removed)
+        except BaseException as error:
+            self._index.unsaved |= keys
+            if not isinstance(error, StoreError):
+                raise
+            if not self._is_failing:
+                _log.warning("catalog.not_kept", error_message=str(error))
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        self._stored_at = {name: at for name, at in self._stored_at.items() if (name, _STATUS) not in removed} | read_at
+        return True
+
+    def _outdated_statuses(self, every_s: float) -> dict[str, float]:
+        """The present ``read_at`` of the sources whose stored one is too old, by source."""
+        return {
+            status.name: status.read_at
+            for status in self._statuses()
+            if status.name not in self._stored_at or status.read_at > self._stored_at[status.name] + every_s
+        }
+
+
+def _status_record(status: SourceStatus) -> ObservedRecord:
+    body = json.dumps({"kind": status.kind, "read_at": status.read_at}).encode()
+    return ObservedRecord(status.name, _STATUS, body)

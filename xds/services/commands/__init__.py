@@ -1,0 +1,1 @@
+"""The commands of services, sources, registrations and bindings."""

@@ -1,0 +1,162 @@
+"""``service register``, ``deregister``, ``maintain``, ``registered``: instances that are registered over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from xds.cli.app import Command, shared
+from xds.cli.arguments import YesFlag
+from xds.cli.client import Client
+from xds.cli.completion import complete_service
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import say, write
+from xds.cli.push_options import confirm
+from xds.cli.table import Column, TableLayout, rendered
+from xds.services.commands.services import service
+
+Json = dict[str, Any]
+
+SERVICE_LIMIT_BYTES = 256 * 1024
+PATH = "/registrations"
+NO_REGISTRATIONS = "no registered instances: `xds service register -f FILE` registers one"
+_STYLES = {"passing": "good", "warning": "warn", "critical": "bad"}
+
+
+def _checks(item: Json) -> str:
+    """The checks that do not pass, or their number."""
+    wrong = [f"{check['id']} {check['status']}" for check in item["checks"] if check["status"] != "passing"]
+    return ", ".join(wrong) if wrong else f"{len(item['checks'])} passing" if item["checks"] else ""
+
+
+INSTANCES = TableLayout(
+    name=lambda item: f"{item['node']}/{item['id']}",
+    columns=(
+        Column("ID", lambda item: item["id"]),
+        Column("SERVICE", lambda item: item["service"]),
+        Column("ADDRESS", lambda item: _place(item["address"], item["port"])),
+        Column("HEALTH", lambda item: item["health"], lambda item: _STYLES.get(item["health"], "")),
+        Column("CHECKS", _checks, is_prose=True),
+        Column("AGE", lambda item: item["registered_at"], is_time=True),
+        Column("NODE", lambda item: item["node"], is_wide=True),
+        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True, is_prose=True),
+        Column("WEIGHT", lambda item: str(item["weight"]), is_wide=True),
+        Column("ZONE", lambda item: "/".join(filter(None, item["locality"].values())), is_wide=True),
+        Column("BY", lambda item: item["actor"], is_wide=True),
+    ),
+)
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+_CHECKS = frozenset({"check", "checks"})
+
+
+def _path(id: str) -> str:
+    """The path of an instance."""
+    return f"{PATH}/{quote(id, safe='')}"
+
+
+def _put(client: Client, file: Path, without_checks: bool) -> Json:
+    """Register the instance that a file describes, without its checks if so. Raises ``CommandError``."""
+    from xds.cli.files import read_object
+
+    definition = read_object(file, "one service", SERVICE_LIMIT_BYTES)
+    inner = next((definition[key] for key in definition if key.lower() == "service" and len(definition) == 1), None)
+    if isinstance(inner, dict):  # the form of files that Consul's agent reads
+        definition = inner
+    given = {str(key).lower(): value for key, value in definition.items()}
+    id = given.get("id") or given.get("name")
+    if not isinstance(id, str) or not id:
+        raise CommandError(Exit.INVALID, f"{file}: a service needs a Name")
+    if without_checks:
+        definition = {key: value for key, value in definition.items() if str(key).lower() not in _CHECKS}
+        say("registered without checks: health_checks of the cluster let proxies check health themselves")
+    return client.call("PUT", _path(id), None, None, definition)
+
+
+def _report(item: Json, verb: str) -> None:
+    """Print what was done to an instance."""
+    place = _place(item["address"], item["port"])
+    say(f"instance {item['id']} of service {item['service']} at {place}: {verb}, {item['health']}")
+
+
+IdArgument = Annotated[str, typer.Argument(help="The id of the instance.")]
+
+
+@service.command(cls=Command)
+def registered(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="Only instances of this service.", metavar="SERVICE", autocompletion=complete_service)
+    ] = "",
+) -> None:
+    """Show all registered instances, and checks that do not pass. -o yaml shows when checks expire.
+
+    \b
+    Examples:
+      xds service registered
+      xds service registered web -o wide
+    """
+    options = shared(context)
+    items = options.connect().items(PATH, {"service": name} if name else {})
+    write(rendered(items, INSTANCES, options.style(), NO_REGISTRATIONS))
+
+
+@service.command(cls=Command)
+def register(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Option("-f", "--file", help="File with the service (YAML or JSON), or - (standard input).")
+    ],
+    without_checks: Annotated[
+        bool, typer.Option("--without-checks", help="Leave out the checks of the file, such as those by HTTP.")
+    ] = False,
+) -> None:
+    """Register an instance, or change it. The file has the fields of Consul's service definitions.
+
+    \b
+    Examples:
+      xds service register -f web-1.yaml
+      echo '{Name: web, ID: web-1, Address: 10.0.0.1, Port: 80}' | xds service register -f -
+    """
+    _report(_put(shared(context).connect(), file, without_checks), "registered")
+
+
+@service.command(cls=Command)
+def deregister(context: typer.Context, id: IdArgument, yes: YesFlag = False) -> None:
+    """Deregister an instance with its checks; it drains. Asks first on a terminal.
+
+    \b
+    Examples:
+      xds service deregister web-1
+    """
+    confirm(f"deregister the instance {id}?", yes)
+    item = shared(context).connect().call("DELETE", _path(id))
+    say(f"instance {id} of service {item['service']}: deregistered")
+
+
+@service.command(cls=Command)
+def maintain(
+    context: typer.Context,
+    id: IdArgument,
+    end: Annotated[bool, typer.Option("--end", help="End the maintenance.")] = False,
+    reason: Annotated[str, typer.Option(help="The reason, shown with the check.")] = "",
+) -> None:
+    """Take an instance out of service. It is unhealthy for proxies until the maintenance ends.
+
+    \b
+    Examples:
+      xds service maintain web-1 --reason 'new disk'
+      xds service maintain web-1 --end
+    """
+    client, path = shared(context).connect(), f"{_path(id)}/maintenance"
+    if end:
+        _report(client.call("DELETE", path), "back from maintenance")
+    else:
+        _report(client.call("PUT", path, {"reason": reason} if reason else {}), "in maintenance")

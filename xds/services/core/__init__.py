@@ -1,0 +1,1 @@
+"""Services with their instances by source, registrations, and instances as endpoints. Pure."""

@@ -1,0 +1,140 @@
+"""Keeps the draining endpoints of followed assignments across restarts.
+
+These endpoints drain because a binding or a lowered cluster no longer selects them. Their instances are still in the
+catalog, or never were, so the stored catalog does not say that they drain. They are observed state and are written
+within a second, as the catalog is. A crash may lose the last second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+import structlog
+
+from xds.control.document_keys import Key, document_id, key_of
+from xds.control.lifecycle import BackgroundTask
+from xds.model.node import Locality
+from xds.services.core.endpoints import ServedEndpoint
+from xds.services.followed_assignments import FollowedAssignments
+from xds.services.followed_target import DrainingEndpoints
+from xds.store.base import ObservedRecord, Store, StoreError
+
+RECORDS = "draining/"  # followed by the kind of the assignments' owner: no source has such a name
+WRITE_EVERY_S = 1.0
+BATCH = 100  # records that the event loop encodes at once
+
+_log = structlog.get_logger(logger_name="xds.control.drain_persistence")
+
+
+class DrainPersistence:
+    """Reads and writes the draining endpoints. ``followed`` are the assignments by the name of their owner."""
+
+    def __init__(
+        self, store: Store, followed: Mapping[str, FollowedAssignments], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._followed = followed
+        self._clock = clock
+        self._stored: dict[tuple[str, Key], float] = {}  # when the last endpoint of a record has drained
+        self._is_failing = False
+        self._task = BackgroundTask()
+
+    async def load(self) -> None:
+        """Let the endpoints drain on that drained before the restart. Call it before the catalog is loaded.
+
+        A record that this release cannot read is logged and not used; it is deleted as if its endpoints had drained.
+        Raises ``StoreError``.
+        """
+        for record in await self._store.observed():
+            if not record.source.startswith(RECORDS):
+                continue
+            owner, key = record.source.removeprefix(RECORDS), key_of(record.service)
+            try:
+                draining = decoded(record.body)
+            except ValueError as error:
+                draining = {}
+                _log.error("draining.unreadable", group=key[0], assignment=key[1], error_message=str(error))
+            self._stored[owner, key] = _last_end(draining)
+            if owner in self._followed:
+                self._followed[owner].resume(key, draining)
+
+    def start(self) -> None:
+        """Start to write changes."""
+        self._task.start(self._run())
+
+    async def close(self) -> None:
+        """Stop, and write the remaining changes that the store accepts."""
+        if await self._task.stop():
+            while await self._write() and any(one.unsaved for one in self._followed.values()):
+                pass
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(WRITE_EVERY_S)
+            await self._write()
+
+    async def _write(self) -> bool:
+        """Write a batch of changed records, and delete drained ones. False when the store failed."""
+        changed = list(islice(((owner, key) for owner, one in self._followed.items() for key in one.unsaved), BATCH))
+        put, ends = [], {}
+        for owner, key in changed:
+            draining = self._followed[owner].draining(key)
+            self._followed[owner].unsaved.discard(key)
+            if draining:
+                put.append(ObservedRecord(RECORDS + owner, document_id(key), encoded(draining)))
+                ends[owner, key] = _last_end(draining)
+        now = self._clock()
+        drained = [record for record, end in self._stored.items() if end <= now and record not in ends]
+        if not (put or drained):
+            return True
+        try:
+            await self._store.put_observed(put, [(RECORDS + owner, document_id(key)) for owner, key in drained])
+        except BaseException as error:
+            for owner, key in changed:
+                self._followed[owner].unsaved.add(key)
+            if not isinstance(error, StoreError):
+                raise
+            if not self._is_failing:
+                _log.warning("draining.not_kept", error_message=str(error))
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        self._stored = {record: end for record, end in self._stored.items() if record not in drained} | ends
+        return True
+
+
+def encoded(draining: Mapping[int, DrainingEndpoints]) -> bytes:
+    """Draining endpoints by priority, as JSON: a list for each endpoint, with the fields that ``decoded`` names."""
+    rows = [
+        [priority, *one.address, one.weight, *_parts(one.locality), until]
+        for priority, endpoints in draining.items()
+        for one, until in endpoints.values()
+    ]
+    return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def decoded(body: bytes) -> dict[int, DrainingEndpoints]:
+    """Draining endpoints by priority. Raises ``ValueError``."""
+    by_priority: dict[int, DrainingEndpoints] = defaultdict(dict)
+    try:
+        for priority, address, port, weight, region, zone, sub_zone, until in json.loads(body):
+            locality = Locality(str(region), str(zone), str(sub_zone))
+            one = ServedEndpoint.draining_at((str(address), int(port)), int(weight), locality)
+            by_priority[int(priority)][one.address] = one, float(until)
+    except TypeError as error:
+        raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
+    return dict(by_priority)
+
+
+def _parts(locality: Locality) -> tuple[str, str, str]:
+    return locality.region, locality.zone, locality.sub_zone
+
+
+def _last_end(draining: Mapping[int, DrainingEndpoints]) -> float:
+    ends: Iterable[float] = (until for endpoints in draining.values() for _, until in endpoints.values())
+    return max(ends, default=0.0)

@@ -1,0 +1,137 @@
+"""The JSON of registered instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from xds.api.shapes.values import LocalityItem, timestamp
+from xds.services.core.instance import worst
+from xds.services.core.registered_instance import CheckKey, RegisteredCheck, RegisteredNode, Registration
+
+
+class RegisteredCheckItem(TypedDict):
+    """A check of a registered instance, or of its node.
+
+    * ``id``: its id, unique on its node;
+    * ``name``: its name; may be empty;
+    * ``status``: ``passing``, ``warning`` or ``critical``;
+    * ``kind``: who checks, such as ``ttl``; ``maintenance`` for the check of a maintenance;
+    * ``output``: the output that was reported last;
+    * ``notes``: what the registration says about it;
+    * ``of_node``: true for a check of the node;
+    * ``ttl_s``: the TTL within which its status must be reported again; 0: its status does not expire;
+    * ``deregister_after_s``: how long it must be critical until the instance is deregistered; 0: never;
+    * ``expires_at``: when its TTL ends; null if it has no TTL or the TTL has ended.
+    """
+
+    id: str
+    name: str
+    status: str
+    kind: str
+    output: str
+    notes: str
+    of_node: bool
+    ttl_s: float
+    deregister_after_s: float
+    expires_at: str | None
+
+
+class RegistrationItem(TypedDict):
+    """A registered instance with its checks.
+
+    * ``id``: its id, unique on its node;
+    * ``node``: ``xds-server`` for an instance that registered itself or was registered here; else the node that the
+      registration in Consul's catalog names;
+    * ``address``: the IP address at which clients reach it;
+    * ``port``: its port;
+    * ``ports``: further ports by name;
+    * ``tags``: its tags;
+    * ``meta``: its metadata;
+    * ``weight``: its weight while it is passing;
+    * ``warning_weight``: its weight while a check warns;
+    * ``locality``: its locality;
+    * ``health``: the worst status of its checks and those of its node: ``passing``, ``warning`` or ``critical``;
+    * ``checks``: its checks and those of its node;
+    * ``actor``: the authenticated principal that registered it last; empty without authentication;
+    * ``registered_at``: when it was registered first.
+    """
+
+    id: str
+    node: str
+    service: str
+    address: str
+    port: int
+    ports: dict[str, int]
+    tags: list[str]
+    meta: dict[str, str]
+    weight: int
+    warning_weight: int
+    locality: LocalityItem
+    health: str
+    checks: list[RegisteredCheckItem]
+    actor: str
+    registered_at: str
+
+
+class RegistrationPage(TypedDict):
+    """A page of registered instances, by id."""
+
+    items: list[RegistrationItem]
+    next_page_token: NotRequired[str]
+
+
+class RegistrationDeleted(TypedDict):
+    """The registration that was deleted.
+
+    * ``id``: the id of the instance.
+    """
+
+    id: str
+    service: str
+
+
+def registration_item(
+    one: Registration, node: RegisteredNode | None, expires_at: Callable[[CheckKey], float | None]
+) -> RegistrationItem:
+    """A registered instance, with the checks of its node."""
+    checks = [_check(one.node, check, False, expires_at) for check in one.checks]
+    of_node = [_check(one.node, check, True, expires_at) for check in (node.checks if node is not None else ())]
+    all_checks = (*one.checks, *(node.checks if node is not None else ()))
+    return {
+        "id": one.id,
+        "node": one.node,
+        "service": one.service,
+        "address": one.host,
+        "port": one.port,
+        "ports": {each.name: each.port for each in one.ports},
+        "tags": list(one.tags),
+        "meta": dict(one.meta),
+        "weight": one.weight,
+        "warning_weight": one.warning_weight,
+        "locality": {"region": one.region, "zone": one.zone, "sub_zone": one.sub_zone},
+        "health": worst(check.health for check in all_checks).value,
+        "checks": [*checks, *of_node],
+        "actor": one.actor,
+        "registered_at": timestamp(one.registered_s),
+    }
+
+
+def _check(
+    node: str, check: RegisteredCheck, of_node: bool, expires_at: Callable[[CheckKey], float | None]
+) -> RegisteredCheckItem:
+    expires_s = expires_at(CheckKey(node, check.id))
+    return {
+        "id": check.id,
+        "name": check.name,
+        "status": check.status,
+        "kind": check.kind,
+        "output": check.output,
+        "notes": check.notes,
+        "of_node": of_node,
+        "ttl_s": check.ttl_s,
+        "deregister_after_s": check.deregister_after_s,
+        "expires_at": timestamp(expires_s) if expires_s is not None else None,
+    }

@@ -1,0 +1,313 @@
+"""The JSON of services, their instances, and bindings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from xds.api.problem import finding_item
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
+from xds.control.document_keys import Key
+from xds.control.live_endpoints import Owner
+from xds.model.errors import Violation
+from xds.model.natural_order import natural_key
+from xds.services.bindings import BoundAssignment, etag_of
+from xds.services.catalog import ServiceCatalog
+from xds.services.core.index import ServiceInstance
+from xds.services.core.instance import Check, Health
+
+
+class ServiceSummary(TypedDict):
+    """A service of the catalog, with the numbers of its instances.
+
+    * ``instances``: the number of instances, those that drain included;
+    * ``passing``: how many of them pass their checks;
+    * ``warning``: how many of them have a check that warns;
+    * ``critical``: how many of them have a critical check;
+    * ``draining``: how many of them drain;
+    * ``held``: how many of them are kept although their source lost them;
+    * ``sources``: the names of the sources that show it;
+    * ``bindings``: the number of assignments that follow it;
+    * ``changed_at``: when an instance changed last; null without instances.
+    """
+
+    service: str
+    instances: int
+    passing: int
+    warning: int
+    critical: int
+    draining: int
+    held: int
+    sources: list[str]
+    bindings: int
+    changed_at: str | None
+
+
+class ServiceSummaryPage(TypedDict):
+    """A page of services, by name."""
+
+    items: list[ServiceSummary]
+    next_page_token: NotRequired[str]
+
+
+class CheckItem(TypedDict):
+    """A health check of an instance.
+
+    * ``id``: its id;
+    * ``status``: ``passing``, ``warning``, ``critical`` or ``draining``;
+    * ``name``: its name; may be empty;
+    * ``kind``: who checks, such as ``ttl``, ``http`` or ``kubernetes``;
+    * ``output``: its last output;
+    * ``notes``: what its definition says about it.
+    """
+
+    id: str
+    status: str
+    name: str
+    kind: str
+    output: str
+    notes: str
+
+
+class WeightsItem(TypedDict):
+    """The weights of an instance.
+
+    * ``passing``: its weight while it is passing;
+    * ``warning``: its weight while a check warns.
+    """
+
+    passing: int
+    warning: int
+
+
+class InstanceItem(TypedDict):
+    """An instance of a service as it is served.
+
+    * ``id``: its id, unique among the instances of the service from its source;
+    * ``address``: its IP address;
+    * ``port``: its port;
+    * ``ports``: further ports by name;
+    * ``health``: ``passing``, ``warning``, ``critical`` or ``draining``;
+    * ``source``: the name of its source;
+    * ``source_kind``: the kind of its source, such as ``consul``;
+    * ``source_read_at``: when its source was read last; null if it was not read since the start;
+    * ``since``: when it was first seen;
+    * ``changed_at``: when it changed last;
+    * ``is_held``: true if its source lost it, together with so many others that the loss is held until it is accepted;
+    * ``drains_until``: when it is removed, if it drains; else null;
+    * ``weights``: its weights;
+    * ``locality``: its locality;
+    * ``datacenter``: its datacenter; empty for that of the server;
+    * ``node``: the machine or pod that it runs on; empty if it is not known;
+    * ``meta``: its metadata;
+    * ``tags``: its tags;
+    * ``checks``: its health checks.
+    """
+
+    id: str
+    address: str
+    port: int
+    ports: dict[str, int]
+    health: str
+    source: str
+    source_kind: str
+    source_read_at: str | None
+    since: str
+    changed_at: str
+    is_held: bool
+    drains_until: str | None
+    weights: WeightsItem
+    locality: LocalityItem
+    datacenter: str
+    node: str
+    meta: dict[str, str]
+    tags: list[str]
+    checks: list[CheckItem]
+
+
+class BoundItem(TypedDict):
+    """An assignment that follows a service.
+
+    * ``assignment``: the name of the assignment;
+    * ``lowered``: true if the assignment belongs to a lowered upstream; false for a binding.
+    """
+
+    group: str
+    assignment: str
+    lowered: bool
+
+
+class ServiceItem(TypedDict):
+    """A service with its instances.
+
+    * ``is_known``: false if no source has ever shown an instance of it;
+    * ``instances``: its instances, by address and port;
+    * ``bindings``: the assignments that follow it.
+    """
+
+    service: str
+    is_known: bool
+    instances: list[InstanceItem]
+    bindings: list[BoundItem]
+
+
+class BindingItem(TypedDict):
+    """A binding: an assignment that follows a service.
+
+    * ``assignment``: the name of the assignment;
+    * ``etag``: the etag of the binding, without quotes;
+    * ``filter``: the filter that instances must match; empty: all instances;
+    * ``port``: the name of the port; empty: the first port;
+    * ``datacenter``: the datacenter of the instances; empty: all;
+    * ``only_passing``: true if instances with a warning get no requests;
+    * ``state``: ``laid`` if the instances are served; ``waiting`` until a source has shown the service, while the
+      pushed assignment is served;
+    * ``endpoints``: the number of instances that it selects;
+    * ``left_out``: how often the filter could not be evaluated for an instance, which then is left out;
+    * ``time``: when the binding was set; null if it is not known;
+    * ``warnings``: findings about the binding;
+    * ``changed``: present after a write: false if the binding was the same before.
+    """
+
+    group: str
+    assignment: str
+    etag: str
+    service: str
+    filter: str
+    port: str
+    datacenter: str
+    only_passing: bool
+    state: str
+    endpoints: int
+    left_out: int
+    actor: str
+    time: str | None
+    warnings: list[FindingItem]
+    changed: NotRequired[bool]
+    dry_run: NotRequired[bool]
+
+
+class BindingPage(TypedDict):
+    """A page of bindings, by assignment."""
+
+    items: list[BindingItem]
+    next_page_token: NotRequired[str]
+
+
+class BindingDeleted(TypedDict):
+    """The binding that has ended; in a dry run, that would end.
+
+    * ``assignment``: the name of the assignment.
+    """
+
+    group: str
+    assignment: str
+    dry_run: NotRequired[bool]
+
+
+class AcceptedLosses(TypedDict):
+    """The losses of a source that were accepted; in a dry run, that would be.
+
+    * ``source``: the name of the source;
+    * ``accepted``: the number of lost instances, by service.
+    """
+
+    source: str
+    accepted: dict[str, int]
+    dry_run: NotRequired[bool]
+
+
+def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> ServiceSummary:
+    """A service in a list."""
+    served = catalog.instances(service)
+    health = Counter(one.health for one in served)
+    changed_at = max((one.observed.changed_at for one in served), default=None)
+    return {
+        "service": service,
+        "instances": len(served),
+        "passing": health[Health.PASSING],
+        "warning": health[Health.WARNING],
+        "critical": health[Health.CRITICAL],
+        "draining": health[Health.DRAINING],
+        "held": sum(one.is_held for one in served),
+        "sources": sorted({one.source for one in served}),
+        "bindings": bindings,
+        "changed_at": timestamp(changed_at) if changed_at is not None else None,
+    }
+
+
+def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], lowered: list[Key]) -> ServiceItem:
+    """A service with its instances."""
+    states = {status.name: (status.kind, status.read_at) for status in catalog.statuses()}
+    served = sorted(
+        catalog.instances(service), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
+    )
+    return {
+        "service": catalog.written_name(service),
+        "is_known": catalog.is_known(service),
+        "instances": [_instance_item(one, *states.get(one.source, ("", 0.0))) for one in served],
+        "bindings": [
+            {"group": group, "assignment": assignment, "lowered": is_lowered}
+            for keys, is_lowered in ((bindings, False), (lowered, True))
+            for group, assignment in keys
+        ],
+    }
+
+
+def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> InstanceItem:
+    one = served.instance
+    return {
+        "id": one.id,
+        "address": one.address,
+        "port": one.port,
+        "ports": dict(one.ports),
+        "health": served.health.value,
+        "source": served.source,
+        "source_kind": kind,
+        "source_read_at": timestamp(read_at) if read_at else None,
+        "since": timestamp(served.observed.since),
+        "changed_at": timestamp(served.observed.changed_at),
+        "is_held": served.is_held,
+        "drains_until": timestamp(served.drains_until) if served.drains_until is not None else None,
+        "weights": {"passing": one.weight, "warning": one.warning_weight},
+        "locality": locality_item(one.locality),
+        "datacenter": one.datacenter,
+        "node": one.node,
+        "meta": dict(one.meta),
+        "tags": list(one.tags),
+        "checks": [_check_item(check) for check in one.checks],
+    }
+
+
+def _check_item(check: Check) -> CheckItem:
+    return {
+        "id": check.id,
+        "status": check.status.value,
+        "name": check.name,
+        "kind": check.kind,
+        "output": check.output,
+        "notes": check.notes,
+    }
+
+
+def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, warnings: list[Violation]) -> BindingItem:
+    """A binding with its state."""
+    binding = bound.binding
+    return {
+        "group": bound.key[0],
+        "assignment": bound.key[1],
+        "etag": etag_of(binding),
+        "service": binding.service,
+        "filter": binding.filter,
+        "port": binding.port,
+        "datacenter": binding.datacenter,
+        "only_passing": binding.only_passing,
+        "state": "laid" if bound.is_live else "waiting",
+        "endpoints": endpoints,
+        "left_out": bound.selection.failures,
+        "actor": owner.actor if owner is not None else "",
+        "time": timestamp(owner.time_s) if owner is not None and owner.time_s else None,
+        "warnings": [finding_item(warning) for warning in warnings],
+    }

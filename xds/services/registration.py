@@ -1,0 +1,428 @@
+"""Registration over HTTP as a source of instances (docs/services.md#registration).
+
+A registration is durable before its request is answered. The status of a check takes effect at once, and is durable
+before its request is answered, too: a failing store keeps no instance in service or out of it. A TTL check without a
+heartbeat within its TTL is critical. TTLs begin again when the server starts, and are paused while it does not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from weakref import WeakValueDictionary
+
+import structlog
+
+from xds.control.audit_log import SERVER, UNKNOWN_CALLER, Caller
+from xds.control.lifecycle import BackgroundTask
+from xds.control.writes import RunningWrites
+from xds.model.errors import XdsError
+from xds.services.core import registration_edits as edits
+from xds.services.core.clocks import Clocks
+from xds.services.core.index import CatalogLimits
+from xds.services.core.instance import Health
+from xds.services.core.registered_instance import (
+    AGENT_NODE,
+    CheckKey,
+    Key,
+    RegisteredCheck,
+    Registration,
+)
+from xds.services.core.registration_edits import Registrant
+from xds.services.core.registration_forms import DeregistrationForm
+from xds.services.core.registration_rules import CatalogRegistration
+from xds.services.core.registration_table import Edit, RegistrationTable
+from xds.services.core.source import Sink
+from xds.services.registration_store import RegistrationStore, registration_note
+from xds.store.audit_entries import AuditNote
+from xds.store.base import Store, StoreError
+
+KIND = "registration"
+TICK_S = 0.5
+LONGEST_TICK_S = 3.0  # a longer time between ticks means that the server did not run
+SHOW_EVERY_S = 0.05  # the shortest time between updates of the catalog
+EXPIRED_AT_ONCE = 1_000
+CHECKS_LOGGED = 10  # in a line of the log
+RETRY_S = 5.0
+
+# Called with the services of a change before the change is made. Raises an error to refuse the change.
+Permit = Callable[[Iterable[str]], None]
+
+_log = structlog.get_logger(logger_name="xds.control.registration")
+
+
+def allow_all(services: Iterable[str]) -> None:
+    """The permit of a caller that may register everything."""
+
+
+class Registrations:
+    """All registrations, and the clocks of their checks. To be used in one event loop.
+
+    ``on_shown`` is called with services whose instances were put into the catalog. ``expired_n`` counts checks that
+    expired, ``reaped_n`` instances that were deregistered because they stayed critical.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        limits: CatalogLimits | None = None,
+        clock: Callable[[], float] = time.time,
+        on_shown: Callable[[set[str]], None] = lambda services: None,
+    ) -> None:
+        self.table = RegistrationTable()
+        self.expired_n = 0
+        self.reaped_n = 0
+        self.failures = 0
+        self._save_again_at = 0.0
+        self._records = RegistrationStore(store)
+        self._sink: Sink | None = None
+        self._limits = limits if limits is not None else CatalogLimits()
+        self._clock = clock
+        self._on_shown = on_shown
+        self._ttls: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
+        self._reap_delays: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._changed_services: set[str] = set()  # the catalog does not have their present instances yet
+        self._show_timer: asyncio.TimerHandle | None = None
+        self._shown_at = 0.0  # by the clock of the event loop
+        self._unsaved: dict[Key, None] = {}  # registrations whose last status is not stored
+        self._running = RunningWrites()
+        self._task = BackgroundTask()
+
+    # Start and stop
+
+    async def load(self, sink: Sink) -> None:
+        """Read all registrations and show them to ``sink``. Call it before proxies are served.
+
+        The sink must hold no loss: a deregistration is intended. Raises ``StoreError``.
+        """
+        self._sink = sink
+        self.table.apply(Edit(tuple(await self._records.load())))
+        sink.replace({service: self.table.instances(service) for service in self.table.services()})
+
+    def start(self) -> None:
+        """Start the TTLs of all checks: from now on heartbeats can arrive."""
+        self._ttls, self._reap_delays = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
+        for one in (*self.table, *self.table.nodes()):
+            self._set_clocks(one.key, ())
+        self._task.start(self._run())
+
+    async def close(self) -> None:
+        """Stop the clocks, and write what is not written yet."""
+        await self._task.stop()
+        await self._running.wait()
+        self.show_changes()
+        await self._save()
+        await self._records.close()
+
+    # Reading
+
+    @property
+    def ttl_checks_n(self) -> int:
+        """The number of TTL checks with a running TTL."""
+        return len(self._ttls)
+
+    @property
+    def unsaved_n(self) -> int:
+        """The number of registrations with a status that is not stored."""
+        return len(self._unsaved)
+
+    @property
+    def lost_s(self) -> float:
+        """For how long the TTLs were paused because the server did not run."""
+        return self._ttls.lost_s
+
+    def expires_at(self, check: CheckKey) -> float | None:
+        """When a TTL check expires (epoch seconds); None: it has expired, or has none."""
+        return self._ttls.ends_at(check)
+
+    def show_changes(self) -> None:
+        """Put the changed services into the catalog now. A timer does that soon after each change."""
+        if self._show_timer is not None:
+            self._show_timer.cancel()
+            self._show_timer = None
+        changed, self._changed_services = self._changed_services, set()
+        if self._sink is None or not changed:
+            return
+        for service in changed:
+            if self.table.count(service):
+                self._sink.put(service, self.table.instances(service))
+            else:
+                self._sink.remove(service)
+        self._on_shown(changed)
+
+    def _show_on_time(self) -> None:
+        self._shown_at = asyncio.get_running_loop().time()
+        self.show_changes()
+
+    # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
+
+    async def register(
+        self,
+        one: Registration,
+        by: Registrant,
+        permit: Permit = allow_all,
+        *,
+        replaces_checks: bool = False,
+        caller: Caller = UNKNOWN_CALLER,
+    ) -> bool:
+        """Register an instance on its own request. False if nothing changes. Its TTLs are restarted."""
+
+        def edit() -> Edit:
+            return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
+
+        permit({one.service})
+        changed = await self._change(one.key, edit, permit, caller)
+        self._restart_ttls(one.key, (check.id for check in one.checks))
+        return changed
+
+    async def deregister(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
+        """Deregister an instance that registered itself. False if there is none."""
+        key = Key(AGENT_NODE, id)
+        return await self._change(key, lambda: edits.deregister(self.table, key), permit, caller)
+
+    async def maintain(
+        self,
+        id: str,
+        is_enabled: bool,
+        reason: str = "",
+        permit: Permit = allow_all,
+        caller: Caller = UNKNOWN_CALLER,
+    ) -> bool:
+        """Begin or end the maintenance of an instance. False if it is in this state already."""
+        key = Key(AGENT_NODE, id)
+        permit(self._services_at(key))
+        return await self._change(key, lambda: edits.maintain(self.table, key, is_enabled, reason), permit, caller)
+
+    async def register_in_catalog(
+        self,
+        given: CatalogRegistration,
+        by: Registrant,
+        permit: Permit = allow_all,
+        caller: Caller = UNKNOWN_CALLER,
+    ) -> bool:
+        """Register a node with an instance or checks, on behalf of another program. False if nothing changes."""
+        one = given.registration
+        key = Key(AGENT_NODE, one.id if one is not None else "") if given.node.name == AGENT_NODE else given.node.key
+        if one is not None:
+            permit({one.service})
+
+        def edit() -> Edit:
+            return edits.register_in_catalog(self.table, given, by, self._limits)
+
+        return await self._change(key, edit, permit, caller)
+
+    async def deregister_from_catalog(
+        self, form: DeregistrationForm, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
+    ) -> bool:
+        """Remove an instance, a check or a node from the catalog. False if it does not exist."""
+        is_agent = form.node == AGENT_NODE
+        owner = self._owner(form.check_id) if is_agent and form.check_id and not form.service_id else None
+        key = Key(form.node, form.service_id if is_agent else "") if owner is None else owner
+        ids = (form.node, form.service_id, form.check_id)
+        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *ids), permit, caller)
+
+    # Checks
+
+    async def register_check(
+        self, id: str, check: RegisteredCheck, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
+    ) -> bool:
+        """Add a TTL check to an instance that registered itself. Its TTL is restarted."""
+        key = Key(AGENT_NODE, id)
+        permit(self._services_at(key))
+        changed = await self._change(key, lambda: edits.add_check(self.table, key, check), permit, caller)
+        self._restart_ttls(key, (check.id,))
+        return changed
+
+    async def deregister_check(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
+        """Remove a check of an instance that registered itself."""
+        check = CheckKey(AGENT_NODE, id)
+        key = self._owner(id) or Key(AGENT_NODE, "")
+        return await self._change(key, lambda: edits.remove_check(self.table, check), permit, caller)
+
+    async def update_check(self, id: str, status: Health, output: str = "", permit: Permit = allow_all) -> bool:
+        """Apply the status of a TTL check and restart its TTL. False if the status is the same as before.
+
+        The status takes effect before it is stored. After a ``StoreError`` it stays in effect, and is stored later. A
+        changed output with the same status is shown, but is stored and put into the catalog only with the next change.
+        """
+        name = CheckKey(AGENT_NODE, id)
+        edit, key = edits.update_check(self.table, name, status, output), self._owner(id)
+        assert key is not None, "the check exists: ``update_check`` has found it"
+        permit(self._services_at(key))
+        before = {check.id: check.status for check in self._checks_at(key)}
+        is_same = before[id] == status
+        self._apply(edit, shows=not is_same)
+        self._restart_ttls(key, (id,))
+        if not is_same:
+            await self._running.finish(self._save_one(key))
+        return not is_same
+
+    # Changing
+
+    async def _change(self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller) -> bool:
+        return await self._running.finish(self._changed(key, edit, permit, caller))
+
+    async def _changed(
+        self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller, message: str = ""
+    ) -> bool:
+        """Store the edit that ``edit`` returns, then apply it. ``edit`` is called again after each write.
+
+        A check may have been updated meanwhile; then the new edit is stored too.
+        """
+        async with self._locked(key):
+            planned = edit()
+            if not planned:
+                return False
+            permit(edits.services_of(self.table, planned))
+            note: AuditNote | None = registration_note(caller, self.table, planned, message)
+            while True:
+                await self._records.write(planned, note)
+                written, note = planned, None
+                try:
+                    planned = edit()
+                except XdsError:
+                    self._unsaved.update(dict.fromkeys(_keys(written)))
+                    raise
+                if planned == written:
+                    break
+            self._apply(planned)
+            return True
+
+    def _apply(self, edit: Edit, *, shows: bool = True) -> None:
+        """Change the table and the clocks. With ``shows`` the catalog is updated soon after."""
+        before = {key: self._checks_at(key) for key in _keys(edit)}
+        touched = self.table.apply(edit)
+        for key, checks in before.items():
+            self._set_clocks(key, checks)
+        if touched and shows:
+            self._changed_services |= touched
+            if self._show_timer is None:
+                loop = asyncio.get_running_loop()
+                at = max(loop.time(), self._shown_at + SHOW_EVERY_S)
+                self._show_timer = loop.call_at(at, self._show_on_time)
+
+    def _set_clocks(self, key: Key, before: Iterable[RegisteredCheck]) -> None:
+        """Start the clocks of new checks, and stop those of removed checks."""
+        now, former_checks, present = self._clock(), {check.id: check for check in before}, self._checks_at(key)
+        for check in present:
+            name, former = CheckKey(key.node, check.id), former_checks.get(check.id)
+            if check.ttl_ns and (former is None or former.ttl_ns != check.ttl_ns):
+                self._ttls.begin(name, check.ttl_s, now)
+            if check.health is not Health.CRITICAL or not check.deregister_after_ns:
+                self._reap_delays.stop(name)
+            elif self._reap_delays.ends_at(name) is None:
+                self._reap_delays.begin(name, check.deregister_after_s, now)
+        for removed in former_checks.keys() - {check.id for check in present}:
+            self._ttls.stop(CheckKey(key.node, removed))
+            self._reap_delays.stop(CheckKey(key.node, removed))
+
+    def _restart_ttls(self, key: Key, ids: Iterable[str]) -> None:
+        """Restart the TTLs of these checks."""
+        restarted = set(ids)
+        for check in self._checks_at(key):
+            if check.id in restarted and check.ttl_ns:
+                self._ttls.begin(CheckKey(key.node, check.id), check.ttl_s, self._clock())
+
+    def _checks_at(self, key: Key) -> tuple[RegisteredCheck, ...]:
+        registered = self.table.at(key)
+        return registered.checks if registered is not None else ()
+
+    def _owner(self, check: str) -> Key | None:
+        """The key of the registration that has a check; None for none. For instances that registered themselves."""
+        owner = self.table.owner(CheckKey(AGENT_NODE, check))
+        return owner.key if owner is not None else None
+
+    def _services_at(self, key: Key) -> set[str]:
+        registration = self.table.get(key)
+        return {registration.service} if registration is not None else set()
+
+    @asynccontextmanager
+    async def _locked(self, key: Key) -> AsyncIterator[None]:
+        """One change of a key at a time. Instances and checks on a node of another program have the key of the node."""
+        own = key if key.node == AGENT_NODE else Key(key.node, "")
+        lock = self._locks.setdefault(own, asyncio.Lock())
+        async with lock:
+            yield
+
+    # Status that is not stored yet
+
+    async def _save_one(self, key: Key) -> None:
+        """Store the registration or node under a key. After a ``StoreError`` it is stored later."""
+        async with self._locked(key):
+            registered = self.table.at(key)
+            self._unsaved.pop(key, None)
+            try:
+                await self._records.write(Edit((registered,)) if registered is not None else Edit(delete=(key,)))
+            except StoreError:
+                self._unsaved[key] = None
+                raise
+
+    async def _save(self) -> None:
+        """Store the unsaved status, if the store accepts it."""
+        keys = list(self._unsaved)
+        results = await asyncio.gather(*map(self._save_one, keys), return_exceptions=True)
+        failed = [error for error in results if isinstance(error, BaseException)]
+        if failed:
+            _log.warning("registration.not_stored", registrations_n=len(failed), error_message=str(failed[0]))
+
+    # Clocks
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.tick()
+            except Exception:
+                # A bug must not stop the clocks of all other checks.
+                self.failures += 1
+                _log.exception("registration.failed")
+
+    async def tick(self) -> None:
+        """Let checks expire, deregister instances that stayed critical, and store unsaved status."""
+        now = self._clock()
+        self._expire(now)
+        await self._reap(now)
+        if self._unsaved and not now < self._save_again_at < now + RETRY_S:
+            await self._save()
+            self._save_again_at = now + RETRY_S if self._unsaved else now
+        if self._sink is not None:
+            self._sink.alive()
+
+    def _expire(self, now: float) -> None:
+        """Make the checks with an expired TTL critical."""
+        expired = self._ttls.take_ended(now, EXPIRED_AT_ONCE)
+        for check in expired:
+            owner = self.table.owner(check)
+            edit = edits.expire_check(self.table, check)
+            if owner is not None and edit:
+                self._apply(edit)
+                self._unsaved[owner.key] = None
+        if expired:
+            self.expired_n += len(expired)
+            _log.warning(
+                "registration.expired", checks_n=len(expired), checks=[each.id for each in expired[:CHECKS_LOGGED]]
+            )
+
+    async def _reap(self, now: float) -> None:
+        """Deregister the instances that have been critical for too long."""
+        for check in self._reap_delays.take_ended(now, EXPIRED_AT_ONCE):
+            owner = self.table.owner(check)
+            if not isinstance(owner, Registration):
+                continue
+            try:
+                deregister = partial(edits.deregister, self.table, owner.key)
+                await self._changed(owner.key, deregister, allow_all, Caller(SERVER), "critical for too long")
+            except StoreError as error:
+                self._reap_delays.begin(check, RETRY_S, now)
+                _log.warning("registration.not_reaped", service=owner.service, id=owner.id, error_message=str(error))
+                continue
+            self.reaped_n += 1
+            _log.info("registration.reaped", service=owner.service, id=owner.id, check=check.id)
+
+
+def _keys(edit: Edit) -> list[Key]:
+    return [*edit.delete, *(one.key for one in edit.put)]

@@ -1,0 +1,1 @@
+"""The routes of services, sources, registrations and bindings."""

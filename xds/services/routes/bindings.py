@@ -1,0 +1,110 @@
+"""Bindings: which assignment of a group follows which service of the catalog."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json, etag_header
+from xds.api.bodies import Body, ContentType, parse_one
+from xds.api.middleware import Segment
+from xds.api.push import DrainTime, Strict, etag_precondition
+from xds.api.routing import Calling, api_router
+from xds.api.services import Deps, Services
+from xds.control.document_keys import Key
+from xds.control.push import PushOptions
+from xds.control.threads import run_for_caller
+from xds.model.errors import Violation
+from xds.services.binding_review import check_assignment, review_binding
+from xds.services.bindings import BoundAssignment
+from xds.services.core.binding import read_binding
+from xds.services.models.services import BindingDeleted, BindingItem, BindingPage, binding_item
+
+router = api_router("bindings")
+
+BINDING_BYTES = 16 * 1024
+
+DryRun = Annotated[
+    bool, Query(description="Check the request; a PUT shows the binding that it would make. Change nothing")
+]
+Expected = Annotated[str, Depends(etag_precondition("b", "succeed only if there is no binding"))]
+
+
+@router.get("/groups/{group}/bindings", response_model=BindingPage)
+async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
+    """The bindings of a group by assignment, with their state."""
+    deps.publisher.check_group(group)
+    found = await paging.find_items_after(deps.bindings.of(group), lambda bound: bound.key[1])
+    return await paging.answer(request, found, lambda bound: bound.key[1], lambda bound: _item(deps, bound))
+
+
+@router.get("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
+async def get_binding(deps: Deps, request: Request, group: Segment, assignment: Segment) -> Response:
+    """The binding of an assignment, with its state."""
+    item = _item(deps, deps.bindings.get((group, assignment)))
+    return await answer_json(request, item, etag_header(item["etag"]))
+
+
+@router.put("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
+async def put_binding(
+    deps: Deps,
+    group: Segment,
+    assignment: Segment,
+    body: Body,
+    expected: Expected,
+    by: Calling,
+    content_type: ContentType = "",
+    dry_run: DryRun = False,
+    strict: Strict = False,
+) -> Response:
+    """Let an assignment follow a service: its endpoints are the instances of the service from now on.
+
+    This makes no revision and changes no pushed resource. It is refused (409) if the assignment is set by hand or
+    belongs
+    to an upstream.
+    """
+    deps.publisher.check_group(group)
+    document = await parse_one(body, content_type, "a binding", BINDING_BYTES)
+    binding = await run_for_caller(read_binding, document)
+    key = (group, assignment)
+    check_assignment(deps.publisher.find_content(group), assignment)
+    bound = deps.bindings.draft(key, binding)
+    PushOptions(strict=strict).check_warnings(_warnings(deps, bound, len(deps.bindings.selected(bound))))
+    if dry_run:
+        deps.bindings.check(key, binding, expected)
+        return JSONResponse({**_item(deps, bound), "dry_run": True})
+    changed = await deps.bindings.put(key, binding, expected, by)
+    item = _item(deps, deps.bindings.get(key))
+    return JSONResponse({**item, "changed": changed}, headers=etag_header(item["etag"]))
+
+
+@router.delete("/groups/{group}/bindings/{assignment}", response_model=BindingDeleted)
+async def delete_binding(
+    deps: Deps,
+    group: Segment,
+    assignment: Segment,
+    expected: Expected,
+    by: Calling,
+    drain_s: DrainTime = None,
+    dry_run: DryRun = False,
+) -> Response:
+    """End a binding. The pushed assignment is served again, together with the draining endpoints of the binding."""
+    key: Key = (group, assignment)
+    if dry_run:
+        deps.bindings.get(key)
+        deps.bindings.check(key, None, expected)
+    else:
+        await deps.bindings.delete(key, expected, by, drain_s)
+    return JSONResponse({"group": group, "assignment": assignment, **({"dry_run": True} if dry_run else {})})
+
+
+def _item(deps: Services, bound: BoundAssignment) -> BindingItem:
+    owner = deps.publisher.live.owner(*bound.key)
+    selected = len(deps.bindings.selected(bound))
+    return binding_item(bound, owner, selected, _warnings(deps, bound, selected))
+
+
+def _warnings(deps: Services, bound: BoundAssignment, selected: int) -> list[Violation]:
+    return review_binding(bound, deps.by_hand.is_used(bound.key), selected, deps.catalog)

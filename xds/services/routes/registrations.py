@@ -1,0 +1,107 @@
+"""Registered instances: what Consul's agent API does, with errors that name each place.
+
+Bodies are those of Consul's ``/v1/agent/service/register``, as JSON or YAML (docs/services.md#registration).
+"""
+
+from __future__ import annotations
+
+from time import time
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging
+from xds.api.bodies import Body, ContentType, parse_one
+from xds.api.middleware import Segment
+from xds.api.routing import ANY, Calling, api_router, needs
+from xds.api.services import Deps, Services
+from xds.catalog.compared_name import compared
+from xds.model.errors import NotFoundError
+from xds.services.consul import BODY_BYTES, permit_of, registrant_of
+from xds.services.core.registered_instance import AGENT_NODE, Key, Registration
+from xds.services.core.registration_rules import read_service
+from xds.services.models.registrations import (
+    RegistrationDeleted,
+    RegistrationItem,
+    RegistrationPage,
+    registration_item,
+)
+
+router = api_router("registrations")
+
+ServiceFilter = Annotated[str, Query(description="Only instances of this service; empty: of all services")]
+
+
+@router.get("/registrations", response_model=RegistrationPage)
+async def list_registrations(deps: Deps, request: Request, paging: Paging, service: ServiceFilter = "") -> Response:
+    """All registered instances, by id; those on other nodes by `NODE/ID`."""
+    name = compared(service)
+    chosen = (one for one in deps.registrations.table if name in ("", compared(one.service)))
+    found = await paging.find_items_after(chosen, lambda one: one.instance_id)
+    return await paging.answer(request, found, lambda one: one.instance_id, lambda one: _item(deps, one))
+
+
+@router.get("/registrations/{id}", response_model=RegistrationItem)
+async def get_registration(deps: Deps, id: Segment) -> Response:
+    """One instance that registered itself or was registered here."""
+    return JSONResponse(_item(deps, _registration(deps, id)))
+
+
+@router.put("/registrations/{id}", response_model=RegistrationItem, openapi_extra=needs(ANY))
+async def put_registration(
+    deps: Deps, request: Request, id: Segment, body: Body, by: Calling, content_type: ContentType = ""
+) -> Response:
+    """Register an instance, or change its registration. It is stored before the answer, and makes no revision.
+
+    It needs the scope `register:<service>`. Checks that the instance has already keep their status. Checks that are
+    left
+    out are removed.
+    """
+    value = await parse_one(body, content_type, "a service", BODY_BYTES)
+    one = read_service(value, id)
+    registrant = registrant_of(request, time())
+    await deps.registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
+    return JSONResponse(_item(deps, _registration(deps, id)))
+
+
+@router.delete("/registrations/{id}", response_model=RegistrationDeleted, openapi_extra=needs(ANY))
+async def delete_registration(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
+    """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
+    one = _registration(deps, id)
+    await deps.registrations.deregister(id, permit_of(request), by)
+    return JSONResponse({"id": id, "service": one.service})
+
+
+@router.put("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
+async def begin_maintenance(
+    deps: Deps,
+    request: Request,
+    id: Segment,
+    by: Calling,
+    reason: Annotated[str, Query(max_length=1_000, description="Why; the notes of the check have it")] = "",
+) -> Response:
+    """Take an instance out of service: it has a critical check until the maintenance ends.
+
+    It needs the scope `register:<service>`. Nothing changes if the instance is in maintenance already.
+    """
+    await deps.registrations.maintain(id, True, reason, permit_of(request), by)
+    return JSONResponse(_item(deps, _registration(deps, id)))
+
+
+@router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
+async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
+    """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
+    await deps.registrations.maintain(id, False, "", permit_of(request), by)
+    return JSONResponse(_item(deps, _registration(deps, id)))
+
+
+def _registration(deps: Services, id: str) -> Registration:
+    one = deps.registrations.table.get(Key(AGENT_NODE, id))
+    if one is None:
+        raise NotFoundError(f"no instance is registered with the id {id[:80]!r}")
+    return one
+
+
+def _item(deps: Services, one: Registration) -> RegistrationItem:
+    return registration_item(one, deps.registrations.table.node(one.node), deps.registrations.expires_at)
