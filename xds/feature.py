@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.registry import Collector
 
+    from xds.api.services import ServerCheck
     from xds.api.shapes.fleet import LinkerdItem
-    from xds.control.auth_settings import Section
-    from xds.control.config_entries import EntryPublisher
+    from xds.control.document_keys import Key
+    from xds.control.hand_assignments import HandAssignments
+    from xds.control.live_endpoints import EndpointOrigin, OwnerKind
+    from xds.control.publisher import Publisher
     from xds.control.push import PlannedChange
     from xds.control.serving import GroupDocuments
     from xds.control.settings import Settings
@@ -27,11 +30,12 @@ if TYPE_CHECKING:
     from xds.server.discovery import DiscoveryDependencies
     from xds.server.registry import StreamRegistry
     from xds.server.stream import StreamMethod
-    from xds.services.catalog import ServiceCatalog
     from xds.snapshots.cache import SnapshotCache
     from xds.store.base import Store
 
-_NO_SECTIONS: Mapping[str, Section] = MappingProxyType({})
+_NO_SECTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Kernel:
     """The objects of one server that features are made from.
 
     ``load`` has the load reports, ``registry`` wakes streams. ``streams`` is what the handlers of all streams share.
+    ``features`` are those that are served already: a feature may use those before it.
     """
 
     settings: Settings
@@ -46,10 +51,15 @@ class Kernel:
     cache: SnapshotCache
     fleet: Fleet
     load: LoadAggregates
-    catalog: ServiceCatalog
-    entries: EntryPublisher
+    publisher: Publisher
+    by_hand: HandAssignments
     registry: StreamRegistry
     streams: DiscoveryDependencies
+    features: list[ServedFeature]
+
+    def feature(self, kind: type[F]) -> F:
+        """The feature of this class."""
+        return next(each for each in self.features if isinstance(each, kind))
 
 
 class ServedFeature:
@@ -71,18 +81,29 @@ class ServedFeature:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
         return {}
 
+    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+        """Where the endpoints of a live assignment come from; None if it is not one of this feature."""
+        return None
+
+    def checks(self) -> Iterable[ServerCheck]:
+        """Its rows of a check of the server."""
+        return ()
+
     def collectors(self) -> Iterable[Collector]:
         """Its metrics."""
         return ()
 
     async def load(self) -> None:
-        """Replace its state by the stored one: at the start, before any stream is served, and after a restore.
+        """Load its state. Groups and the documents of all features are loaded. Raises ``StoreError``."""
 
-        The groups and the documents of all features are loaded. Raises ``StoreError``.
-        """
+    async def reload(self) -> None:
+        """Load what a restore of the store has replaced, except for its documents. Raises ``StoreError``."""
 
     def start(self) -> None:
-        """Start its tasks: the server serves."""
+        """Start its tasks: all is loaded, and the server is about to serve proxies."""
+
+    def ready(self) -> None:
+        """Start what needs clients: the server serves."""
 
     async def drain(self) -> None:
         """The server drains: all clients will leave."""
@@ -97,8 +118,8 @@ class Feature(Protocol):
     def add_commands(self) -> None:
         """Register its commands on `xds.cli.app.app`."""
 
-    def settings(self) -> Mapping[str, Section]:
-        """The defaults of its sections of the settings, by name."""
+    def settings(self) -> Mapping[str, tuple[Any, Any]]:
+        """Its sections of the settings by name: the type and the default of each."""
         return _NO_SECTIONS
 
     def routers(self) -> Sequence[APIRouter]:

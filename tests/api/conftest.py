@@ -16,8 +16,9 @@ from xds.app.admin import create_app
 from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
 from xds.services.core.registered_instance import SOURCE_NAME
-from xds.services.registration import KIND, Registrations
-from xds.services.view import ServiceView
+from xds.services.registration import KIND
+from xds.services.served import ServedServices
+from xds.services.source_runs import Sources
 from xds.steering.served import ServedSteering
 
 
@@ -37,9 +38,8 @@ class Api:
         )
         plane.publisher.documents += steering.documents()
         plane.publisher.reviews.append(steering.review)
-        self.catalog = self.plane.catalog
-        self.view = ServiceView(self.catalog)
-        self.registrations = Registrations(self.plane.store, on_shown=self.view.mark_maybe_changed)
+        self.served = ServedServices(plane.store, plane.catalog, plane.bindings, Sources())
+        self.catalog, self.view, self.registrations = plane.catalog, self.served.view, self.served.registrations
         self.services = Services(
             self.plane.publisher,
             self.plane.fleet,
@@ -47,13 +47,9 @@ class Api:
             lambda: self.phase,
             self.options,
             by_hand=self.plane.by_hand,
-            catalog=self.plane.catalog,
-            bindings=self.plane.bindings,
             backups=Backups(self.plane.store, self.plane.publisher, steering.load),
             condition=self.plane.store.condition,
-            registrations=self.registrations,
-            service_view=self.view,
-            features=(steering,),
+            features=(self.served, steering),
         )
         transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")

@@ -28,8 +28,8 @@ from tests.support.server import ServerProcess
 from xds.api.check_rows import _ROWS, GUIDE, ROW_NAMES
 from xds.cli.commands.health import NEXT
 
-CHECKS = (*ROW_NAMES, "version", "tls")
-STEPS = {**{name: step for name, (_, step) in _ROWS.items()}, **NEXT}
+CHECKS = (*ROW_NAMES[:-1], "sources", ROW_NAMES[-1], "version", "tls")
+STEPS = {**{name: step for name, (_, step) in _ROWS.items()}, "sources": "xds sources", **NEXT}
 
 
 def states(remote: Remote) -> dict[str, str]:

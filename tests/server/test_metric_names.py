@@ -27,7 +27,7 @@ from xds.server.metrics.collectors import (
     StoreMetrics,
     WatchMetrics,
 )
-from xds.server.metrics.service_metrics import CatalogMetrics, SourceMetrics
+from xds.services.metrics import CatalogMetrics, SourceMetrics
 from xds.services.source_runs import Sources
 from xds.snapshots.cache import SnapshotCache
 from xds.steering.metrics import AssignmentMetrics
@@ -176,7 +176,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     backups.made = 1
     for each in (StoreMetrics(collector, store.condition), AuditMetrics({}), BackupMetrics(backups)):
         server.metrics.registry.register(each)
-    server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, plane.publisher.lowered))
+    server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, {}))
     server.metrics.registry.register(SourceMetrics(Sources()))
     server.metrics.registry.register(CertificateMetrics(plane.publisher.certificates, server.metrics))
     server.metrics.foreign_refused["origin"] += 1

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from xds.app.settings import load_settings
 from xds.control.setting_errors import explain_setting
 from xds.control.settings import SettingsError, shown_settings
+from xds.services.settings import source_table
 from xds.services.source_builders import build_sources
 from xds.services.source_settings import Secret, SourceSettings, split_server
 from xds.services.sources.dns_source import DnsSource
@@ -44,13 +45,13 @@ def test_sources_are_built_by_kind_and_name(tmp_path: Path) -> None:
         (source.name, source.kind, type(source), section.changes_per_s) for source, section in build_sources(settings)
     ]
     assert built == [("names", "dns", DnsSource, 10), ("targets", "files", FilesSource, 1_000)]
-    assert not load_settings().sources
+    assert not source_table(load_settings())
 
 
 def test_a_source_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDS_SOURCES__WEB__KIND", "files")
     monkeypatch.setenv("XDS_SOURCES__WEB__PATHS", '["/etc/targets"]')
-    (source,) = load_settings().sources.values()
+    (source,) = source_table(load_settings()).values()
     assert (source.kind, source.retry_s) == ("files", 1)
 
 

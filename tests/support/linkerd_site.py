@@ -10,7 +10,6 @@ from typing import Any
 from tests.support.background import Background
 from tests.support.linkerd_client import LinkerdClient
 from tests.support.process import free_port, wait_until
-from xds.app.settings import make_settings
 from xds.catalog.entry import entry_from_json
 from xds.codec.resources import decode_resource
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
@@ -18,7 +17,6 @@ from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.publisher import Publisher
 from xds.control.push import PushOptions
-from xds.feature import Kernel
 from xds.fleet.fleet import Fleet
 from xds.linkerd.served import ServedLinkerd
 from xds.linkerd.settings import DestinationSettings
@@ -84,20 +82,7 @@ class LinkerdSite:
         self.sink: Sink = self.catalog.sink(SOURCE, "files", 1.0)
         if is_read:
             self.sink.alive()
-        settings = make_settings({"destination": self.settings.model_dump()})
-        api = ServedLinkerd(
-            Kernel(
-                settings,
-                self.store,
-                self.cache,
-                self.fleet,
-                self.server.load.aggregates,
-                self.catalog,
-                held.entries,
-                self.server.registry,
-                self.server.deps,
-            )
-        )
+        api = ServedLinkerd(self.settings, "dc1", self.cache, self.catalog, held.entries, self.server.deps)
         self.destinations = api.destinations
         self.server.serve(api.stream_methods())
         for collector in api.collectors():

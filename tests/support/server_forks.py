@@ -246,6 +246,8 @@ def _import_all() -> None:
 
     for name in ("xds.app.commands", "xds.app.server", "xds.linkerd.grpc_client"):
         importlib.import_module(name)
+    for feature in importlib.import_module("xds.app.features").FEATURES:
+        feature.routers()  # with what they need of the feature
     decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread does not survive a fork"
     # A collection in a fork then writes to none of the shared pages.

@@ -47,7 +47,6 @@ from xds.api.routes import (
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
-from xds.services.routes import bindings, catalog, consul_agent, consul_catalog, registrations, sources
 from xds.version import __version__
 
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
@@ -99,34 +98,28 @@ def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
     )
     problem.install(app)
     for router in (
-        consul_agent.router,  # first: routes are tried in order, and there may be thousands of heartbeats per second
+        *routers,
         groups.router,
-        bindings.router,
         upstreams.router,
-        catalog.router,
         certificates.router,
         endpoints.router,
         transactions.router,
         config_entries.router,
         discovery_chains.router,
-        *routers,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
         streams.router,
         load.router,
-        registrations.router,
         events.router,
         audit.router,
-        sources.router,
         check.router,
         system.watch_router,
         access.router,
         system.router,
         backups.router,
         consul.router,
-        consul_catalog.router,
         consul_probes.router,
     ):
         app.router.routes.extend(router.routes)

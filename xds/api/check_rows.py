@@ -12,7 +12,7 @@ from itertools import islice
 from time import time
 
 from xds.api.failing_clusters import failure_text, find_failing_clusters
-from xds.api.services import Services
+from xds.api.services import ServerCheck, Services
 from xds.control.lifecycle import Phase
 from xds.control.pushed_certificates import PushedCertificate
 from xds.control.watched_directory import RefusedFiles
@@ -22,7 +22,6 @@ from xds.lower.live_assignment import has_serving_endpoint
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import Snapshot
 from xds.model.units import span_text
-from xds.services.routes.sources import check_sources
 from xds.snapshots.cluster_references import assignments_of
 from xds.store.base import StoreError
 
@@ -56,7 +55,13 @@ async def check(deps: Services) -> list[CheckRow]:
         except StoreError as error:
             state, detail = FAILED, str(error)
         rows.append(CheckRow(name, state, detail, next_step, f"{GUIDE}check-{name}"))
-    return rows
+    *others, certificates = rows
+    return [*others, *(_of_feature(each) for feature in deps.features for each in feature.checks()), certificates]
+
+
+def _of_feature(check: ServerCheck) -> CheckRow:
+    is_well, detail = check.find()
+    return CheckRow(check.name, OK if is_well else WARNING, detail, check.next, f"{GUIDE}check-{check.name}")
 
 
 async def _ready(deps: Services) -> Finding:
@@ -148,12 +153,6 @@ def _refused_text(refused: RefusedFiles) -> str:
     return f"{at} refused {span_text(max(0.0, time() - refused.since_s))} ago: {refused.detail}{others}"
 
 
-async def _sources(deps: Services) -> Finding:
-    """Whether all sources of instances can be read, completely and without held losses."""
-    is_ok, detail = check_sources(deps)
-    return (OK if is_ok else WARNING), detail
-
-
 async def _certificates(deps: Services) -> Finding:
     """Whether a certificate that was pushed expires soon."""
     found = sorted(await asyncio.to_thread(deps.publisher.certificates.all), key=lambda each: each.not_after)
@@ -191,7 +190,6 @@ _ROWS: Mapping[str, tuple[Callable[[Services], Awaitable[Finding]], str]] = {
     "load": (_load, "xds load"),
     "endpoints": (_endpoints, "xds endpoints list"),
     "watch": (_watch, "xds watch --kinds watch --since 1h --no-follow"),
-    "sources": (_sources, "xds sources"),
     "certificates": (_certificates, "xds describe group GROUP"),
 }
 ROW_NAMES = tuple(_ROWS)

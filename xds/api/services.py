@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol, TypeVar, cast
@@ -15,8 +15,10 @@ from xds.api.shapes.fleet import LinkerdItem
 from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.backups import Backups
+from xds.control.document_keys import Key
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
+from xds.control.live_endpoints import EndpointOrigin, OwnerKind
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
 from xds.control.tokens import Tokens
@@ -26,11 +28,6 @@ from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_noth
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import NotFoundError
 from xds.model.units import MIB
-from xds.services.bindings import Bindings
-from xds.services.catalog import ServiceCatalog
-from xds.services.registration import Registrations
-from xds.services.source_runs import Sources
-from xds.services.view import ServiceView
 from xds.store.retention import StoreCondition
 
 F = TypeVar("F")
@@ -77,11 +74,29 @@ async def _nobody(node_ids: Collection[str], group: str = "") -> None:
     """The default for ``disconnect`` and ``let_go``: there are no streams."""
 
 
-class StreamAnswers(Protocol):
-    """A feature that may serve streams of its own."""
+@dataclass(frozen=True, slots=True)
+class ServerCheck:
+    """A row of a check of the server.
+
+    ``find`` says whether all is well, and a detail; ``next`` is the command that shows more.
+    """
+
+    name: str
+    find: Callable[[], tuple[bool, str]]
+    next: str
+
+
+class AnsweringFeature(Protocol):
+    """What the admin API asks of a feature."""
 
     def stream_answers(self, node_id: str) -> Mapping[int, LinkerdItem]:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
+
+    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+        """Where the endpoints of a live assignment come from; None if it is not one of the feature."""
+
+    def checks(self) -> Iterable[ServerCheck]:
+        """Its rows of a check of the server."""
 
 
 @dataclass(slots=True)
@@ -96,9 +111,7 @@ class Services:
     * ``let_go``: ends the lingering of removed resources for some nodes, and of a group that is not empty;
     * ``watched``: the watched directory; None: there is none;
     * ``bodies_in_flight``: bytes of the bodies of open requests; ``event_readers``: the number of event streams;
-    * ``catalog``: services and their instances; ``service_view``: the catalog with a revision;
-    * ``bindings``: assignments that follow services; ``by_hand``: assignments that are set by hand;
-    * ``sources``: runs the sources of instances; ``registrations``: instances that are registered over HTTP;
+    * ``by_hand``: assignments that are set by hand;
     * ``features``: the features that are served;
     * ``condition``: the condition of the store;
     * ``refused``: the streams of proxies that were refused; ``refuse`` records one.
@@ -117,14 +130,9 @@ class Services:
     bodies_in_flight: int = 0
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
-    catalog: ServiceCatalog = field(default_factory=ServiceCatalog)
-    bindings: Bindings = field(kw_only=True)
-    sources: Sources = field(default_factory=Sources)
     by_hand: HandAssignments = field(kw_only=True)
-    features: Sequence[StreamAnswers] = ()
+    features: Sequence[AnsweringFeature] = ()
     backups: Backups = field(kw_only=True)
-    registrations: Registrations = field(kw_only=True)
-    service_view: ServiceView = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
     refused: RefusedStreams = field(default_factory=RefusedStreams)
     refuse: RecordRefusal = record_nothing

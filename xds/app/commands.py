@@ -29,7 +29,6 @@ from xds.cli.commands import (  # noqa: F401
     validate,
     version,
 )
-from xds.services.commands import bindings, registrations, services, sources  # noqa: F401
 
 for feature in FEATURES:
     feature.add_commands()

@@ -1,13 +1,23 @@
-"""All features of the program."""
+"""All features of the program. Each may use those before it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xds.linkerd.feature import Linkerd
-from xds.steering.feature import Steering
+from xds.linkerd.feature import LinkerdFeature
+from xds.services.feature import ServicesFeature
+from xds.steering.feature import SteeringFeature
 
 if TYPE_CHECKING:
     from xds.feature import Feature
+    from xds.services.core.source import Source
+    from xds.services.source_settings import SourceSettings
 
-FEATURES: tuple[Feature, ...] = (Steering(), Linkerd())
+
+def with_sources(sources: Sequence[tuple[Source, SourceSettings]]) -> tuple[Feature, ...]:
+    """All features; these sources are added to those of the settings."""
+    return ServicesFeature(sources), SteeringFeature(), LinkerdFeature()
+
+
+FEATURES = with_sources(())

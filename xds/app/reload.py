@@ -19,6 +19,7 @@ from xds.control.auth_settings import AuthSettings
 from xds.control.settings import Settings, SettingsError
 from xds.fleet.event_log import EventKind, EventLog
 from xds.server.metrics.counters import Metrics
+from xds.services.settings import source_table
 
 LOOK_EVERY_S = 1.0
 RELOADED = ("auth", "sources")  # sections
@@ -90,7 +91,7 @@ class Reloader:
                 return self._failed(f"unexpected {type(error).__name__}")
             if _removes_access_control(self._settings, settings):
                 return self._failed("the new settings would remove all access control; that needs a restart")
-            if self._settings.sources and not settings.sources:
+            if source_table(self._settings) and not source_table(settings):
                 return self._failed("the new settings would remove all sources; that needs a restart")
             applied = settings.model_copy(update=_fixed_settings(self._settings))
             try:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
+from typing import TypeVar
 
 import structlog
 from fastapi import FastAPI
@@ -45,12 +46,14 @@ from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
+from xds.control.lowered_endpoints import USER as UPSTREAMS
+from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.settings import Settings, auth_files, shown_settings
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
-from xds.feature import Kernel, ServedFeature
+from xds.feature import Feature, Kernel, ServedFeature
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
@@ -64,16 +67,15 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
-from xds.server.metrics.service_metrics import LiveMetrics
+from xds.server.metrics.live_metrics import LiveMetrics, LoweredMetrics
 from xds.server.process import OpenFiles, collect_young, paused_gc, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
-from xds.services.core.source import Source
-from xds.services.served import ServiceLayer
+from xds.services.served import ServedServices
+from xds.services.settings import source_table
 from xds.services.source_builders import build_sources
-from xds.services.source_settings import SourceSettings
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
 from xds.store.audit_entries import AuditNote
@@ -82,6 +84,7 @@ from xds.store.engines import open_store
 from xds.version import __version__
 
 NONCE_PREFIX_BYTES = 4
+F = TypeVar("F")
 FORMATS = {"auto": None, "json": True, "console": False}  # of the log: whether it is JSON
 
 _log = structlog.get_logger(logger_name="xds.serve")
@@ -175,12 +178,12 @@ class Hosting:
     """What a server does to its process.
 
     ``tunes_process``: it tunes garbage collection, threads and the limit of open files. ``opens_http``: it opens the
-    admin port. ``sources`` are added to those of the settings.
+    admin port.
     """
 
     tunes_process: bool = True
     opens_http: bool = True
-    sources: tuple[tuple[Source, SourceSettings], ...] = ()
+    features: Sequence[Feature] = FEATURES
 
 
 OWN_PROCESS = Hosting()
@@ -211,12 +214,10 @@ class Server:
         self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)
         self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
         self.watched = self._watched()
-        self.services = ServiceLayer(
-            settings, self.store, self.publisher, self.by_hand, self.fleet.events, hosting.sources
-        )
-        self.publisher.documents += [self.by_hand, self.services.bindings]
-        self.features = self._features()
-        self.backups = Backups(self.store, self.publisher, self._load_features, self.watched)
+        self.publisher.documents.append(self.by_hand)
+        self.features = self._features(hosting.features)
+        self._let_lowered_follow()
+        self.backups = Backups(self.store, self.publisher, self._reload_features, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
         self._http = http_server(settings, self._application(), self.metrics, self._files, self.grpc.refusals.record)
@@ -252,29 +253,43 @@ class Server:
             self.settings.order.endpoint_drain_s,
         )
 
-    def _features(self) -> Sequence[ServedFeature]:
-        """All features of this server, with what they show to the publisher and to the gRPC port."""
+    def _features(self, features: Sequence[Feature]) -> Sequence[ServedFeature]:
+        """The features of this server, with what they show to the publisher and to the gRPC port."""
+        served: list[ServedFeature] = []
         kernel = Kernel(
             self.settings,
             self.store,
             self.cache,
             self.fleet,
             self.aggregates,
-            self.services.catalog,
-            self.publisher.entries,
+            self.publisher,
+            self.by_hand,
             self.grpc.registry,
             self.grpc.deps,
+            served,
         )
-        served = [feature.serve(kernel) for feature in FEATURES]
-        for each in served:
+        for feature in features:
+            each = feature.serve(kernel)
+            served.append(each)
             self.publisher.documents += each.documents()
             self.publisher.reviews.append(each.review)
             self.grpc.serve(each.stream_methods())
         return served
 
-    async def _load_features(self) -> None:
+    def feature(self, kind: type[F]) -> F:
+        """The feature of this class."""
+        return next(each for each in self.features if isinstance(each, kind))
+
+    def _let_lowered_follow(self) -> None:
+        """Let the assignments of lowered clusters follow services."""
+        services = self.feature(ServedServices)
+        endpoints = LoweredEndpoints(services.catalog, self.publisher.live, self.settings.chains.datacenter)
+        self.publisher.lowered.endpoints = endpoints
+        services.followed[UPSTREAMS] = endpoints.followed
+
+    async def _reload_features(self) -> None:
         for feature in self.features:
-            await feature.load()
+            await feature.reload()
 
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch
@@ -288,8 +303,8 @@ class Server:
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         for collector in (
             StoreMetrics(self.collector, self.store.condition),
-            *self.services.collectors(),
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
+            LoweredMetrics(self.publisher.lowered),
             CertificateMetrics(self.publisher.certificates, self.metrics),
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
@@ -315,15 +330,15 @@ class Server:
             tune_threads()
             self._background_tasks.append(asyncio.create_task(collect_young()))
         self._background_tasks.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
-        self.services.start()
+        for feature in self.features:
+            feature.start()
         await self.grpc.start()
         await self.grpc.set_ready()
         for part in (self.collector, self.nacks, self.engine, self.by_hand):
             part.start()
-        for feature in self.features:
-            feature.start()
         self.phase = Phase.READY
-        self.services.start_clocks()
+        for feature in self.features:
+            feature.ready()
         self._log_ready()
 
     def _start_http(self) -> None:
@@ -343,9 +358,8 @@ class Server:
         await self.engine.load()
         await self.nacks.load()
         await self.publisher.load()
-        await self.services.load_catalog()
-        await self.services.load_registrations()
-        await self._load_features()
+        for feature in self.features:
+            await feature.load()
         if self.watched is not None:
             await self.watched.start()
 
@@ -367,7 +381,7 @@ class Server:
         Returns the number of streams that were ended because the new rules do not admit them. Raises ``SettingsError``
         for a source that cannot be built; nothing is changed then.
         """
-        before, after = self.settings.sources, settings.sources
+        before, after = source_table(self.settings), source_table(settings)
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         built = list(build_sources(settings, changed))
         audited = [
@@ -383,7 +397,7 @@ class Server:
         self.settings = settings
         self._shown.update(shown_settings(settings))
         ended = await self.grpc.reauthorize()
-        await self.services.replace_sources(changed, built)
+        await self.feature(ServedServices).replace_sources(changed, built)
         if changed:
             _log.info("sources.reloaded", sources=sorted(changed))
         await self._audit(audited)
@@ -417,7 +431,6 @@ class Server:
         self._files.close()
         for feature in reversed(self.features):
             await feature.close()
-        await self.services.close()
         await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
@@ -433,7 +446,6 @@ class Server:
             await feature.drain()
         self.fleet.events.close()
         self.publisher.entries.end_waits()
-        self.services.view.waiters.end()
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _application(self) -> FastAPI:
@@ -467,11 +479,6 @@ class Server:
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
-            registrations=self.services.registrations,
-            service_view=self.services.view,
-            catalog=self.services.catalog,
-            bindings=self.services.bindings,
-            sources=self.services.sources,
             by_hand=self.by_hand,
             features=self.features,
             refused=self.grpc.refusals.table,

@@ -29,6 +29,18 @@ class OwnerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointOrigin:
+    """Where an endpoint of a live assignment comes from. ``since`` (epoch seconds): how long it has its state."""
+
+    address: str
+    port: int
+    health: str
+    source: str
+    instance: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The owner of a live assignment. ``actor`` changed the assignment last, at ``time_s`` (epoch seconds).
 

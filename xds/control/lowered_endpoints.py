@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from xds.control.document_keys import Key
-from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
+from xds.control.live_endpoints import EndpointOrigin, LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.lower.assignments import lower_priorities
 from xds.lower.lowered import LoweredAssignment
 from xds.services.catalog import ServiceCatalog
@@ -19,6 +19,7 @@ from xds.services.core.binding import InstanceSelection
 from xds.services.core.index import ServiceInstance
 from xds.services.followed_assignments import FollowedAssignment, FollowedAssignments
 from xds.services.followed_target import FollowedTarget
+from xds.services.origins import origins_of
 
 USER = "upstreams"  # of the catalog
 # For this time a source may still show a service that is new here. After that, an unknown service has no endpoints, so
@@ -70,7 +71,12 @@ class LoweredEndpoints:
         """The lowered assignment of a group; None if it has none of this name."""
         return self._assigned.get(key[0], {}).get(key[1])
 
-    def selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
+    def origins(self, key: Key) -> list[EndpointOrigin] | None:
+        """The instances that an assignment selects now; None if the group has none of this name."""
+        assignment = self.find(key)
+        return origins_of(self._selected(assignment)) if assignment is not None else None
+
+    def _selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
         """The instances that an assignment selects now, target by target."""
         targets = [InstanceSelection(one.binding, self._datacenter) for one in assignment.targets]
         return [

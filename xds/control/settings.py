@@ -34,14 +34,12 @@ from xds.control.settings_sections import (
     MetricsSettings,
     OrderSettings,
     ServerSettings,
-    ServiceSettings,
     StoreSettings,
     TlsSettings,
     WatchSettings,
 )
 from xds.model.errors import XdsError
 from xds.model.units import MIB
-from xds.services.source_settings import SourceTable
 
 Json = dict[str, Any]
 S = TypeVar("S", bound=Section)
@@ -78,12 +76,14 @@ class Settings(BaseSettings):
     auth: AuthSettings = AuthSettings()
     load: LoadReportSettings = LoadReportSettings()
     chains: ChainSettings = ChainSettings()
-    services: ServiceSettings = ServiceSettings()
-    sources: SourceTable = {}
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
     _moved: tuple[str, ...] = PrivateAttr(())
+
+    def value(self, name: str) -> Any:
+        """The value of a section that a feature has added."""
+        return getattr(self, name)
 
     def section(self, kind: type[S]) -> S:
         """The section of this class, which a feature has added."""
@@ -107,9 +107,9 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-def with_sections(*sections: Mapping[str, Section]) -> type[Settings]:
-    """The settings with more sections: their defaults by name."""
-    fields: dict[str, Any] = {name: (type(value), value) for each in sections for name, value in each.items()}
+def with_sections(*sections: Mapping[str, tuple[Any, Any]]) -> type[Settings]:
+    """The settings with more sections: the type and the default of each by its name."""
+    fields: dict[str, Any] = {name: section for each in sections for name, section in each.items()}
     return pydantic.create_model("Settings", __base__=Settings, **fields)
 
 

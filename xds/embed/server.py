@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import structlog
 
+from xds.app.features import with_sources
 from xds.app.server import Hosting
 from xds.app.server import Server as StandaloneServer
 from xds.app.settings import make_settings
@@ -34,6 +35,7 @@ from xds.server.logs import configure_logging
 from xds.services.binding_review import check_assignment
 from xds.services.core.binding import Binding
 from xds.services.core.source import Source
+from xds.services.served import ServedServices
 from xds.services.source_settings import SourceSettings
 
 ACTOR = "program"  # the actor of changes by the program, in the history
@@ -71,7 +73,7 @@ class Server:
     ) -> None:
         self._settings = embedded_settings(grpc, http, data, settings or {})
         added = tuple((source, SourceSettings(kind=source.kind)) for source in sources)
-        self._hosting = Hosting(tunes_process=False, opens_http=http is not None, sources=added)
+        self._hosting = Hosting(tunes_process=False, opens_http=http is not None, features=with_sources(added))
         self._hooks = hooks
         self._choice = GuardedChoice(group_of) if group_of is not None else None
         self._server: StandaloneServer | None = None
@@ -242,11 +244,12 @@ class Server:
         Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
         """
         check_assignment(self._running.publisher.find_content(group), assignment)
-        return await self._running.services.bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
+        bindings = self._running.feature(ServedServices).bindings
+        return await bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
 
     async def unfollow(self, group: str, assignment: str) -> None:
         """End `follow_service` for an assignment: the pushed one is served again. Raises ``NotFoundError``."""
-        await self._running.services.bindings.delete((group, assignment), by=Caller(ACTOR))
+        await self._running.feature(ServedServices).bindings.delete((group, assignment), by=Caller(ACTOR))
 
 
 def embedded_settings(grpc: str, http: str | None, data: str | Path | None, settings: Mapping[str, Any]) -> Settings:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xds.feature import Feature
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from xds.control.auth_settings import Section
     from xds.feature import Kernel
     from xds.linkerd.served import ServedLinkerd
 
 
-class Linkerd(Feature):
+class LinkerdFeature(Feature):
     """The API of Linkerd."""
 
     def add_commands(self) -> None:
         """``xds destination``."""
         from xds.linkerd import commands  # noqa: F401
 
-    def settings(self) -> Mapping[str, Section]:
+    def settings(self) -> Mapping[str, tuple[Any, Any]]:
         """The section ``destination``."""
         from xds.linkerd.settings import DestinationSettings
 
-        return {"destination": DestinationSettings()}
+        return {"destination": (DestinationSettings, DestinationSettings())}
 
     def routers(self) -> Sequence[APIRouter]:
         """The preview of a destination."""
@@ -37,5 +36,14 @@ class Linkerd(Feature):
     def serve(self, kernel: Kernel) -> ServedLinkerd:
         """The API of one server."""
         from xds.linkerd.served import ServedLinkerd
+        from xds.linkerd.settings import DestinationSettings
+        from xds.services.served import ServedServices
 
-        return ServedLinkerd(kernel)
+        return ServedLinkerd(
+            kernel.settings.section(DestinationSettings),
+            kernel.settings.chains.datacenter,
+            kernel.cache,
+            kernel.feature(ServedServices).catalog,
+            kernel.publisher.entries,
+            kernel.streams,
+        )

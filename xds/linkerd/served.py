@@ -8,30 +8,40 @@ from functools import partial
 from prometheus_client.registry import Collector
 
 from xds.api.shapes.fleet import LinkerdItem
-from xds.feature import Kernel, ServedFeature
+from xds.control.config_entries import EntryPublisher
+from xds.feature import ServedFeature
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, METHODS
 from xds.linkerd.metrics import LinkerdMetrics
 from xds.linkerd.models import linkerd_item
 from xds.linkerd.settings import DestinationSettings
 from xds.linkerd.streams import LinkerdHandler, LinkerdServing
+from xds.server.discovery import DiscoveryDependencies
 from xds.server.stream import StreamMethod
+from xds.services.catalog import ServiceCatalog
+from xds.snapshots.cache import SnapshotCache
 
 
 class ServedLinkerd(ServedFeature):
     """The API of one server."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        section = kernel.settings.section(DestinationSettings)
-        rules = section.rules(kernel.settings.chains.datacenter)
-        self.destinations = Destinations(kernel.catalog, kernel.entries, kernel.cache, rules)
+    def __init__(
+        self,
+        settings: DestinationSettings,
+        datacenter: str,
+        cache: SnapshotCache,
+        catalog: ServiceCatalog,
+        entries: EntryPublisher,
+        streams: DiscoveryDependencies,
+    ) -> None:
+        self.destinations = Destinations(catalog, entries, cache, settings.rules(datacenter))
         self._serving = LinkerdServing(
-            kernel.streams,
+            streams,
             self.destinations,
-            section.periodic_update_s,
-            section.periodic_update_today_s,
-            section.settle_s,
-            section.start_s,
+            settings.periodic_update_s,
+            settings.periodic_update_today_s,
+            settings.settle_s,
+            settings.start_s,
         )
 
     def stream_methods(self) -> Iterator[StreamMethod]:

@@ -25,6 +25,7 @@ from xds.model.errors import ValidationError
 from xds.model.ip_address import is_ip_address
 from xds.services.core.registration_edits import Registrant
 from xds.services.registration import Permit
+from xds.services.served import served
 from xds.services.view import ServiceView
 
 BODY_BYTES = 256 << 10
@@ -95,7 +96,7 @@ def own_datacenter(deps: Services) -> str:
 
 def requested_datacenter(request: Request, deps: Services) -> str:
     """The datacenter of the request. Raises ``RequestError`` for one that has no instances."""
-    return check_datacenter(request, own_datacenter(deps), deps.service_view.datacenters())
+    return check_datacenter(request, own_datacenter(deps), served(deps).view.datacenters())
 
 
 def flag(request: Request, name: str) -> bool:

@@ -1,25 +1,28 @@
-"""The parts of a server for services and their instances: catalog, sources, registrations, bindings."""
+"""Services on one server: the catalog, sources, registrations and bindings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from prometheus_client.registry import Collector
 
-from xds.control.hand_assignments import HandAssignments
-from xds.control.lowered_endpoints import USER as UPSTREAMS
-from xds.control.lowered_endpoints import LoweredEndpoints
-from xds.control.publisher import Publisher
-from xds.control.settings import Settings
-from xds.fleet.event_log import EventLog
-from xds.server.metrics.service_metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
+from xds.api.services import ServerCheck, Services
+from xds.control.document_keys import Key
+from xds.control.live_endpoints import EndpointOrigin, OwnerKind
+from xds.control.serving import GroupDocuments
+from xds.feature import Kernel, ServedFeature
 from xds.services.bindings import USER as BINDINGS
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog
+from xds.services.core.index import CatalogLimits
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.core.source import Source
 from xds.services.drain_persistence import DrainPersistence
+from xds.services.metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
+from xds.services.models.sources import check_sources
+from xds.services.origins import origins_of
 from xds.services.registration import KIND, Registrations
+from xds.services.settings import ServiceSettings
 from xds.services.source_builders import build_sources
 from xds.services.source_runs import Sources
 from xds.services.source_settings import SourceSettings
@@ -27,58 +30,86 @@ from xds.services.view import ServiceView
 from xds.store.base import Store
 
 
-class ServiceLayer:
-    """The service layer of one server. Call ``load_catalog`` and ``load_registrations``, then ``start``.
+class ServedServices(ServedFeature):
+    """The services of one server, and the assignments that follow them.
 
-    ``sources`` are added to those of the settings.
+    ``followed`` has all assignments that follow services, by owner.
     """
 
     def __init__(
         self,
-        settings: Settings,
         store: Store,
-        publisher: Publisher,
-        by_hand: HandAssignments,
-        events: EventLog,
-        sources: tuple[tuple[Source, SourceSettings], ...] = (),
+        catalog: ServiceCatalog,
+        bindings: Bindings,
+        sources: Sources,
+        limits: CatalogLimits = CatalogLimits(),  # noqa: B008 - frozen
     ) -> None:
-        rule = settings.services.rule(settings.order.endpoint_drain_s)
-        limits = settings.services.limits()
-        live, locks, is_group = publisher.live, publisher.locks, publisher.is_group
-        self.catalog = ServiceCatalog(rule, limits, store=store, events=events)
-        self.bindings = Bindings(store, self.catalog, live, locks, by_hand, is_group, settings.chains.datacenter)
-        self._lowered = publisher.lowered
-        lowered = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
-        self._lowered.endpoints = lowered
-        self.drains = DrainPersistence(store, {BINDINGS: self.bindings.followed, UPSTREAMS: lowered.followed})
-        self.view = ServiceView(self.catalog)
+        self.catalog = catalog
+        self.bindings = bindings
+        self.followed = {BINDINGS: bindings.followed}
+        self.view = ServiceView(catalog)
         self.registrations = Registrations(store, limits, on_shown=self.view.mark_maybe_changed)
-        self.sources = Sources((*build_sources(settings), *sources), self.catalog.sink)
+        self.sources = sources
+        self._drains = DrainPersistence(store, self.followed)
+
+    @classmethod
+    def of(cls, kernel: Kernel, added: Sequence[tuple[Source, SourceSettings]]) -> ServedServices:
+        """The services of a server. The sources ``added`` run with those of the settings."""
+        settings, store, publisher = kernel.settings, kernel.store, kernel.publisher
+        section = settings.section(ServiceSettings)
+        rule, limits = section.rule(settings.order.endpoint_drain_s), section.limits()
+        catalog = ServiceCatalog(rule, limits, store=store, events=kernel.fleet.events)
+        bindings = Bindings(
+            store,
+            catalog,
+            publisher.live,
+            publisher.locks,
+            kernel.by_hand,
+            publisher.is_group,
+            settings.chains.datacenter,
+        )
+        return cls(store, catalog, bindings, Sources((*build_sources(settings), *added), catalog.sink), limits)
+
+    # What the kernel asks
+
+    def documents(self) -> Sequence[GroupDocuments]:
+        """The bindings."""
+        return (self.bindings,)
+
+    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+        """The instances that a binding selects."""
+        bound = self.bindings.find(key) if owner is OwnerKind.BINDING else None
+        return origins_of(self.bindings.selected(bound)) if bound is not None else None
+
+    def checks(self) -> Iterator[ServerCheck]:
+        """Whether all sources can be read, completely and without held losses."""
+        yield ServerCheck("sources", lambda: check_sources(self.catalog, self.sources), "xds sources")
 
     def collectors(self) -> Iterator[Collector]:
         """The metrics of these parts."""
-        yield CatalogMetrics(self.catalog, self.bindings, self._lowered)
+        yield CatalogMetrics(self.catalog, self.bindings, self.followed)
         yield RegistrationMetrics(self.registrations)
         yield SourceMetrics(self.sources)
 
-    async def load_catalog(self) -> None:
-        """Load the last good set of each configured source, and draining endpoints. Raises ``StoreError``."""
-        await self.drains.load()
+    # The life of the server
+
+    async def load(self) -> None:
+        """Load draining endpoints, the last good set of each configured source, and the registrations.
+
+        So the first response has them. Raises ``StoreError``.
+        """
+        await self._drains.load()
         await self.catalog.load()
         self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
-
-    async def load_registrations(self) -> None:
-        """Load the registrations, so that the first response has them. Raises ``StoreError``."""
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
         await self.catalog.tick()
 
     def start(self) -> None:
         """Follow the sources."""
         self.catalog.start()
-        self.drains.start()
-        self.bindings.start()
-        if self._lowered.endpoints is not None:
-            self._lowered.endpoints.start()
+        self._drains.start()
+        for followed in self.followed.values():
+            followed.start()
         self.sources.start()
 
     async def replace_sources(self, changed: Collection[str], built: Iterable[tuple[Source, SourceSettings]]) -> None:
@@ -86,13 +117,22 @@ class ServiceLayer:
         await self.sources.replace(changed, built)
         self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
 
-    def start_clocks(self) -> None:
+    def ready(self) -> None:
         """Start the TTLs of checks: from now on, heartbeats reach the server."""
         self.registrations.start()
+
+    async def drain(self) -> None:
+        """End the queries that wait for a change."""
+        self.view.waiters.end()
 
     async def close(self) -> None:
         """Stop all parts, and store unsaved state."""
         await self.registrations.close()
         await self.sources.close()
-        await self.drains.close()
+        await self._drains.close()
         await self.catalog.close()
+
+
+def served(deps: Services) -> ServedServices:
+    """The services of a server, for its routes."""
+    return deps.feature(ServedServices, "the catalog of services")

@@ -14,6 +14,7 @@ from typing import Any
 from xds.control.settings import Settings, SettingsError
 from xds.model.errors import XdsError
 from xds.services.core.source import Source, SourceError
+from xds.services.settings import source_table
 from xds.services.source_settings import (
     ConsulSettings,
     DnsSettings,
@@ -30,7 +31,7 @@ def build_sources(settings: Settings, names: Collection[str] | None = None) -> I
 
     Raises ``SettingsError`` for a source that cannot be built.
     """
-    for name, section in sorted(settings.sources.items()):
+    for name, section in sorted(source_table(settings).items()):
         if names is not None and name not in names:
             continue
         try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xds.steering.served import ServedSteering
 
 
-class Steering(Feature):
+class SteeringFeature(Feature):
     """Traffic assignment."""
 
     def add_commands(self) -> None:

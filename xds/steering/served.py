@@ -42,7 +42,11 @@ class ServedSteering(ServedFeature):
         """Serve the stored decisions."""
         await self.assignments.load()
 
-    def start(self) -> None:
+    async def reload(self) -> None:
+        """Serve the restored decisions, and no others."""
+        await self.assignments.load()
+
+    def ready(self) -> None:
         """Start to decide."""
         self.assignments.start()
 

@@ -34,22 +34,22 @@ async def sourced(api: Api) -> AsyncIterator[Api]:
             sink.put(f"f{number}", [one(number)])
         await asyncio.sleep(100)
 
-    api.services.catalog = ServiceCatalog()  # with the time of day
-    api.services.sources = Sources(
+    api.served.catalog = ServiceCatalog()  # with the time of day
+    api.served.sources = Sources(
         [
             (Scripted(good, "good"), settings()),
             (Scripted(bad, "bad"), settings(5, 5)),
             (Scripted(silent, "silent"), settings()),
             (Scripted(flood, "flood"), settings(changes_per_s=1)),
         ],
-        api.services.catalog.sink,
+        api.served.catalog.sink,
     )
-    api.services.catalog.start()
-    api.services.sources.start()
-    await eventually(lambda: "web" in api.services.catalog.names())
+    api.served.catalog.start()
+    api.served.sources.start()
+    await eventually(lambda: "web" in api.served.catalog.names())
     yield api
-    await api.services.sources.close()
-    await api.services.catalog.close()
+    await api.served.sources.close()
+    await api.served.catalog.close()
 
 
 async def test_all_sources_with_their_state(sourced: Api) -> None:
@@ -92,7 +92,7 @@ async def test_pages_and_single_sources(sourced: Api) -> None:
 
 
 async def test_instances_that_cannot_be_used_are_found_by_service(sourced: Api) -> None:
-    sink = sourced.services.catalog.sink("good", "python")
+    sink = sourced.served.catalog.sink("good", "python")
     sink.put("web", [one(1), one(2), replace(one(4), address="web.example.org")])
     await eventually(lambda: bool(_findings(sourced)))
     found = (await sourced.client.get("/api/v1/sources/good")).json()
@@ -104,7 +104,7 @@ async def test_instances_that_cannot_be_used_are_found_by_service(sourced: Api) 
 
 
 def _findings(api: Api) -> dict[str, tuple[Violation, ...]]:
-    return next(each.findings for each in api.services.catalog.holdings() if each.name == "good")
+    return next(each.findings for each in api.served.catalog.holdings() if each.name == "good")
 
 
 async def test_without_sources_there_is_registration_alone(api: Api) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Annotated, NotRequired
 
@@ -23,12 +23,11 @@ from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.codec.node_json import as_object, decode_node
 from xds.control.document_keys import Key
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
-from xds.control.live_endpoints import Owner, OwnerKind
+from xds.control.live_endpoints import EndpointOrigin, Owner, OwnerKind
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url
-from xds.services.core.index import ServiceInstance
 from xds.snapshots.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")
@@ -264,25 +263,25 @@ def _origins(deps: Deps, found: Explanation, name: str) -> OriginsOf:
     return origin
 
 
-def _instances(deps: Deps, key: Key, owner: Owner | None) -> list[ServiceInstance] | None:
+def _instances(deps: Deps, key: Key, owner: Owner | None) -> Sequence[EndpointOrigin] | None:
     """The instances that an assignment follows; None for one that follows no service."""
-    kind = owner.kind if owner is not None else None
-    if kind is OwnerKind.BINDING and (bound := deps.bindings.find(key)) is not None:
-        return deps.bindings.selected(bound)
+    if owner is None:
+        return None
     endpoints = deps.publisher.lowered.endpoints
-    if kind is OwnerKind.LOWERED and endpoints is not None and (assignment := endpoints.find(key)) is not None:
-        return endpoints.selected(assignment)
-    return None
+    if owner.kind is OwnerKind.LOWERED and endpoints is not None:
+        return endpoints.origins(key)
+    found = (feature.endpoint_origins(key, owner.kind) for feature in deps.features)
+    return next((each for each in found if each is not None), None)
 
 
-def _origin_item(one: ServiceInstance) -> OriginItem:
+def _origin_item(one: EndpointOrigin) -> OriginItem:
     return {
-        "address": one.instance.address,
-        "port": one.instance.port,
-        "health": one.health.value,
+        "address": one.address,
+        "port": one.port,
+        "health": one.health,
         "source": one.source,
-        "instance": one.instance.id,
-        "since": timestamp(one.observed.since),
+        "instance": one.instance,
+        "since": timestamp(one.since),
     }
 
 

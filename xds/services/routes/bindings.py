@@ -21,6 +21,7 @@ from xds.services.binding_review import check_assignment, review_binding
 from xds.services.bindings import BoundAssignment
 from xds.services.core.binding import read_binding
 from xds.services.models.services import BindingDeleted, BindingItem, BindingPage, binding_item
+from xds.services.served import served
 
 router = api_router("bindings")
 
@@ -36,14 +37,14 @@ Expected = Annotated[str, Depends(etag_precondition("b", "succeed only if there 
 async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
     """The bindings of a group by assignment, with their state."""
     deps.publisher.check_group(group)
-    found = await paging.find_items_after(deps.bindings.of(group), lambda bound: bound.key[1])
+    found = await paging.find_items_after(served(deps).bindings.of(group), lambda bound: bound.key[1])
     return await paging.answer(request, found, lambda bound: bound.key[1], lambda bound: _item(deps, bound))
 
 
 @router.get("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
 async def get_binding(deps: Deps, request: Request, group: Segment, assignment: Segment) -> Response:
     """The binding of an assignment, with its state."""
-    item = _item(deps, deps.bindings.get((group, assignment)))
+    item = _item(deps, served(deps).bindings.get((group, assignment)))
     return await answer_json(request, item, etag_header(item["etag"]))
 
 
@@ -70,13 +71,13 @@ async def put_binding(
     binding = await run_for_caller(read_binding, document)
     key = (group, assignment)
     check_assignment(deps.publisher.find_content(group), assignment)
-    bound = deps.bindings.draft(key, binding)
-    PushOptions(strict=strict).check_warnings(_warnings(deps, bound, len(deps.bindings.selected(bound))))
+    bound = served(deps).bindings.draft(key, binding)
+    PushOptions(strict=strict).check_warnings(_warnings(deps, bound, len(served(deps).bindings.selected(bound))))
     if dry_run:
-        deps.bindings.check(key, binding, expected)
+        served(deps).bindings.check(key, binding, expected)
         return JSONResponse({**_item(deps, bound), "dry_run": True})
-    changed = await deps.bindings.put(key, binding, expected, by)
-    item = _item(deps, deps.bindings.get(key))
+    changed = await served(deps).bindings.put(key, binding, expected, by)
+    item = _item(deps, served(deps).bindings.get(key))
     return JSONResponse({**item, "changed": changed}, headers=etag_header(item["etag"]))
 
 
@@ -93,18 +94,18 @@ async def delete_binding(
     """End a binding. The pushed assignment is served again, together with the draining endpoints of the binding."""
     key: Key = (group, assignment)
     if dry_run:
-        deps.bindings.get(key)
-        deps.bindings.check(key, None, expected)
+        served(deps).bindings.get(key)
+        served(deps).bindings.check(key, None, expected)
     else:
-        await deps.bindings.delete(key, expected, by, drain_s)
+        await served(deps).bindings.delete(key, expected, by, drain_s)
     return JSONResponse({"group": group, "assignment": assignment, **({"dry_run": True} if dry_run else {})})
 
 
 def _item(deps: Services, bound: BoundAssignment) -> BindingItem:
     owner = deps.publisher.live.owner(*bound.key)
-    selected = len(deps.bindings.selected(bound))
+    selected = len(served(deps).bindings.selected(bound))
     return binding_item(bound, owner, selected, _warnings(deps, bound, selected))
 
 
 def _warnings(deps: Services, bound: BoundAssignment, selected: int) -> list[Violation]:
-    return review_binding(bound, deps.by_hand.is_used(bound.key), selected, deps.catalog)
+    return review_binding(bound, deps.by_hand.is_used(bound.key), selected, served(deps).catalog)

@@ -14,6 +14,7 @@ from xds.api.services import Deps, Services
 from xds.control.document_keys import Key
 from xds.model.errors import NotFoundError
 from xds.services.models.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
+from xds.services.served import served
 
 router = api_router("services")
 
@@ -26,11 +27,12 @@ async def list_services(
     source: Annotated[str, Query(description="Only services with instances of this source; empty: all")] = "",
 ) -> Response:
     """The services of the catalog by name, with their instances counted by health."""
-    deps.registrations.show_changes()
-    names = await paging.find_items_after(deps.catalog.names())
+    served(deps).registrations.show_changes()
+    names = await paging.find_items_after(served(deps).catalog.names())
+    catalog = served(deps).catalog
     return await paging.answer(
         request,
-        (service_summary(deps.catalog, name, sum(map(len, _following_assignments(deps, name)))) for name in names),
+        (service_summary(catalog, name, sum(map(len, _following_assignments(deps, name)))) for name in names),
         lambda item: item["service"],
         lambda item: item,
         lambda item: not source or source in item["sources"],
@@ -40,8 +42,8 @@ async def list_services(
 @router.get("/services/{name}", response_model=ServiceItem)
 async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
-    deps.registrations.show_changes()
-    item = service_item(deps.catalog, name, *_following_assignments(deps, name))
+    served(deps).registrations.show_changes()
+    item = service_item(served(deps).catalog, name, *_following_assignments(deps, name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
         raise NotFoundError(f"there is no service {name!r}")
     return await answer_json(request, item)
@@ -50,7 +52,7 @@ async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
 def _following_assignments(deps: Services, service: str) -> tuple[list[Key], list[Key]]:
     """The assignments that follow a service: those of bindings, and those of lowered clusters."""
     lowered = deps.publisher.lowered.endpoints
-    return deps.bindings.of_service(service), lowered.of_service(service) if lowered is not None else []
+    return served(deps).bindings.of_service(service), lowered.of_service(service) if lowered is not None else []
 
 
 @router.post("/sources/{name}/accept", response_model=AcceptedLosses)
@@ -64,7 +66,7 @@ async def accept_losses(
     dry_run: Annotated[bool, Query(description="Show what would be removed; change nothing")] = False,
 ) -> Response:
     """Accept the held losses of a source: it lost most instances of a service at once. They drain and are removed."""
-    held = deps.catalog.held_losses(name, service)
+    held = served(deps).catalog.held_losses(name, service)
     if not held:
         about = f" of service {service!r}" if service else ""
         raise NotFoundError(f"no loss{about} of source {name!r} is held")
@@ -72,4 +74,4 @@ async def accept_losses(
         return JSONResponse({"source": name, "accepted": held, "dry_run": True})
     # The audit list comes first: a change that cannot be recorded is not made.
     await deps.publisher.audit.record(by.note("source.accepted", subject=name, new={"services": held}))
-    return JSONResponse({"source": name, "accepted": deps.catalog.accept(name, service, by)})
+    return JSONResponse({"source": name, "accepted": served(deps).catalog.accept(name, service, by)})

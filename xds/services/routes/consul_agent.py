@@ -43,6 +43,7 @@ from xds.services.models.consul import (
     agent_service,
     trimmed,
 )
+from xds.services.served import served
 
 _WRITES = ("register", "deregister", "maintenance")  # segments of the path that are not ids of instances
 
@@ -91,7 +92,7 @@ async def update_check(deps: Deps, request: Request, id: str, body: Body) -> Res
 async def _update(deps: Services, request: Request, id: str, status: Health, output: str) -> Response:
     _check_datacenter(request, deps)
     try:
-        await deps.registrations.update_check(id, status, output, permit_of(request))
+        await served(deps).registrations.update_check(id, status, output, permit_of(request))
     except ValidationError as error:
         request.state.is_refused_write = True
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
@@ -110,7 +111,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
     by = registrant_of(request, time())
     try:
         one = read_service(value)
-        await deps.registrations.register(
+        await served(deps).registrations.register(
             one, by, permit_of(request), caller=caller_of(request), replaces_checks=replaces_checks
         )
     except ValidationError as error:
@@ -122,7 +123,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
 async def deregister(deps: Deps, request: Request, id: str) -> Response:
     """Deregister an instance with its checks."""
     _check_datacenter(request, deps)
-    if not await deps.registrations.deregister(id, permit_of(request), caller_of(request)):
+    if not await served(deps).registrations.deregister(id, permit_of(request), caller_of(request)):
         detail = f'Unknown service ID "{id[:80]}". Ensure that the service ID is passed, not the service name.'
         refuse(HTTPStatus.NOT_FOUND, detail)
     return empty_answer()
@@ -138,7 +139,7 @@ async def maintain(deps: Deps, request: Request, id: str) -> Response:
         bad_request("Missing value for enable")
     is_enabled, reason = flag(request, "enable"), request.query_params.get("reason", "")
     try:
-        await deps.registrations.maintain(id, is_enabled, reason, permit_of(request), caller_of(request))
+        await served(deps).registrations.maintain(id, is_enabled, reason, permit_of(request), caller_of(request))
     except NotFoundError as error:
         refuse(HTTPStatus.NOT_FOUND, str(error))
     return empty_answer()
@@ -149,7 +150,7 @@ async def list_services(deps: Deps, request: Request) -> Response:
     """The instances that registered themselves, by id."""
     _check_datacenter(request, deps)
     chosen, datacenter = await filter_of(request, AGENT_SERVICE_SHAPE), own_datacenter(deps)
-    found = deps.registrations.table.on_node(AGENT_NODE)
+    found = served(deps).registrations.table.on_node(AGENT_NODE)
 
     def make() -> dict[str, FixedRecord]:
         items = {one.id: agent_service(one, datacenter) for one in found}
@@ -164,7 +165,7 @@ async def get_service(deps: Deps, request: Request, id: str) -> Response:
     _check_datacenter(request, deps)
     if id.partition("/")[0] in _WRITES:
         refuse(HTTPStatus.METHOD_NOT_ALLOWED, "method GET not allowed")
-    one = deps.registrations.table.get(Key(AGENT_NODE, id))
+    one = served(deps).registrations.table.get(Key(AGENT_NODE, id))
     if one is None:
         refuse(HTTPStatus.NOT_FOUND, f"unknown service ID: {id[:80]}")
     item = trimmed(agent_service(one, own_datacenter(deps)))
@@ -183,7 +184,7 @@ async def list_checks(deps: Deps, request: Request) -> Response:
     """The checks of the instances that registered themselves, by id."""
     _check_datacenter(request, deps)
     chosen = await filter_of(request, CHECK_SHAPE)
-    found = deps.registrations.table.on_node(AGENT_NODE)
+    found = served(deps).registrations.table.on_node(AGENT_NODE)
 
     def make() -> dict[str, FixedRecord]:
         items = {check.id: agent_check(one, check) for one in found for check in one.checks}
@@ -199,7 +200,7 @@ async def register_check(deps: Deps, request: Request, body: Body) -> Response:
     value = await parse_json(body, "a check")
     try:
         id, check = read_check(value)
-        await deps.registrations.register_check(id, check, permit_of(request), caller_of(request))
+        await served(deps).registrations.register_check(id, check, permit_of(request), caller_of(request))
     except ValidationError as error:
         refuse_registration(error)
     return empty_answer()
@@ -209,7 +210,7 @@ async def register_check(deps: Deps, request: Request, body: Body) -> Response:
 async def deregister_check(deps: Deps, request: Request, id: str) -> Response:
     """Remove a check."""
     _check_datacenter(request, deps)
-    await deps.registrations.deregister_check(id, permit_of(request), caller_of(request))
+    await served(deps).registrations.deregister_check(id, permit_of(request), caller_of(request))
     return empty_answer()
 
 

@@ -46,6 +46,7 @@ from xds.services.models.consul import (
     shown_instances,
     trimmed,
 )
+from xds.services.served import served
 from xds.services.view import ALL_SERVICES, tags_by_name
 
 # Findings that Consul reports while it parses a body, before it checks the content.
@@ -65,7 +66,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
     try:
         registration = read_catalog_registration(value)
         by, caller = registrant_of(request, time()), caller_of(request)
-        await deps.registrations.register_in_catalog(registration, by, permit_of(request), caller)
+        await served(deps).registrations.register_in_catalog(registration, by, permit_of(request), caller)
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
@@ -78,7 +79,7 @@ async def deregister(deps: Deps, request: Request, body: Body) -> Response:
     _check_datacenter(deps, request, value)
     try:
         form = read_deregistration(value)
-        await deps.registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
+        await served(deps).registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
@@ -109,17 +110,17 @@ def _refuse(request: Request, error: ValidationError) -> NoReturn:
 async def list_datacenters(deps: Deps, request: Request) -> Response:
     """The datacenters of all instances, and that of this server."""
     own = own_datacenter(deps)
-    others = sorted(each for each in deps.service_view.datacenters() if each not in ("", own))
+    others = sorted(each for each in served(deps).view.datacenters() if each not in ("", own))
     return answer_write(request, [own, *others])
 
 
 @router.get("/catalog/services")
 async def list_services(deps: Deps, request: Request) -> Response:
     """All services with the tags of their instances."""
-    selection, view = Selection.of(request, deps, by_tags=False), deps.service_view
+    selection, view = Selection.of(request, deps, by_tags=False), served(deps).view
 
     def revision() -> int:
-        deps.registrations.show_changes()
+        served(deps).registrations.show_changes()
         view.names()
         return view.names_revision if selection.is_everything else view.revision
 
@@ -130,7 +131,7 @@ async def list_services(deps: Deps, request: Request) -> Response:
 
 def _tags(deps: Services, service: str, selection: Selection) -> dict[str, list[str]]:
     """The tags of the selected instances of a service, by its name as their sources write it."""
-    state = deps.service_view.state(service)
+    state = served(deps).view.state(service)
     if state is None:
         return {}
     if selection.is_everything and state.datacenters <= {"", selection.own_datacenter}:
@@ -186,10 +187,10 @@ async def _found(
     """The selected instances of a service after the wait of a blocking query, and the index."""
     if not name:
         bad_request("Missing service name")
-    selection, view = Selection.of(request, deps, by_tags=by_tags), deps.service_view
+    selection, view = Selection.of(request, deps, by_tags=by_tags), served(deps).view
 
     def revision() -> int:
-        deps.registrations.show_changes()
+        served(deps).registrations.show_changes()
         view.state(name)
         return view.service_revision(name)
 
@@ -199,7 +200,7 @@ async def _found(
         return [], index
     instances = [one for one in state.instances if _is_selected(one, selection)]
     own = selection.own_datacenter
-    return shown_instances(instances, deps.registrations.table, own, state.revision + 1), index
+    return shown_instances(instances, served(deps).registrations.table, own, state.revision + 1), index
 
 
 def _items(

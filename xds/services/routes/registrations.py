@@ -27,6 +27,7 @@ from xds.services.models.registrations import (
     RegistrationPage,
     registration_item,
 )
+from xds.services.served import served
 
 router = api_router("registrations")
 
@@ -37,7 +38,7 @@ ServiceFilter = Annotated[str, Query(description="Only instances of this service
 async def list_registrations(deps: Deps, request: Request, paging: Paging, service: ServiceFilter = "") -> Response:
     """All registered instances, by id; those on other nodes by `NODE/ID`."""
     name = compared(service)
-    chosen = (one for one in deps.registrations.table if name in ("", compared(one.service)))
+    chosen = (one for one in served(deps).registrations.table if name in ("", compared(one.service)))
     found = await paging.find_items_after(chosen, lambda one: one.instance_id)
     return await paging.answer(request, found, lambda one: one.instance_id, lambda one: _item(deps, one))
 
@@ -61,7 +62,7 @@ async def put_registration(
     value = await parse_one(body, content_type, "a service", BODY_BYTES)
     one = read_service(value, id)
     registrant = registrant_of(request, time())
-    await deps.registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
+    await served(deps).registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
     return JSONResponse(_item(deps, _registration(deps, id)))
 
 
@@ -69,7 +70,7 @@ async def put_registration(
 async def delete_registration(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
     one = _registration(deps, id)
-    await deps.registrations.deregister(id, permit_of(request), by)
+    await served(deps).registrations.deregister(id, permit_of(request), by)
     return JSONResponse({"id": id, "service": one.service})
 
 
@@ -85,23 +86,24 @@ async def begin_maintenance(
 
     It needs the scope `register:<service>`. Nothing changes if the instance is in maintenance already.
     """
-    await deps.registrations.maintain(id, True, reason, permit_of(request), by)
+    await served(deps).registrations.maintain(id, True, reason, permit_of(request), by)
     return JSONResponse(_item(deps, _registration(deps, id)))
 
 
 @router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
-    await deps.registrations.maintain(id, False, "", permit_of(request), by)
+    await served(deps).registrations.maintain(id, False, "", permit_of(request), by)
     return JSONResponse(_item(deps, _registration(deps, id)))
 
 
 def _registration(deps: Services, id: str) -> Registration:
-    one = deps.registrations.table.get(Key(AGENT_NODE, id))
+    one = served(deps).registrations.table.get(Key(AGENT_NODE, id))
     if one is None:
         raise NotFoundError(f"no instance is registered with the id {id[:80]!r}")
     return one
 
 
 def _item(deps: Services, one: Registration) -> RegistrationItem:
-    return registration_item(one, deps.registrations.table.node(one.node), deps.registrations.expires_at)
+    registrations = served(deps).registrations
+    return registration_item(one, registrations.table.node(one.node), registrations.expires_at)

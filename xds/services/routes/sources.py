@@ -2,220 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from time import time
-from typing import Annotated, NotRequired
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
-from typing_extensions import TypedDict
 
 from xds.api.answers import Page, page
 from xds.api.middleware import Segment
 from xds.api.routing import api_router
-from xds.api.services import Deps, Services
-from xds.api.shapes.values import timestamp
-from xds.model.errors import NotFoundError, Violation
-from xds.model.units import span_text
-from xds.services.core.index import SourceHoldings
-from xds.services.registration import KIND as REGISTRATION
-from xds.services.source_feed import SourceStatus
-from xds.services.source_runs import SourceRun
-
-SHOWN = 100  # findings, and services with a held loss, of one source
-
-NAMED = 3  # in a text
+from xds.api.services import Deps
+from xds.model.errors import NotFoundError
+from xds.services.models.sources import SourcePage, SourceStateItem, shown_sources, source_item
+from xds.services.served import served
 
 router: APIRouter = api_router("sources")
-
-
-class SourceFinding(TypedDict):
-    """Something of a source that is left out.
-
-    * ``service``: the name of the service; empty if it is about none;
-    * ``pointer``: the JSON pointer of the place in the input; may be empty;
-    * ``source``: the place in a file, as ``FILE:LINE:COLUMN``; empty if it is about none;
-    * ``hint``: how to correct it; may be empty.
-    """
-
-    service: str
-    code: str
-    detail: str
-    pointer: str
-    source: str
-    hint: str
-
-
-class SourceStateItem(TypedDict):
-    """A source of instances, and how it is.
-
-    * ``name``: its name;
-    * ``kind``: its kind, such as ``consul``;
-    * ``state``: ``starting`` (not read since the start), ``reading``, ``failing`` (it cannot be read), or ``removed``
-      (the settings no longer have it, and its instances drain);
-    * ``message``: why it fails; empty if it does not;
-    * ``read_at``: when it was read last; null before the first time;
-    * ``read_age_s``: seconds since then; null before the first time;
-    * ``failing_since``: since when it cannot be read; null if it can;
-    * ``retry_at``: when it is started again; null while it runs;
-    * ``failures_n``: how often it could not be read;
-    * ``restarts_n``: how often it ended and was started again;
-    * ``changes_n``: the number of changes of services that it has shown;
-    * ``services_n``: the number of its services;
-    * ``instances_n``: the number of its instances;
-    * ``waiting_n``: the number of services whose latest change waits because of ``changes_per_s``;
-    * ``waiting_s``: for how many seconds the oldest of them has waited; 0 if none waits;
-    * ``held``: the names of some services of which a loss is held;
-    * ``held_n``: the number of these services;
-    * ``findings``: some of what is left out;
-    * ``findings_n``: the number of findings;
-    * ``trouble``: all of it in words; empty if nothing is wrong.
-    """
-
-    name: str
-    kind: str
-    state: str
-    trouble: str
-    message: str
-    read_at: str | None
-    read_age_s: float | None
-    failing_since: str | None
-    retry_at: str | None
-    failures_n: int
-    restarts_n: int
-    changes_n: int
-    services_n: int
-    instances_n: int
-    waiting_n: int
-    waiting_s: float
-    held: list[str]
-    held_n: int
-    findings: list[SourceFinding]
-    findings_n: int
-
-
-class SourcePage(TypedDict):
-    """A page of sources, by name."""
-
-    items: list[SourceStateItem]
-    next_page_token: NotRequired[str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A source. ``status`` is None if only its earlier instances are left, ``run`` is None for registration."""
-
-    name: str
-    status: SourceStatus | None
-    run: SourceRun | None
-    holdings: SourceHoldings | None
 
 
 @router.get("/sources", response_model=SourcePage)
 async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depends(page)]) -> Response:
     """All sources of instances by name, with their state."""
-    found = await page.find_items_after(_sources(deps), lambda each: each.name)
-    return await page.answer(request, found, lambda each: each.name, _item)
+    services = served(deps)
+    found = await page.find_items_after(shown_sources(services.catalog, services.sources), lambda each: each.name)
+    return await page.answer(request, found, lambda each: each.name, source_item)
 
 
 @router.get("/sources/{name}", response_model=SourceStateItem)
 async def get_source(deps: Deps, name: Segment) -> Response:
     """One source of instances, with its state."""
-    for each in _sources(deps):
+    for each in shown_sources(served(deps).catalog, served(deps).sources):
         if each.name == name:
-            return JSONResponse(_item(each))
+            return JSONResponse(source_item(each))
     raise NotFoundError(f"there is no source named {name[:200]!r}")
-
-
-def _sources(deps: Services) -> Iterator[_Source]:
-    statuses = {status.name: status for status in deps.catalog.statuses()}
-    runs = deps.sources.runs()
-    holdings = {each.name: each for each in deps.catalog.holdings()}
-    for name in sorted({*statuses, *runs, *holdings}):
-        yield _Source(name, statuses.get(name), runs.get(name), holdings.get(name))
-
-
-def _item(source: _Source) -> SourceStateItem:
-    status = source.status or SourceStatus(source.name, "")
-    run = source.run or SourceRun(source.name, status.kind)
-    now = time()
-    holdings = source.holdings
-    by_service = holdings.findings if holdings is not None else {}
-    findings = [_finding("", each) for each in status.rejected]
-    findings += [_finding(service, each) for service in sorted(by_service) for each in by_service[service]]
-    held = sorted(holdings.held_services) if holdings is not None else []
-    state = _state(source)
-    return {
-        "name": source.name,
-        "kind": status.kind or run.kind,
-        "state": state,
-        "trouble": _trouble(state, status, findings, held),
-        "message": status.message,
-        "read_at": timestamp(status.read_at) if status.read_at else None,
-        "read_age_s": round(max(now - status.read_at, 0), 3) if status.read_at else None,
-        "failing_since": timestamp(status.failing_since) if status.is_failing else None,
-        "retry_at": timestamp(run.retry_at) if run.retry_at is not None else None,
-        "failures_n": status.failures_n,
-        "restarts_n": run.restarts_n,
-        "changes_n": status.changes_n,
-        "services_n": len(holdings.by_service) if holdings is not None else 0,
-        "instances_n": holdings.instances_n if holdings is not None else 0,
-        "waiting_n": run.waiting_n,
-        "waiting_s": round(max(now - run.waiting_since, 0), 3) if run.waiting_since is not None else 0.0,
-        "held": list(islice(held, SHOWN)),
-        "held_n": len(held),
-        "findings": findings[:SHOWN],
-        "findings_n": len(findings),
-    }
-
-
-def _trouble(state: str, status: SourceStatus, findings: Sequence[SourceFinding], held: Sequence[str]) -> str:
-    parts = []
-    if state == "failing":
-        parts.append(f"cannot be read for {span_text(max(0.0, time() - status.failing_since))}: {status.message}")
-    elif findings:
-        first = findings[0]
-        place = first["source"] or first["service"] or first["pointer"]
-        parts.append(f"{len(findings)} left out, first {place}: {first['detail']}")
-    if held:
-        more = " ..." if len(held) > NAMED else ""
-        parts.append(f"held loss of {', '.join(held[:NAMED])}{more}")
-    return "; ".join(parts)
-
-
-def check_sources(deps: Services) -> tuple[bool, str]:
-    """Whether all sources can be read completely, without held losses; and a detail."""
-    items = list(map(_item, _sources(deps)))
-    wrong = [f"{item['name']} {item['trouble']}" for item in items if item["trouble"]]
-    if wrong:
-        more = f" (and {len(wrong) - NAMED} more)" if len(wrong) > NAMED else ""
-        return False, "; ".join(wrong[:NAMED]) + more
-    configured = [item for item in items if item["kind"] != REGISTRATION]
-    starting = [item["name"] for item in configured if item["state"] == "starting"]
-    if starting:
-        return False, f"not read yet: {', '.join(starting[:NAMED])}"
-    return True, f"{len(configured)} can be read" if configured else "no source is configured"
-
-
-def _state(source: _Source) -> str:
-    if source.run is None and (source.status is None or source.holdings is None or source.holdings.is_retired):
-        return "removed"
-    if source.status is None:
-        return "starting"
-    if source.status.is_failing:
-        return "failing"
-    began = source.run.started_at if source.run is not None else 0.0
-    return "reading" if source.status.read_at > began else "starting"
-
-
-def _finding(service: str, found: Violation) -> SourceFinding:
-    return {
-        "service": service,
-        "code": found.code,
-        "detail": found.detail,
-        "pointer": found.pointer,
-        "source": found.source,
-        "hint": found.hint,
-    }

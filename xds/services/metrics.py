@@ -1,20 +1,17 @@
-"""Metrics of the service layer: the catalog, the sources, registrations and live endpoints."""
+"""Metrics of services: the catalog, the sources and registrations."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import time
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.control.hand_assignments import HandAssignments
-from xds.control.live_endpoints import LiveEndpoints, OwnerKind
-from xds.control.lowered_groups import LoweredGroups
-from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
+from xds.server.metrics.counters import PREFIX, Labels, family
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog, SourceCounts
+from xds.services.followed_assignments import FollowedAssignments
 from xds.services.registration import Registrations
 from xds.services.source_runs import Sources
 
@@ -26,12 +23,17 @@ def _labelled(counted: Sequence[SourceCounts], values: Iterable[float]) -> dict[
 
 
 class CatalogMetrics(Collector):
-    """The catalog of services. ``collect`` runs in a thread, over copies. The number of sources bounds the series."""
+    """The catalog of services, and all assignments that follow services, by owner.
 
-    def __init__(self, catalog: ServiceCatalog, bindings: Bindings, lowered: LoweredGroups) -> None:
+    ``collect`` runs in a thread, over copies. The number of sources bounds the series.
+    """
+
+    def __init__(
+        self, catalog: ServiceCatalog, bindings: Bindings, followed: Mapping[str, FollowedAssignments]
+    ) -> None:
         self._catalog = catalog
         self._bindings = bindings
-        self._lowered = lowered
+        self._followed = followed
 
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
@@ -40,15 +42,8 @@ class CatalogMetrics(Collector):
         states: dict[Labels, float] = {("laid",): bindings.live_n, ("waiting",): len(bindings) - bindings.live_n}
         text = "Assignments that follow a service: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
-        lowered = self._lowered.endpoints
-        total, live_n = (len(lowered), lowered.live_n) if lowered is not None else (0, 0)
-        states = {("laid",): live_n, ("waiting",): total - live_n}
-        text = "Assignments of lowered clusters: served, or waiting for a source to show the service"
-        yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
-        text = "Groups with an upstreams document"
-        yield family(GaugeMetricFamily, "upstream_groups", text, {(): len(self._lowered)})
         text = "Changes of services that failed in the server; proxies keep the previous endpoints"
-        failures = catalog.failures + bindings.failures + (lowered.failures if lowered is not None else 0)
+        failures = catalog.failures + sum(each.failures for each in self._followed.values())
         yield CounterMetricFamily(f"{PREFIX}catalog_failures", text, value=failures)
         yield from self._sources()
 
@@ -145,28 +140,3 @@ class SourceMetrics(Collector):
         lag = {labels: max(now - run.waiting_since, 0.0) if run.waiting_since else 0.0 for labels, run in runs}
         text = "How long changes of services have been waiting because of changes_per_s"
         yield family(GaugeMetricFamily, "source_waiting_seconds", text, lag, _SOURCE)
-
-
-class LiveMetrics(Collector):
-    """The live assignments of all groups."""
-
-    def __init__(self, metrics: Metrics, live: LiveEndpoints, by_hand: HandAssignments) -> None:
-        self._metrics = metrics
-        self._live = live
-        self._by_hand = by_hand
-
-    def collect(self) -> Iterator[Metric]:
-        """The current metrics."""
-        owned: Counter[Labels] = Counter()
-        for (group, kind), number in self._live.counts().items():
-            owned[self._metrics.group(group), str(kind)] += number
-        text = "Live assignments, which replace pushed ones or are added to them"
-        yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
-        changes: dict[Labels, float] = {
-            (str(kind),): self._live.changes[kind] for kind in (OwnerKind.HAND, OwnerKind.BINDING)
-        }
-        text = "Changes of live assignments"
-        yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
-        draining = self._by_hand.draining_n()
-        text = "Draining endpoints that were set by hand"
-        yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", text, value=draining)

@@ -1,0 +1,48 @@
+"""What the kernel sees of services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xds.feature import Feature
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from xds.feature import Kernel
+    from xds.services.core.source import Source
+    from xds.services.served import ServedServices
+    from xds.services.source_settings import SourceSettings
+
+
+class ServicesFeature(Feature):
+    """Services and their instances. ``sources`` are added to those of the settings."""
+
+    def __init__(self, sources: Sequence[tuple[Source, SourceSettings]] = ()) -> None:
+        self._sources = sources
+
+    def add_commands(self) -> None:
+        """``xds services``, ``service``, ``sources``, ``source``, and endpoints that follow a service."""
+        from xds.services.commands import bindings, registrations, services, sources  # noqa: F401
+
+    def settings(self) -> Mapping[str, tuple[Any, Any]]:
+        """The sections ``services`` and ``sources``."""
+        from xds.services.settings import ServiceSettings
+        from xds.services.source_settings import SourceTable
+
+        return {"services": (ServiceSettings, ServiceSettings()), "sources": (SourceTable, {})}
+
+    def routers(self) -> Sequence[APIRouter]:
+        """The routes of services, sources, registrations and bindings, and Consul's paths for them."""
+        from xds.services.routes import bindings, catalog, consul_agent, consul_catalog, registrations, sources
+
+        # The agent's first: routes are tried in order, and there may be thousands of heartbeats per second.
+        modules = (consul_agent, bindings, catalog, registrations, sources, consul_catalog)
+        return [module.router for module in modules]
+
+    def serve(self, kernel: Kernel) -> ServedServices:
+        """The services of one server."""
+        from xds.services.served import ServedServices
+
+        return ServedServices.of(kernel, self._sources)
