@@ -15,9 +15,9 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.api.services import ApiOptions
 from xds.control.audit_log import APART, TOGETHER
-from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
 from xds.store.audit_entries import LIMITS, AuditLane
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
+from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.api.services import ApiOptions
-from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind
 
 Json = dict[str, Any]

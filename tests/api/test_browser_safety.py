@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from tests.api.conftest import Api
+from xds.access.tokens import EVERYTHING, Tokens
 from xds.api.browser_rules import ANY, BrowserRules
 from xds.api.services import ApiOptions
-from xds.control.tokens import EVERYTHING, Tokens
 
 HERE = "127.0.0.1:18080"
 VALIDATE = "/api/v1/validate"

@@ -13,9 +13,9 @@ import yaml
 
 from tests.api.conftest import Api
 from tests.support.resources import static_cluster
+from xds.access.tokens import Grant, Tokens
 from xds.api.services import ApiOptions
 from xds.control.entry_records import LINE
-from xds.control.tokens import Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.store.base import Delta, Entry, blob_id
 

@@ -13,10 +13,10 @@ import pytest
 from fastapi import Request
 
 from tests.api.conftest import Api
+from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.api.browser_rules import BrowserRules
 from xds.api.consul import Blocking
 from xds.api.services import ApiOptions
-from xds.control.tokens import EVERYTHING, Grant, Tokens
 
 PATIENCE_S = 10.0
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}

@@ -9,10 +9,10 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, load_assignment
+from xds.access.tokens import Grant, Tokens, write_scope
 from xds.api.services import ApiOptions
 from xds.codec.resources import decode_resource
 from xds.control.live_endpoints import Owner, OwnerKind
-from xds.control.tokens import Grant, Tokens, write_scope
 from xds.model.node import Node
 from xds.model.resource_type import ENDPOINT, V2_URLS
 

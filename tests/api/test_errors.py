@@ -12,11 +12,11 @@ import pytest
 from tests.api.conftest import Api
 from tests.support.process import REPOSITORY
 from tests.support.resources import CLUSTER_TYPE, static_cluster
+from xds.access.tokens import EVERYTHING, Tokens
 from xds.api.services import ApiOptions
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder, decode_resource
 from xds.control.lifecycle import Phase
-from xds.control.tokens import EVERYTHING, Tokens
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 

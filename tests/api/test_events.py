@@ -13,10 +13,10 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
+from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.api.routes import events as feed
 from xds.api.routes.events import follow, ndjson, parse_kinds, server_sent
 from xds.api.services import ApiOptions
-from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind, EventLog
 from xds.model.node import Node
 

@@ -12,9 +12,9 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster
+from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.api.routing import SCOPE_KEY
 from xds.api.services import ApiOptions
-from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

@@ -11,10 +11,10 @@ import pytest
 
 import xds.api
 from tests.api.conftest import Api
+from xds.access.tokens import READ, XDS, Grant, Tokens
 from xds.api.middleware import PAGE_PATHS
 from xds.api.routes.pages import PAGES
 from xds.api.services import ApiOptions
-from xds.control.tokens import READ, XDS, Grant, Tokens
 
 ASSETS = Path(xds.api.__file__).parent / "assets"
 _REFERENCE = re.compile(r"""(?:src|href)="([^"]+)"|from "([^"]+)"|url\(([^)]+)\)""")

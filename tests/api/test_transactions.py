@@ -13,8 +13,8 @@ import yaml
 from tests.api.conftest import Api
 from tests.support.labels import stems
 from tests.support.resources import static_cluster
+from xds.access.tokens import Grant, Tokens
 from xds.api.services import ApiOptions
-from xds.control.tokens import Grant, Tokens
 
 PATH = "/api/v1/transactions"
 A, B, C = (static_cluster(name, 80) for name in "abc")

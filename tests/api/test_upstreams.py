@@ -11,8 +11,8 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import static_cluster
+from xds.access.tokens import Grant, Tokens
 from xds.api.services import ApiOptions
-from xds.control.tokens import Grant, Tokens
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, V2_URLS
 from xds.services.core.instance import Instance

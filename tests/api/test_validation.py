@@ -10,8 +10,8 @@ import httpx
 from tests.api.conftest import Api
 from tests.support import resources as r
 from tests.support.envoy import envoy_binary
+from xds.access.tokens import Grant, Tokens
 from xds.api.services import ApiOptions
-from xds.control.tokens import Grant, Tokens
 
 VALIDATE = "/api/v1/validate"
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from xds.access.authorisation import NodeAuthMode
 from xds.app.settings import load_settings
 from xds.chain.index import ChainContext
-from xds.control.access import NodeAuthMode
 from xds.control.publisher import DEFAULT_CHAIN_CONTEXT
 from xds.control.settings import Settings, SettingsError, auth_files, is_loopback, shown_settings
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import yaml
 
 from tests.support.process import REPOSITORY
-from xds.control.access import Access, Identity, NodeAuthMode
-from xds.control.auth_settings import AuthSettings
-from xds.control.certificate import Certificate
-from xds.control.tokens import PLAIN_SCOPES, WRITE_GROUP, XDS, XDS_GROUP, XDS_NODE, Grant
+from xds.access.auth_settings import AuthSettings
+from xds.access.authorisation import Access, Identity, NodeAuthMode
+from xds.access.certificate import Certificate
+from xds.access.tokens import PLAIN_SCOPES, WRITE_GROUP, XDS, XDS_GROUP, XDS_NODE, Grant
 from xds.model.node import Locality, Node
 
 PAGE = (REPOSITORY / "docs" / "security.md").read_text()

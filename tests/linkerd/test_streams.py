@@ -35,8 +35,8 @@ from tests.support.resources import (
     static_cluster,
     tcp_chain,
 )
-from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
-from xds.control.tokens import XDS, Grant, Tokens
+from xds.access.authorisation import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
+from xds.access.tokens import XDS, Grant, Tokens
 from xds.linkerd.methods import METHODS
 from xds.linkerd.settings import DestinationSettings
 from xds.proto.linkerd import destination_pb2

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.server.conftest import Harness, Start
-from xds.control.tokens import Grant, Tokens
+from xds.access.tokens import Grant, Tokens
 from xds.server.auth import _delay_s
 from xds.server.options import ServerOptions
 from xds.server.tls import pem_files

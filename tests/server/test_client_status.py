@@ -11,10 +11,10 @@ from google.protobuf.struct_pb2 import Struct
 
 from tests.server.conftest import Harness, RawStream, Start, state_of, until, within
 from tests.support.resources import CERTIFICATE_PEM, KEY_PEM
+from xds.access.authorisation import Access
+from xds.access.tokens import READ, XDS, Grant, Tokens
 from xds.codec import schema
 from xds.codec.resources import resource_from_bytes
-from xds.control.access import Access
-from xds.control.tokens import READ, XDS, Grant, Tokens
 from xds.model.resource_type import CLUSTER, SECRET
 from xds.model.snapshot import build_snapshot
 from xds.proto import wire_pb2

@@ -9,8 +9,8 @@ import pytest
 
 from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, shown, tls, within
 from tests.support.pki import CertificateAuthority
-from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
-from xds.control.tokens import Grant, Tokens
+from xds.access.authorisation import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
+from xds.access.tokens import Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.conftest import Harness, RawStream, Start, until, within
 from tests.server.load_client import V2, V3, Reporter, connect, report, reporter, told
-from xds.control.tokens import Grant, Tokens
+from xds.access.tokens import Grant, Tokens
 from xds.filter.filter import compile_filter
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.lrs.aggregates import LoadAggregates

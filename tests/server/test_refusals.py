@@ -17,8 +17,8 @@ import structlog
 
 from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, node, refusal, shown, sotw, tls, until, within
 from tests.support.pki import CertificateAuthority
-from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
-from xds.control.tokens import Grant, Tokens
+from xds.access.authorisation import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
+from xds.access.tokens import Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind, EventLog, FleetEvent
 from xds.fleet.refused_streams import ROWS_LIMIT, RefusalReason, RefusedClient
 from xds.proto import wire_pb2

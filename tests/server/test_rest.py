@@ -13,9 +13,9 @@ from starlette.applications import Starlette
 
 from tests.codec.cases import CASES, T
 from tests.server.conftest import Harness, Start
+from xds.access.authorisation import Access
 from xds.codec import schema
 from xds.codec.resources import decode_resource
-from xds.control.access import Access
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.server.conftest import until, within
-from xds.control.access import Access
+from xds.access.authorisation import Access
 from xds.fleet.fleet import Fleet
 from xds.model.node import Node
 from xds.server.flow.admission import Admission, AdmissionSlot

@@ -38,9 +38,9 @@ from tests.server.conftest import (
 from tests.support.linkerd_client import added
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from tests.support.pki import CertificateAuthority, served_serial
+from xds.access.authorisation import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
+from xds.access.tokens import EVERYTHING, Tokens
 from xds.codec import schema
-from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
-from xds.control.tokens import EVERYTHING, Tokens
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync

@@ -21,6 +21,7 @@ from typing import NoReturn, Protocol, TypeVar
 from fastapi import Request
 from fastapi.responses import Response
 
+from xds.access.tokens import READ
 from xds.api.answers import JSON_TYPE
 from xds.api.problem import ERRORS_SHOWN, RETRY_AFTER_S, RequestError
 from xds.api.routing import demand, identity_of
@@ -28,7 +29,6 @@ from xds.api.services import Services
 from xds.catalog.quantities import SECOND_NS, parse_duration
 from xds.catalog.shared import DEFAULT
 from xds.control.threads import run_for_caller, run_sized
-from xds.control.tokens import READ
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 

@@ -24,14 +24,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_credential
+from xds.access.tokens import HEADER, READ, XDS
 from xds.api.problem import is_consul, problem
 from xds.api.routing import AUTHOR_LIMIT, peer_of
-from xds.control.access import ANONYMOUS, Access, Identity, missing_credential
 from xds.control.audit_log import AuditLog, Caller
 from xds.control.lifecycle import Phase
 from xds.control.push import GROUP_NAME_LIMIT
 from xds.control.threads import WAITER, Waiter
-from xds.control.tokens import HEADER, READ, XDS
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xds.access.tokens import ADMIN, READ
 from xds.api.problem import MEDIA_TYPE
 from xds.api.routing import ANY, SCOPE_KEY
-from xds.control.tokens import ADMIN, READ
 
 Json = dict[str, Any]
 

@@ -18,12 +18,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from xds.access.authorisation import ANONYMOUS, Identity
+from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 from xds.api.answers import JSON_TYPE, YAML_TYPE
 from xds.api.parameters import check_consul_parameters, check_parameters
 from xds.api.problem import RequestError
-from xds.control.access import ANONYMOUS, Identity
 from xds.control.audit_log import Caller
-from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 
 E = TypeVar("E", bound=Callable[..., Any])
 

@@ -10,10 +10,11 @@ from typing import Annotated, Protocol, TypeVar, cast
 
 from fastapi import Depends, Request
 
+from xds.access.authorisation import Access
+from xds.access.tokens import Tokens
 from xds.api.browser_rules import BrowserRules
 from xds.api.shapes.fleet import LinkerdItem
 from xds.codec.resources import ResourceDecoder
-from xds.control.access import Access
 from xds.control.backups import Backups
 from xds.control.document_keys import Key
 from xds.control.hand_assignments import HandAssignments
@@ -21,7 +22,6 @@ from xds.control.lifecycle import Phase
 from xds.control.live_endpoints import EndpointOrigin, OwnerKind
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
-from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing

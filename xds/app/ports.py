@@ -11,8 +11,8 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from xds.access.authorisation import Access, NodeAuthMode
 from xds.api.browser_rules import ANY, BrowserRules, is_address
-from xds.control.access import Access, NodeAuthMode
 from xds.control.settings import Settings, is_loopback
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
 from xds.fleet.refused_streams import RecordRefusal

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from xds.control.auth_settings import AuthSettings
+from xds.access.auth_settings import AuthSettings
 from xds.control.settings import Settings, SettingsError
 from xds.fleet.event_log import EventKind, EventLog
 from xds.server.metrics.counters import Metrics

@@ -17,6 +17,7 @@ from typing import TypeVar
 import structlog
 from fastapi import FastAPI
 
+from xds.access.authorisation import Access
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
 from xds.app.admin import create_app
@@ -37,7 +38,6 @@ from xds.app.settings import load_settings
 from xds.cli.errors import CommandError, Exit
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
-from xds.control.access import Access
 from xds.control.audit_log import SERVER, Caller
 from xds.control.backups import Backups
 from xds.control.collector import Collector

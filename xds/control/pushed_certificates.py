@@ -14,9 +14,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from xds.access.certificate import Certificate, read_der
 from xds.codec import schema
 from xds.codec.walk import ANY, submessages, unpack
-from xds.control.certificate import Certificate, read_der
 from xds.control.group_content import GroupContent
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of

@@ -21,9 +21,9 @@ import yaml
 from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from xds.access.auth_settings import AuthSettings, Section
 from xds.codec.regular_file import read_regular
 from xds.codec.text import yaml_fault
-from xds.control.auth_settings import AuthSettings, Section
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
     ChainSettings,

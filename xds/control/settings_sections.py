@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import pydantic
 from pydantic import AfterValidator, Field, field_validator
 
-from xds.control.auth_settings import Section
+from xds.access.auth_settings import Section
 from xds.model.node import NODE_BYTES
 from xds.model.units import KIB, MIB
 from xds.snapshots.order import OrderRules

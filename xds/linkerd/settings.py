@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from xds.control.auth_settings import Section
+from xds.access.auth_settings import Section
 
 if TYPE_CHECKING:
     from xds.linkerd.core.mesh_state import DestinationRules

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from xds.control.access import Identity
+from xds.access.authorisation import Identity
 from xds.fleet.fleet import Fleet
 from xds.linkerd.core.context_token import NO_TOKEN, node_of
 from xds.linkerd.core.conversation import Conversation

@@ -11,10 +11,10 @@ from zlib import crc32
 
 import grpc
 
-from xds.control.access import ANONYMOUS, Access, Identity, missing_credential
-from xds.control.certificate import Certificate
+from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_credential
+from xds.access.certificate import Certificate
+from xds.access.tokens import HEADER, READ, XDS
 from xds.control.lifecycle import Phase
-from xds.control.tokens import HEADER, READ, XDS
 from xds.fleet.refused_streams import RefusalReason
 from xds.server.metrics.counters import Metrics
 from xds.server.refusals import RefusalRecorder

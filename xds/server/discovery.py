@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from xds.control.access import Identity
+from xds.access.authorisation import Identity
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node

@@ -19,7 +19,7 @@ import grpc
 import uvloop
 from grpc_channelz.v1.channelz import add_channelz_servicer
 
-from xds.control.certificate import Certificate, read_pem
+from xds.access.certificate import Certificate, read_pem
 from xds.server.flow.limits import FlowLimits
 from xds.server.identity import peer_name
 from xds.server.logs import get_logger

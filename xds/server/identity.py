@@ -1,8 +1,8 @@
 """Who a client is: the address and the certificate of its connection, and which node it may be.
 
 Node authorisation is checked wherever a node names itself (gRPC streams, Fetch, REST). The rules are those of
-`xds.control.access`. A refusal is sent to the client and recorded (`xds.server.refusals`). In audit mode the client is
-accepted, and what would be a refusal is only logged, recorded as an event and counted.
+`xds.access.authorisation`. A refusal is sent to the client and recorded (`xds.server.refusals`). In audit mode the
+client is accepted, and what would be a refusal is only logged, recorded as an event and counted.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import partial
 from time import monotonic, time
 from typing import Any
 
-from xds.control.access import Access, Identity
-from xds.control.certificate import Certificate, read_der
+from xds.access.authorisation import Access, Identity
+from xds.access.certificate import Certificate, read_der
 from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.refused_streams import RefusalReason
 from xds.model.errors import RemoteProtocolError, StatusCode

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import grpc
 
-from xds.control.access import Identity
+from xds.access.authorisation import Identity
 from xds.control.load_view import ReportStream
 from xds.lrs.figures import IngestResult
 from xds.lrs.load_stats import CLUSTER_STATS_TAG, PIECE_BYTES, LoadStatsRequest, split_request

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xds.control.access import Access
-from xds.control.tokens import Tokens
+from xds.access.authorisation import Access
+from xds.access.tokens import Tokens
 from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
 from xds.model.units import MIB
 from xds.protocol.requests import StreamLimits

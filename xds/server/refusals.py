@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import time
 
-from xds.control.access import Identity
+from xds.access.authorisation import Identity
 from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.refused_streams import TEXT_LIMIT, RefusalReason, RefusedStreams, StreamRefusal
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from xds.access.authorisation import ANONYMOUS
 from xds.codec.node_json import (
     as_object,
     decode_node,
@@ -30,7 +31,6 @@ from xds.codec.node_json import (
     text_of,
 )
 from xds.codec.render import render_resource
-from xds.control.access import ANONYMOUS
 from xds.control.threads import run_for_caller, run_sized
 from xds.fleet.fleet import Fleet
 from xds.fleet.polls import Poll

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 import grpc
 
+from xds.access.authorisation import Access, Identity
 from xds.codec import schema
-from xds.control.access import Access, Identity
 from xds.control.lifecycle import Phase
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet

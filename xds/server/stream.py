@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 import grpc
 
-from xds.control.access import ANONYMOUS, Identity
-from xds.control.certificate import Certificate
+from xds.access.authorisation import ANONYMOUS, Identity
+from xds.access.certificate import Certificate
 from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.node import Node
 from xds.server.flow.admission import AdmissionSlot

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from fastapi import Request
 from fastapi.responses import Response
 
+from xds.access.tokens import ADMIN, REGISTER_ALL, register_scope
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import parse_one
 from xds.api.consul import check_datacenter, findings_text, refuse
@@ -17,7 +18,6 @@ from xds.api.routing import demand, grant_of, peer_of
 from xds.api.services import Services
 from xds.control.audit_log import Caller
 from xds.control.threads import run_for_caller
-from xds.control.tokens import ADMIN, REGISTER_ALL, register_scope
 from xds.filter.expression import FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import FixedRecord

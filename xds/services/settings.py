@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from xds.control.auth_settings import Section
+from xds.access.auth_settings import Section
 from xds.control.settings import Settings
 from xds.services.source_settings import SourceTable
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, SecretStr, field_validator, model_validator
 
-from xds.control.auth_settings import Section
+from xds.access.auth_settings import Section
 from xds.services.core.instance import check_service_name
 
 REGISTRATION = "registration"  # the source of registrations over HTTP; no section may have its name

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from tests.api.conftest import Api
+from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.api.services import ApiOptions
-from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.services.core.instance import Check, Health, Instance
 
 PATIENCE_S = 10.0

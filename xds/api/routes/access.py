@@ -9,14 +9,14 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
+from xds.access.authorisation import Access, Identity, NodeAuthMode, trials
+from xds.access.certificate import NAMES_LIMIT, Certificate
+from xds.access.tokens import READ, XDS
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
 from xds.api.services import Deps
 from xds.codec.node_json import as_object, decode_node
-from xds.control.access import Access, Identity, NodeAuthMode, trials
-from xds.control.certificate import NAMES_LIMIT, Certificate
-from xds.control.tokens import READ, XDS
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 

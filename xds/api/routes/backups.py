@@ -15,12 +15,12 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
+from xds.access.tokens import ADMIN, BACKUP
 from xds.api.problem import RequestError
 from xds.api.routing import Calling, api_router, needs
 from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
 from xds.control.backups import BackupOptions, RestoreResult
-from xds.control.tokens import ADMIN, BACKUP
 
 TAR_TYPE = "application/x-tar"
 STALLED_S = 60.0

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from fastapi import Request
 from fastapi.responses import Response
 
+from xds.access.tokens import READ
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import Body, parse_one
 from xds.api.consul import (
@@ -37,7 +38,6 @@ from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryConflictError, PutEntry
 from xds.control.push import PushOptions
 from xds.control.threads import run_for_caller
-from xds.control.tokens import READ
 from xds.model.errors import ValidationError
 from xds.store.base import Meta
 

@@ -17,14 +17,14 @@ from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from xds.access.authorisation import ANONYMOUS, Identity
+from xds.access.tokens import READ
 from xds.api.problem import RETRY_AFTER_S, RequestError
 from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router, identity_of
 from xds.api.services import Deps, Services
 from xds.api.shapes.events import EventItem, event_item
-from xds.control.access import ANONYMOUS, Identity
 from xds.control.lifecycle import Phase
-from xds.control.tokens import READ
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage
 
 PAGE_EVENTS = 200

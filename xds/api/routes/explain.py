@@ -11,6 +11,7 @@ from fastapi import Query
 from fastapi.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
+from xds.access.tokens import READ
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
@@ -24,7 +25,6 @@ from xds.codec.node_json import as_object, decode_node
 from xds.control.document_keys import Key
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.live_endpoints import EndpointOrigin, Owner, OwnerKind
-from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url

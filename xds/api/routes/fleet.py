@@ -14,6 +14,7 @@ import structlog
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from xds.access.tokens import ADMIN, write_scope
 from xds.api.answers import Page, Paging, answer_yaml
 from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
@@ -36,7 +37,6 @@ from xds.codec.effort import check_effort
 from xds.control.audit_log import Caller
 from xds.control.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.control.threads import run_for_caller
-from xds.control.tokens import ADMIN, write_scope
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from xds.access.tokens import ADMIN, READ
 from xds.api.answers import (
     Paging,
     answer_json,
@@ -54,7 +55,6 @@ from xds.control.groups import GroupSettings, read_settings, settings_etag
 from xds.control.live_endpoints import Owner
 from xds.control.push import PushOptions
 from xds.control.threads import run_for_caller, run_sized
-from xds.control.tokens import ADMIN, READ
 from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT, type_url_of

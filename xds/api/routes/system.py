@@ -16,6 +16,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from typing_extensions import TypedDict
 
+from xds.access.authorisation import ANONYMOUS
 from xds.api.answers import answer_json
 from xds.api.middleware import Segment
 from xds.api.routing import (
@@ -28,7 +29,6 @@ from xds.api.routing import (
 from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
-from xds.control.access import ANONYMOUS
 from xds.control.lifecycle import Phase
 from xds.control.watched_directory import RefusedFiles
 from xds.model.errors import NotFoundError

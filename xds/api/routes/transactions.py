@@ -12,6 +12,7 @@ import pydantic
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse, Response
 
+from xds.access.tokens import ADMIN, write_scope
 from xds.api.bodies import Body, ContentType, media_of
 from xds.api.problem import RequestError, place_in_transaction
 from xds.api.push import (
@@ -37,7 +38,6 @@ from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.control.group_content import Key
 from xds.control.push import PushRequest, patch, replace_all
 from xds.control.threads import run_for_caller, run_sized
-from xds.control.tokens import ADMIN, write_scope
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
 from xds.model.resource_type import type_url_of

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from xds.access.tokens import ADMIN
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header
 from xds.api.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.api.middleware import Segment
@@ -28,7 +29,6 @@ from xds.control.etags import NO_ETAG
 from xds.control.groups import GroupSettings
 from xds.control.push import PushOptions, PushResult
 from xds.control.threads import run_for_caller
-from xds.control.tokens import ADMIN
 from xds.lower.upstreams import read_upstreams
 
 router = api_router("upstreams")

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from xds.access.certificate import Certificate, read_pem
 from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
 from xds.cli.table import Column, Style, TableLayout, rendered
-from xds.control.certificate import Certificate, read_pem
 
 Json = dict[str, Any]
 

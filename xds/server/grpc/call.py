@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import grpc
 
-from xds.control.certificate import Certificate
+from xds.access.certificate import Certificate
 from xds.http2.headers import Fields, RequestHead
 from xds.http2.messages import GrpcMessage, MessageError, decompress
 from xds.http2.stream import Stream

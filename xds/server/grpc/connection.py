@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 import grpc
 
-from xds.control.certificate import Certificate
+from xds.access.certificate import Certificate
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.http2.connection import ServerConnection
 from xds.http2.frames import ErrorCode, Http2Error

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.pki import CertificateAuthority
-from xds.control.certificate import NAMES_LIMIT, read_der, read_pem
+from xds.access.certificate import NAMES_LIMIT, read_der, read_pem
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NAMES = st.text(string.ascii_letters + string.digits + "-._~/", min_size=1, max_size=40)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xds.control.access import (
+from xds.access.authorisation import (
     ANONYMOUS,
     Access,
     CertificateRule,
@@ -28,8 +28,8 @@ from xds.control.access import (
     scope_refusal,
     trials,
 )
-from xds.control.certificate import Certificate
-from xds.control.tokens import ADMIN, READ, XDS, Grant, Tokens
+from xds.access.certificate import Certificate
+from xds.access.tokens import ADMIN, READ, XDS, Grant, Tokens
 from xds.filter.filter import compile_filter
 from xds.model.node import Locality, Node
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from xds.control.certificate import Certificate
-from xds.control.tokens import ADMIN, EVERYTHING, XDS, XDS_GROUP, XDS_NODE, Grant, Tokens
+from xds.access.certificate import Certificate
+from xds.access.tokens import ADMIN, EVERYTHING, XDS, XDS_GROUP, XDS_NODE, Grant, Tokens
 from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter
 from xds.filter.values import node_record

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, XDS, Grant, Tokens, is_scope, write_scope
+from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, XDS, Grant, Tokens, is_scope, write_scope
 
 
 def digest(token: str) -> str:

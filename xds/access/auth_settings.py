@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from xds.control.access import (
+from xds.access.authorisation import (
     Access,
     CertificateRule,
     ClaimPattern,
@@ -17,7 +17,7 @@ from xds.control.access import (
     PrincipalKind,
     PrincipalPattern,
 )
-from xds.control.tokens import (
+from xds.access.tokens import (
     ADMIN,
     GLOB_SCOPES,
     PLAIN_SCOPES,
