@@ -60,7 +60,7 @@ class RandomStory:
         """What happens in the world of this seed."""
         features = {each for each in FEATURES if self._is_so()}
         if self.is_forgetful:  # without what a world would leave restarts out for
-            features = features - {"labels", *(("refusals", "picky") if variant is Variant.SOTW else ())} | {"restarts"}
+            features = features - {"labels"} | {"restarts"}
         first, happenings, last = self._plan(), self._happenings(), self._plan()
         if self.is_forgetful:
             happenings = [replace(each, restart=True) if isinstance(each, Cut) else each for each in happenings]

@@ -359,8 +359,8 @@ def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[
 
     Another server knows neither what the first one's clients refused, nor which groups they followed. A new process
     does not know what a label meant that repeats, and of two proxies of one node id it is not known which of them shows
-    such a label. Of a SotW response that was refused without a name, a new process does not know what it had. On
-    separate streams, no client that returns shows what it has of a Delta response that it refused in part.
+    such a label. On separate streams, a new process does not know what a client has of a response that it refused; in
+    Delta, nor does the same one when the client returns.
     """
     if "replicas" in features:
         features -= {"groups", "refusals", "picky"}
@@ -368,8 +368,8 @@ def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[
         features -= {"restarts", "replicas", "twins"}
     if variant is Variant.SOTW:
         features -= {"ttls"}
-    if features & {"refusals", "picky"}:
-        features -= {"restarts"} if variant is Variant.SOTW else {"cuts", "restarts"} if split else set()
+    if split and features & {"refusals", "picky"}:
+        features -= {"restarts"} if variant is Variant.SOTW else {"cuts", "restarts"}
     if split and "restarts" in features:
         features -= {"groups"}
     return features if split else features - {"singles"}

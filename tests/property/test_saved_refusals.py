@@ -236,6 +236,19 @@ STORIES: dict[str, Story] = {
         [Push(Plan(r2="d", web="r2")), Push(Plan(trouble="leading"), group="node"), Drop()],
         Plan(inline="d", svc="inline"),
     ),
+    "an assignment that is told as missing is not accepted before the answer": (
+        SOTW,
+        False,
+        "cuts delays groups late refusals",
+        Plan(extra="sds:u"),
+        [
+            Push(Plan(r1="ab", extra="sds:u", trouble="assignment"), told=False, group="node"),
+            Go((7,)),
+            Go((5, 7, 5, 5, 3)),
+            Cut(),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.

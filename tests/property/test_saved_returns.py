@@ -589,6 +589,117 @@ STORIES: dict[str, Story] = {
         [Push(Plan(r2="d", web="r2", whole="b")), Push(PLAIN), Cut(missed=(Plan(r1="bc"),), client=1)],
         PLAIN,
     ),
+    "of what a client refuses unnamed after a restart, a push is blamed once it was replaced": (
+        SOTW,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Cut(restart=True, missed=(Plan(trouble="malformed"), Plan(texts=("sds:u", "@1", "@1")))),
+            Push(Plan(r2="d", svc="r2")),
+        ],
+        Plan(filter="to:b"),
+    ),
+    "so is the newest push rather than what lingers": (
+        SOTW,
+        False,
+        "refusals restarts",
+        Plan(r2="ab", svc="r2"),
+        [Cut(restart=True, missed=(Plan(trouble="malformed"),), client=1)],
+        PLAIN,
+    ),
+    "what a shown label proves is not blamed": (
+        SOTW,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(trouble="malformed", filter="to:b"), told=False),
+            Push(Plan(inline="ab", svc="inline")),
+            Cut(restart=True, missed=(PLAIN,)),
+        ],
+        PLAIN,
+    ),
+    "a set is tried without each of several pushes": (
+        SOTW,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(trouble="malformed", filter="to:b")),
+            Cut(
+                restart=True,
+                missed=(Plan(inline="ab", svc="inline", texts=("@1", "hc:2", "@1")), Plan(r2="ad", web="r2")),
+                client=1,
+            ),
+        ],
+        PLAIN,
+    ),
+    "a version that takes the place of a rejected one may be bad as well": (
+        SOTW,
+        False,
+        "cuts delays refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(trouble="cluster"), told=False),
+            Push(PLAIN, told=False),
+            Cut(),
+            Wait(16.0),
+            Push(Plan(trouble="malformed")),
+            Cut(restart=True),
+            Push(Plan(trouble="leading")),
+        ],
+        PLAIN,
+    ),
+    "a cluster of the log that may warm is none that a client has": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(svc="inline"),
+        [
+            Push(Plan(trouble="route")),
+            Cut(
+                missed=(
+                    Plan(r1="ac", texts=("sds:u", "@1", "@1")),
+                    Plan(r2="ac", svc="r2", texts=("@1", "@1", "hc:2")),
+                )
+            ),
+            Go((6,)),
+            Cut(missed=(Plan(r1="c"),)),
+        ],
+        PLAIN,
+    ),
+    "what a push takes back is sent again though the client showed it": (
+        DELTA,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Cut(restart=True, client=1),
+            Push(Plan(r2="ac", web="r2"), told=False),
+            Wait(6.0),
+            Push(Plan(r2="c", svc="r2", texts=("@1", "@1", "hc:8"), trouble="listener"), told=False),
+            Go((4, 6, 3)),
+            Cut(restart=True, client=1),
+        ],
+        PLAIN,
+    ),
+    "a listener of a refused response that a push removed is told as removed": (
+        DELTA,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(web="r2"), told=False),
+            Cut(restart=True, client=1),
+            Wait(6.0),
+            Push(Plan(filter="to:b")),
+            Push(Plan(web="r1", trouble="listener"), told=False),
+            Go((5, 5, 4, 6, 3)),
+            Cut(restart=True, missed=(PLAIN,), client=1),
+        ],
+        PLAIN,
+    ),
 }
 
 

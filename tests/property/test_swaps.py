@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -357,17 +358,15 @@ def promised(story: Story) -> Story:
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
     * In SotW, no cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
       configuration when its client reconnects".
-    * They refuse no filter, and in SotW they name what they refuse: "a push that a SotW client refuses without a name".
+    * In SotW, they name what they refuse: "a push that a SotW client refuses without a name".
     * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
-    * In SotW, those that refuse have a node id of their own: "two proxies with one node id".
     """
     variant, split, features, first, happenings, last = story
     if COMING_BACK.isdisjoint(features.split()):
         return story
     if variant is Variant.SOTW:
-        left_out = {"groups", "twins"} if "refusals" in features.split() else {"groups"}
-        features = " ".join(each for each in features.split() if each not in left_out)
-    adapted = _plain if variant is Variant.SOTW else _filtered
+        features = " ".join(each for each in features.split() if each != "groups")
+    adapted = partial(_plain, variant)
     kept: list[Action] = []
     for each in happenings:
         if isinstance(each, Push):
@@ -381,13 +380,11 @@ def promised(story: Story) -> Story:
     return variant, split, features, adapted(first), kept, adapted(last)
 
 
-def _filtered(plan: Plan) -> Plan:
-    return replace(plan, trouble="") if plan.trouble == "filter" else plan
-
-
-def _plain(plan: Plan) -> Plan:
+def _plain(variant: Variant, plan: Plan) -> Plan:
+    if variant is Variant.DELTA:
+        return plan
     texts = tuple(LITTLE if each == LONG else each for each in plan.texts)
-    return replace(plan, texts=texts, trouble="" if plan.trouble in ("malformed", "filter") else plan.trouble)
+    return replace(plan, texts=texts, trouble="" if plan.trouble == "malformed" else plan.trouble)
 
 
 def play(variant: Variant, split: bool, features: str, first: Plan, happenings: Iterable[Action], last: Plan) -> None:

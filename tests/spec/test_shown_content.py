@@ -240,6 +240,16 @@ def test_a_removal_that_a_client_does_not_show_is_told_at_its_end(server: Server
     assert [(send.response.names, send.response.removed) for send in delta.pending()] == [((), ("x",))]
 
 
+def test_a_listener_that_a_client_does_not_show_is_told_as_removed(server: Server, delta: Client) -> None:
+    """A refused response may have brought the listener."""
+    server.push({LISTENER: {"web": "1", "x": "1"}})
+    server.push({LISTENER: {"web": "1"}})
+    versions = {"web": make_resource(LISTENER, "web", "1").version}
+    delta.request(type_url=LISTENER, initial_resource_versions=versions)
+    delta.settle()
+    assert [event.response.removed for event in delta.events if isinstance(event, Send)] == [("x",)]
+
+
 # -- what was refused --------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +325,22 @@ def test_a_leftover_that_may_be_refused_does_not_stop_the_repair(server: Server,
     assert not client.lost
     spend(DRAINED_S, client)
     assert_in_step(client, site("b", text="@2"))
+
+
+def test_a_set_is_tried_without_what_nobody_is_known_to_have(server: Server) -> None:
+    """The repair is taken without another push: what came last is left out first, then what came before it."""
+    client = live(server, Variant.SOTW, site("a"))
+    push(server, joined(site("a"), {CLUSTER: {"x": "malformed"}, ENDPOINT: {"x": "1"}}))
+    spend(1, client)
+    client.disconnect()
+    server.restart()
+    push(server, site("b"))
+    server.history = []
+    client.reconnect()
+    spend(10, client)
+    assert client.serving()[ROUTE] == {"r1": "b"}
+    assert [send.response.names for send in sent(server, CLUSTER)][:3] == [("b", "a", "x"), ("a", "x"), ("b", "a")]
+    assert not client.lost
 
 
 # -- a listener that warms ---------------------------------------------------------------------------------------------

@@ -44,7 +44,6 @@ from xds.protocol.removals import (
     with_ends,
     with_removed,
     with_sent_clusters,
-    without_doubted,
     without_unsent_names,
     without_unsent_resources,
 )
@@ -55,6 +54,7 @@ from xds.protocol.returning import (
     left_names,
     shown_content,
     shows_return,
+    taken_back,
     unsaid_names,
     with_left,
     with_shown,
@@ -162,11 +162,6 @@ class ClientState:
         """Whether nothing has to wait: every type is released in full, apart from lingering resources."""
         return self.transition is None
 
-    def drop_doubted(self) -> None:
-        """Drop what a client that may have anything seems to reject (`without_doubted`)."""
-        if self.lingering:
-            self.lingering = without_doubted(self.facts())
-
     def release_of(self, type_url: str) -> ResourceSet:
         """The content of a type that may be sent to the client now, and with which its requests are answered."""
         return self.released.get(type_url)
@@ -205,6 +200,9 @@ class ClientState:
                 watch.become_read()  # superseded: the client may wait for what is not sent any more
         if self.transition is not None:
             self.note_proof()
+        if self.returned_s is not None:
+            for watch, again in taken_back(self.facts(), goal):
+                self.resend(watch, again, now_s)
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
@@ -235,7 +233,6 @@ class ClientState:
         self.released = with_sent_clusters(facts, dict(removed).get(facts.url_of("clusters"), NO_NAMES))
         self.lingering, cut = with_removed(facts, removed, goal.revision, transition.readiness.cold.names)
         self.reports.cut_removals += cut
-        self.drop_doubted()
 
     def become_orphaned(self, now_s: float) -> None:
         """No group matches the client any more. It keeps its content, except unsent secrets and endpoints."""
@@ -271,6 +268,8 @@ class ClientState:
         """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
         url = watch.type.type_url
         watch.begin(facts.rejections_before(url))
+        if watch.type.full_state and shown.label:
+            facts.logs.note_shown(url, shown.label)
         if watch.type.alias in PARTS:
             watch.begin(None, ShownContent(requested=names))
             return

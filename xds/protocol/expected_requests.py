@@ -86,20 +86,25 @@ def listeners_with_unshown_filters(facts: ClientFacts) -> frozenset[str]:
 
 
 def unproved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]:
-    """The clusters of the newest snapshot that a returned client does not prove while it does not request clusters.
+    """The clusters of the newest snapshot that a returned client does not prove while it does not request clusters."""
+    newest = frozenset(facts.goal.get(type_url).resources)
+    return newest - proved_by_assignments(facts, type_url) if facts.is_aggregated else newest
+
+
+def proved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]:
+    """The clusters of the newest snapshot and of the log that a returned client proves without a request for clusters.
 
     Envoy requests no clusters on a new stream while one warms. A cluster is proved then if the client ACKed its
     assignment on this stream, no other cluster of the newest set or the log has that assignment, and no version of the
     cluster has health checks or secrets. The sets and logs of its former groups count too.
     """
-    goal = facts.goal.get(type_url)
-    if not facts.is_aggregated:
-        return frozenset(goal.resources)
     accepted = frozenset[str]().union(*(w.accepted_names() for w in facts.watches.of(facts.url_of("endpoints"))))
     users: dict[str, set[str]] = {}
     unprovable = set[str]()
     logs = facts.logs
-    newest = (each for held in (goal, *logs.former_sets(type_url)) for each in held.resources.values())
+    newest = (
+        each for held in (facts.goal.get(type_url), *logs.former_sets(type_url)) for each in held.resources.values()
+    )
     logged = (each for log in logs.all for name in log.names(type_url) for each in log.versions(type_url, name))
     for cluster in chain(newest, logged) if accepted else ():
         for each in cluster.references:
@@ -110,4 +115,4 @@ def unproved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]
         if cluster.first_check_s:
             unprovable.add(cluster.name)
     proved = (each for name, each in users.items() if name in accepted and len(each) == 1)
-    return frozenset(goal.resources).difference(frozenset().union(*proved) - unprovable)
+    return frozenset().union(*proved) - unprovable

@@ -48,6 +48,13 @@ class GroupLogs(NamedTuple):
             found.append(self.cache.releases.last_sets.get(key, _unrefused_as_of, log, type_url, left.revision))
         return found
 
+    def note_shown(self, type_url: str, label: str) -> None:
+        """A client showed this label of a full-state type, so it ACKed the set with it."""
+        held = self.labelled(type_url, label)
+        for log in self.all:
+            if held is not None and log.labelled(type_url, label) is held:
+                log.note_accepted(held)
+
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The full-state set with this label; None for none, or if groups have different sets of that label."""
         if not self.former:
@@ -104,14 +111,23 @@ class GroupLogs(NamedTuple):
             found = self.cache.releases.mixed(found, held, frozenset(names))
         return found
 
-    def naming_none(self, held: ResourceSet, names: NamesByType) -> ResourceSet:
-        """The set with an earlier version of each resource that refers to one of these names: the last that does not.
+    def naming_none(self, held: ResourceSet, names: NamesByType, clusters: ResourceSet) -> ResourceSet:
+        """The set with an earlier version of each resource that refers to one of these names: the last that does not,
+        and that refers to no clusters but these.
 
         Without such a version, it stays as it is.
         """
         former = self.former_sets(held.type.type_url)
-        key = (held.id, names, self.own, self.own.state, *(each.id for each in former))
-        return self.cache.releases.last_sets.get(key, _naming_none, held, dict(names), self.own, former)
+        key = (held.id, names, clusters.id, self.own, self.own.state, *(each.id for each in former))
+        return self.cache.releases.last_sets.get(key, _naming_none, held, dict(names), clusters, self.own, former)
+
+    def latest_unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
+        """The names among these that came with the latest push, of those versions that no client is known to have."""
+        logs = self.all
+        unknown = {
+            n: each for n, each in versions.items() if not any(log.is_accepted(type_url, n, each) for log in logs)
+        }
+        return next(filter(None, (log.latest_unaccepted(type_url, unknown) for log in logs)), NO_NAMES)
 
     def stand_ins(self, type_url: str, names: frozenset[str], rejections: Rejections) -> ResourceSet:
         """The latest versions of these names that may take the place of those that the client rejects.
@@ -150,14 +166,23 @@ def _unrefused_as_of(log: RemovalLog, type_url: str, revision: int) -> ResourceS
 
 
 def _naming_none(
-    held: ResourceSet, names: Mapping[str, frozenset[str]], own: RemovalLog, former: Sequence[ResourceSet]
+    held: ResourceSet,
+    names: Mapping[str, frozenset[str]],
+    clusters: ResourceSet,
+    own: RemovalLog,
+    former: Sequence[ResourceSet],
 ) -> ResourceSet:
     url, earlier = held.type.type_url, dict[str, Resource]()
     for name in [name for name, each in held.resources.items() if _names_any(each, names)]:
         versions = (*own.versions(url, name), *(each.resources[name] for each in former if name in each.resources))
-        if fitting := next((each for each in versions if not _names_any(each, names)), None):
+        usable = (each for each in versions if not _names_any(each, names) and _leads_to(each, clusters))
+        if fitting := next(usable, None):
             earlier[name] = fitting
     return held.amended("", earlier) if earlier else held
+
+
+def _leads_to(each: Resource, clusters: ResourceSet) -> bool:
+    return all(part.name in clusters.resources for part in each.references if part.type_url in ROUTE_TARGETS)
 
 
 def _names_any(each: Resource, names: Mapping[str, frozenset[str]]) -> bool:

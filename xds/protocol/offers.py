@@ -16,7 +16,7 @@ from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import ResponseState
 from xds.protocol.client import ClientState
-from xds.protocol.cluster_parts import PARTS
+from xds.protocol.cluster_parts import PARTS, may_be_in_use
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Event, OfferTimedOut, Send, Synced
 from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
@@ -74,7 +74,8 @@ class Offers:
         if watch.rejections is not None:
             goal = client.goal.get(watch.type.type_url)
             push_id = (client.goal.revision, goal.id)
-            if watch.rejections.note_content(released, goal, push_id, _wanted_n(watch, released)):
+            names_n, is_unknown = _wanted_n(watch, released), watch.shown.is_unknown
+            if watch.rejections.note_content(released, goal, push_id, names_n, is_unknown=is_unknown):
                 watch.ack.forget_rejected()  # if this content is pushed again, it is tried again
         if watch.rejections:
             self._offer_beside_rejected(watch, client, released, events, now_s)
@@ -95,8 +96,7 @@ class Offers:
         assert rejections is not None
         is_full = self._dialect.sends_whole_set(watch.type)
         if is_full and client.watches.may_hold_anything(watch.type.type_url):
-            # What it has is unknown, so no suspect is left out: that would delete it.
-            self._offer_without(rejections.rejected_in(released), watch, client, released, events, now_s)
+            self._offer_to_unknown(watch, client, released, events, now_s)
             return
         if is_full and rejections.rejected_set_id == released.id:
             watch.ack.remain_rejected()  # "a rejected full-state set ... waits until its content changes"
@@ -109,6 +109,26 @@ class Offers:
         elif not is_probe and rejections.begin_probe(released):
             self._offer_without(watch.left_out(released), watch, client, released, events, now_s)
             rejections.is_new_content_due = True
+
+    def _offer_to_unknown(
+        self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now_s: float
+    ) -> None:
+        """Offer a full set to a client that may have anything, and rejected a set before.
+
+        What is left out of it is deleted. So of the suspects only those are left out that no client is known to have,
+        those of the latest push first, and none whose assignment it requests, unless another version takes its place.
+        If it rejects the set without them as well, they are not suspect any more.
+        """
+        rejections = watch.rejections
+        assert rejections is not None
+        left_out = rejections.rejected_in(released)
+        if rejections.suspects and watch.type.is_route_target and not rejections.is_spent:
+            facts, url = client.facts(), watch.type.type_url
+            replaced = facts.logs.stand_ins(url, frozenset(rejections.suspects), rejections).resources
+            kept = may_be_in_use(facts, released) - replaced.keys()
+            suspects = {name: version for name, version in rejections.suspects.items() if name not in kept}
+            left_out |= facts.logs.latest_unaccepted(url, suspects)
+        self._offer_without(left_out, watch, client, released, events, now_s)
 
     def _offer_without(
         self,

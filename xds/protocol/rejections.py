@@ -127,13 +127,22 @@ class Rejections:
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def note_nack(
-        self, versions: Mapping[str, str], news: Mapping[str, str], named: Collection[str], *, is_whole: bool = False
+        self,
+        versions: Mapping[str, str],
+        news: Mapping[str, str],
+        named: Collection[str],
+        *,
+        is_whole: bool = False,
+        is_unknown: bool = False,
     ) -> tuple[str, ...]:
         """Note the NACK of a response with these resources, name to version; returns the names now known to be bad.
 
         ``news`` are those that the client had not accepted before; ``named`` are the names in the error message.
-        ``is_whole``: the response contained all resources of the client.
+        ``is_whole``: the response contained all resources of the client; ``is_unknown``: it may have any others.
         """
+        if is_whole and is_unknown:  # what is bad was in each of its sets
+            news = dict(news.items() & self.suspects.items()) or news
+            self.suspects = {}
         candidates = news or versions
         guilty = tuple(name for name in versions if name in named)
         if not guilty and len(candidates) == 1:
@@ -219,12 +228,14 @@ class Rejections:
         self.probe = frozenset(narrowed[: len(narrowed) // 2]) or suspects.difference(narrowed) or suspects
         return True
 
-    def note_content(self, released: ResourceSet, goal: ResourceSet, push_id: PushId, names_n: int) -> bool:
+    def note_content(
+        self, released: ResourceSet, goal: ResourceSet, push_id: PushId, names_n: int, *, is_unknown: bool = False
+    ) -> bool:
         """Note the content of the type: what is released, and what is pushed (``goal``) by the push ``push_id``.
 
-        ``names_n`` is the number of resources that the client wants. Returns whether the content has changed so that
-        nothing is rejected any more. docs/protocol.md#rejections: nothing rejected is sent again, "unless a push that
-        brings rejected content back after other content does so".
+        ``names_n`` is the number of resources that the client wants; ``is_unknown``: it may have any others. Returns
+        whether the content has changed so that nothing is rejected any more. docs/protocol.md#rejections: nothing
+        rejected is sent again, "unless a push that brings rejected content back after other content does so".
         """
         had_any = bool(self)
         self.limit_n = 2 + max(names_n, 1).bit_length()
@@ -247,10 +258,12 @@ class Rejections:
         changed = [
             name
             for name, version in self.suspects.items()
-            if all((found := each.get(name)) is None or found.version != version for each in sets)
+            if name not in self.rejected  # else it may be what takes the place of a rejected one
+            and all((found := each.get(name)) is None or found.version != version for each in sets)
         ]
         if changed:
-            self._drop_suspects(changed)
+            # Of a client that may have anything, all are tried once more: what changed may have been the bad one.
+            self._drop_suspects(self.suspects if is_unknown else changed)
         return had_any and not self
 
     def forgive(self, names: Collection[str]) -> None:

@@ -207,6 +207,7 @@ def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: Na
             if watch.rejections and (rejected := names & watch.rejections.doubted_in(sets[url])):
                 held = watch.known.base
                 if facts.watches.may_hold_anything(url):
+                    rejected = names & watch.rejections.rejected_in(sets[url])
                     held = facts.logs.stand_ins(url, rejected, watch.rejections)
                     rejected = held.among(rejected)
                 elif watch.type.alias in PARTS:  # a cluster may wait for what may turn out to be good
@@ -260,31 +261,3 @@ def _named_by_listeners(facts: ClientFacts) -> frozenset[ResourceId]:
     """The resources that released listeners refer to. The client requests them while a newer listener is held."""
     listeners = facts.released.get(facts.url_of("listeners")).resources
     return facts.releases.used_by(frozenset(listeners), facts.released)
-
-
-def without_doubted(facts: ClientFacts) -> Lingering:
-    """The lingering resources without what a client that may have anything seems to reject.
-
-    docs/protocol.md#rejections: "a refused leftover must not make a returning client refuse the repaired set". Nothing
-    is dropped while a response is in flight, nor what some client accepted. What no client accepted goes first, else
-    what came with the latest push before a restart.
-    """
-    url = facts.url_of("clusters")
-    watches, goal = facts.watches.of(url), facts.goal.get(url).resources
-    if not facts.lingering or not facts.watches.may_hold_anything(url) or any(w.ack.in_flight for w in watches):
-        return facts.lingering
-    lingering = facts.lingering.names.get(url, NO_NAMES)
-    versions = [item for watch in watches if watch.rejections for item in watch.rejections.suspects.items()]
-    suspects = {n: each for n, each in versions if n in lingering or (n in goal and goal[n].version == each)}
-    logs, doubted = facts.logs.all, lingering.intersection(suspects)
-    # If only what is newest is that suspect, a push has the repair.
-    accepted = {n for n, version in suspects.items() if any(log.is_accepted(url, n, version) for log in logs)}
-    if unaccepted := frozenset().union(*(log.unaccepted(url, suspects) for log in logs)) - accepted:
-        doubted &= unaccepted
-    else:
-        unknown = frozenset().union(*(log.unaccepted(url, suspects, is_stored=True) for log in logs))
-        doubted = facts.log.latest(url, doubted & unknown)
-    for watch in watches:
-        if doubted and watch.rejections:  # an earlier version takes the place (`with_accepted_versions`)
-            doubted = doubted.difference(facts.logs.stand_ins(url, doubted, watch.rejections).resources)
-    return facts.releases.lingerings.without_names(facts.lingering, names_by_type({url: doubted}))

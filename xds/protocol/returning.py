@@ -25,13 +25,13 @@ from itertools import chain
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.cluster_parts import PARTS, lacking_parts
+from xds.protocol.cluster_parts import PARTS, clusters_in_use, lacking_parts
+from xds.protocol.expected_requests import proved_by_assignments
 from xds.protocol.facts import ClientFacts
 from xds.protocol.group_logs import has_refused
 from xds.protocol.known_content import ShownContent
 from xds.protocol.requests import NO_VERSIONS, Shown
 from xds.protocol.watch import Watch
-from xds.snapshots.cluster_references import assignments_of
 from xds.snapshots.leftover import SOME_VERSION, Leftover
 from xds.snapshots.linger import Lingering, NamesByType, names_by_type
 from xds.snapshots.removal_log import RemovalLog
@@ -120,13 +120,43 @@ def shown_content(facts: ClientFacts, held: ResourceSet, shown: Shown) -> tuple[
     """What a first request says of a client that has this set; and the names that it may have in another version."""
     url, untold_names, uncertain = held.type.type_url, NO_NAMES, NO_NAMES
     if shown.versions and held.type.full_state:
-        # A refused response may have brought another version of what was taken away and came back, or a cluster that
-        # Envoy does not show.
+        # A refused response may have brought another version of what was taken away and came back, or a cluster or a
+        # listener that Envoy does not show.
         uncertain = held.among(facts.log.came_back(url))
         if held.type.is_route_target:
             untold_names = facts.releases.diff(held, _last(facts, url)).added
+        else:
+            logged = frozenset[str]().union(*(log.names(url) for log in facts.logs.all))
+            uncertain |= logged.difference(held.resources, facts.goal.get(url).resources)
     leftover_names = facts.releases.leftovers(held)
-    return ShownContent(has_set=True, leftover_names=leftover_names, untold_names=untold_names), uncertain
+    return (
+        ShownContent(
+            has_set=True,
+            leftover_names=leftover_names,
+            untold_names=untold_names,
+            has_versions=bool(shown.versions),
+        ),
+        uncertain,
+    )
+
+
+def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozenset[str]]]:
+    """The names that a push takes back to the version that a client showed, or was sent since it returned.
+
+    A rejected response may have brought it the version between, which it does not show.
+    """
+    found = []
+    for url in facts.watches:
+        newest = goal.get(url)
+        changed = (
+            facts.releases.diff(facts.goal.get(url), newest).added_or_changed if newest.type.full_state else NO_NAMES
+        )
+        for watch in facts.watches.of(url) if changed else ():
+            held = watch.known.base.resources if watch.shown.has_versions and watch.known.base is not None else {}
+            names = [name for name in changed if name in held and held[name].version == newest.resources[name].version]
+            if names:
+                found.append((watch, frozenset(names)))
+    return found
 
 
 def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:
@@ -156,7 +186,10 @@ def known_set(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[s
     if watch.type.full_state:
         return _labelled_set(facts, watch, shown.label)
     wanted = _without_newly_named(facts, watch.type.type_url, shown.label, names or frozenset(goal.resources))
-    wanted = wanted.difference(facts.refused_before.get(watch.type.type_url, ()))  # the node may have none of these
+    refused = facts.refused_before.get(watch.type.type_url, {})
+    if refused:  # the node may have no version of these, but those that listeners named with this label
+        named = facts.log.named_at(watch.type.type_url, shown.label) or NO_NAMES
+        wanted -= refused.keys() - named
     return facts.releases.shown_sets.get((goal.id, shown.label, wanted), _some_versions, goal, shown.label, wanted)[1]
 
 
@@ -276,10 +309,9 @@ def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) ->
     """
     url = facts.url_of("clusters")
     watches, clusters, logged = facts.watches.of(url), facts.released.get(url), _last(facts, url)
-    requested = {name for watch in facts.watches.of(facts.url_of("endpoints")) for name in watch.shown.requested}
-    needed = {name: assignments_of((name,), logged) for name in logged.resources}
-    kept = frozenset(name for name, each in needed.items() if each and requested.issuperset(each))
+    kept = clusters_in_use(facts, logged)
     if not watches:  # Envoy does not request clusters while one warms
+        kept &= proved_by_assignments(facts, url)
         clusters = facts.releases.mixed(clusters, logged, kept.difference(clusters.resources))
     names = {each.name for each in route.references if each.type_url == url}
     if left := names & clusters.resources.keys() - facts.goal.get(url).resources.keys() - kept:

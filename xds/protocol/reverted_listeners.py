@@ -9,7 +9,8 @@ from collections.abc import Set
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet, Snapshot
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.cluster_parts import lacking_parts
 from xds.protocol.facts import ClientFacts
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.snapshots.release import merge_names
@@ -32,7 +33,8 @@ def reverted_listeners(facts: ClientFacts, ready: Snapshot) -> tuple[frozenset[s
 
 
 def _usable(facts: ClientFacts, ready: Snapshot) -> Snapshot:
-    """The release ``ready``, but no listener names what the client rejects and never accepted, if the log has another.
+    """The release ``ready``, but no listener names what the client rejects and never accepted, if the log has a version
+    that does not, and that leads to clusters that it has.
 
     A client that returns may show a listener that still warms, and then reject what this names.
     """
@@ -41,8 +43,10 @@ def _usable(facts: ClientFacts, ready: Snapshot) -> Snapshot:
     names = names_by_type(dict(unusable))
     if not names:
         return ready
-    listeners = ready.get(facts.url_of("listeners"))
-    return facts.releases.replaced(ready, facts.logs.naming_none(listeners, names))
+    url = facts.url_of("clusters")
+    acked = facts.watches.acked(url) or empty_set(url)
+    usable = facts.releases.mixed(acked, empty_set(url), lacking_parts(facts, acked))
+    return facts.releases.replaced(ready, facts.logs.naming_none(ready.get(facts.url_of("listeners")), names, usable))
 
 
 def _acceptable(facts: ClientFacts, type_url: str) -> Set[str]:

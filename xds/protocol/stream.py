@@ -377,8 +377,6 @@ class DiscoveryStream:
         if event is not None:
             events.append(event)
             self._note_for_others(watch, client)
-        if kind is RequestKind.NACK:
-            client.drop_doubted()
         before = watch.subscription.interest
         change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         has_changed = bool(change)

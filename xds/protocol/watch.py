@@ -265,7 +265,9 @@ class Watch:
         offer = self.ack.become_rejected()
         guilty = self._refuse(offer, message, is_whole=is_whole)
         self.note_removed(offer.response.resource_set, releases)
-        self._keep_applied(offer, frozenset(guilty), releases)
+        # Envoy applies the others where it names the bad ones.
+        is_applied = not self.shown.is_unknown or bool(named_in(message, guilty))
+        self._keep_applied(offer, frozenset(guilty) if is_applied else NO_NAMES, releases)
         return offer, guilty
 
     def _refuse(self, offer: Offer, message: str, *, is_whole: bool) -> tuple[str, ...]:
@@ -281,7 +283,8 @@ class Watch:
         news = self._new_versions_in(versions, offer.answered_names)
         if news:  # a warming cluster has no assignment yet, so the last accepted one is sent
             self.resend_names = self.resend_names | offer.resent_names
-        guilty = self.rejections.note_nack(versions, news, named_in(message, versions), is_whole=is_whole)
+        named, is_unknown = named_in(message, versions), self.shown.is_unknown
+        guilty = self.rejections.note_nack(versions, news, named, is_whole=is_whole, is_unknown=is_unknown)
         # A name from which the client has unsubscribed meanwhile may be the bad one. It is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
         self.rejections.forgive([name for name in news or versions if not wants(resources[name])])
@@ -357,16 +360,18 @@ class Watch:
             return interest.names
         if not self.is_pending:
             return frozenset(diffs.missing(interest, self.known.base))
-        doubted, sent, uncertain = (self.known.unanswered, self.resend_names), self.offered, self.known.uncertain
-        number, offered = (sent.number, (sent.names, sent.removed)) if sent is not None else (0, ())
+        sent, uncertain = self.ack.in_flight, self.known.uncertain
+        doubted = (self.known.unanswered, self.resend_names, sent.answered_names if sent is not None else NO_NAMES)
+        response = sent.response if sent is not None else None
+        number, offered = (response.number, (response.names, response.removed)) if response is not None else (0, ())
         unaccepted = diffs.unaccepted(interest, self.known.base, doubted, number, offered)
         return unaccepted.union(uncertain) & interest.names if uncertain else unaccepted
 
     def _doubted_names(self) -> tuple[Collection[str], ...]:
         """The names that the client may lack, whatever ``known.base`` has."""
-        known, offered = self.known, self.offered
+        known, sent = self.known, self.ack.in_flight
         doubted = (known.unanswered, self.resend_names, known.uncertain)
-        return (*doubted, offered.names, offered.removed) if offered is not None else doubted
+        return (*doubted, sent.answered_names, sent.response.names, sent.response.removed) if sent else doubted
 
     def sent_sets(self) -> Iterable[ResourceSet]:
         """All sets of which the client may use some resources."""

@@ -164,7 +164,8 @@ class Watches:
                     return ()
                 number = sent.response.number if sent is not None else 0
                 found += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
-                found += (watch.is_pending, number, watch.shown, watch.pending_release)
+                answered = sent.answered_names if sent is not None else NO_NAMES
+                found += (watch.is_pending, number, answered, watch.shown, watch.pending_release)
         return tuple(found) if self._dropped is None else ()
 
     def with_pending_release(self) -> list[Watch]:

@@ -33,7 +33,7 @@ NodeVersion = tuple[str, str, str]  # type URL, name, version
 
 @dataclass(slots=True)
 class _Push:
-    """One push: its revision, time and end, and whether it was before a restart.
+    """One push: its revision, time and end.
 
     ``labels``: its version_info by type URL; ``listeners``: its sets of listeners; ``removed``: what it removed or
     changed, by type URL and name; ``came``: the names of each full-state type that it added or changed;
@@ -43,7 +43,6 @@ class _Push:
     revision: int
     at_s: float
     end_s: float
-    is_stored: bool
     labels: dict[str, str]
     listeners: tuple[ResourceSet, ...]
     removed: dict[str, dict[str, Resource]] = field(default_factory=dict)
@@ -100,14 +99,14 @@ class RemovalLog:
         if not is_stored and self._live_from is _NEVER:
             self._live_from = 0 if before is None else snapshot.revision
         if before is None:
-            self._pushes.append(_new_push(snapshot, at_s, at_s, is_stored=is_stored))
+            self._pushes.append(_new_push(snapshot, at_s, at_s))
             return
         steps = ((before.get(url), snapshot.get(url)) for url in {**before.sets, **snapshot.sets})
         changes = {new.type.type_url: self._diff(old, new) for old, new in steps if old is not new}
         if any(alias_of(url) == "listeners" and each.change for url, each in changes.items() if url in before.sets):
             self._listeners_changed_s = at_s
             self._extend_latest(at_s)
-        push = _new_push(snapshot, at_s, self._end_s(at_s), is_stored=is_stored)
+        push = _new_push(snapshot, at_s, self._end_s(at_s))
         for url, each in changes.items():
             if names := (*each.change.changed, *each.change.removed):
                 old = before.get(url)
@@ -335,21 +334,19 @@ class RemovalLog:
                 yield from (each.resource for each in earlier if each.push.revision <= push.revision)
                 return
 
-    def latest(self, type_url: str, names: Collection[str]) -> frozenset[str]:
-        """The names among these whose removed versions came with the latest push; all if the log has none of them."""
-        removals = {name: self._removals(type_url, name)[0] for name in names}
-        pushes = {name: each[-1].since if each else 0 for name, each in removals.items()}
-        return frozenset(name for name, push in pushes.items() if push == max(pushes.values()))
+    def latest_unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
+        """The names among these that came with the latest push, of those versions that no client is known to have."""
+        found = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
+        since = {name: push for name, push in found.items() if push is not None}
+        return frozenset(name for name, push in since.items() if push == max(since.values()))
 
-    def unaccepted(self, type_url: str, versions: Mapping[str, str], *, is_stored: bool = False) -> frozenset[str]:
-        """The names among these whose versions came with a push of the log and that no client accepted.
+    def unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
+        """The names among these whose versions came with a push since the restart and that no client accepted.
 
-        ``is_stored``: those of pushes before a restart, of which it is not known what was ACKed before it.
+        Of pushes before it, it is not known what was ACKed.
         """
         since = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
-        return frozenset(
-            name for name, each in since.items() if each is not None and (each < self._live_from) is is_stored
-        )
+        return frozenset(name for name, each in since.items() if each is not None and each >= self._live_from)
 
     def is_accepted(self, type_url: str, name: str, version: str) -> bool:
         """Whether some client is known to have ACKed a version of the log."""
@@ -489,7 +486,7 @@ def kept_s(rules: OrderRules) -> float:
     return 2 * (rules.listener_drain_s + rules.removal_delay_s)
 
 
-def _new_push(snapshot: Snapshot, at_s: float, end_s: float, *, is_stored: bool) -> _Push:
+def _new_push(snapshot: Snapshot, at_s: float, end_s: float) -> _Push:
     labels = {url: held.version_info for url, held in snapshot.sets.items()}
     listeners = tuple(held for url, held in snapshot.sets.items() if alias_of(url) == "listeners")
-    return _Push(snapshot.revision, at_s, end_s, is_stored, labels, listeners)
+    return _Push(snapshot.revision, at_s, end_s, labels, listeners)
