@@ -30,6 +30,17 @@ def test_the_api_and_the_command_line_may_carry_the_names_of_what_they_present(m
     assert not list(duplicate_modules(make(files), {}))
 
 
+def test_the_modules_of_a_feature_are_named_after_what_they_are_to_it(make: MakeRepository) -> None:
+    files = (
+        "xds/one/feature.py",
+        "xds/one/routes.py",
+        "xds/two/feature.py",
+        "xds/two/routes.py",
+        "xds/lower/routes.py",
+    )
+    assert not list(duplicate_modules(make(dict.fromkeys(files, "")), {}))
+
+
 def test_a_module_has_a_limit_of_lines(make: MakeRepository) -> None:
     files = {"xds/a.py": "\n" * LINES_LIMIT, "xds/b.py": "\n" * (LINES_LIMIT + 1), "tests/c.py": "\n" * 900}
     assert [finding.path for finding in large_modules(make(files))] == ["xds/b.py"]

@@ -10,23 +10,9 @@ from tools.house.source import Finding, Module, Repository
 
 LINES_LIMIT = 500
 # The admin API, the command line and the program present or join what lies below them, so their modules may carry its
-# names. The modules of a feature are named after what they are to it: its routes, its settings.
-FACES = (
-    "xds/api/routes/",
-    "xds/api/shapes/",
-    "xds/api/",
-    "xds/cli/commands/",
-    "xds/cli/",
-    "xds/app/",
-    "xds/linkerd/",
-    "xds/services/core/",
-    "xds/services/sources/",
-    "xds/services/routes/",
-    "xds/services/models/",
-    "xds/services/commands/",
-    "xds/services/",
-    "xds/steering/",
-)
+# names.
+FACES = ("xds/api/routes/", "xds/api/shapes/", "xds/api/", "xds/cli/commands/", "xds/cli/", "xds/app/")
+FEATURE = "/feature.py"  # a room with this module is a feature
 
 
 def duplicate_classes(repository: Repository, allowed: Collection[str]) -> Iterator[Finding]:
@@ -45,13 +31,24 @@ def duplicate_classes(repository: Repository, allowed: Collection[str]) -> Itera
 def duplicate_modules(repository: Repository, reasons: Mapping[str, str]) -> Iterator[Finding]:
     """Modules that share their name with another one, where no reason is listed."""
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    features = tuple(path.removesuffix("feature.py") for path in repository.modules if path.endswith(FEATURE))
+    features = tuple(each for each in features if each != "xds/")  # that module says what a feature is
     for module in repository.product:
         if module.stem not in {"__init__", "__main__"}:
-            face = next((each for each in FACES if module.path.startswith(each)), "")
-            places[face, module.stem].append(module.path)
+            places[_face(module.path, features), module.stem].append(module.path)
     for (_, stem), paths in sorted(places.items()):
         if len(paths) > 1 and not reasons.get(stem):
             yield Finding(paths[0], 1, f"there is a second module {stem!r}: {', '.join(paths[1:])}", stem)
+
+
+def _face(path: str, features: tuple[str, ...]) -> str:
+    """The folder within which a name stands once; empty for all folders that have no names of their own.
+
+    The modules of a feature are named after what they are to it: each of its folders has names of its own.
+    """
+    if path.startswith(features):
+        return path.rpartition("/")[0]
+    return next((each for each in FACES if path.startswith(each)), "")
 
 
 def large_modules(repository: Repository) -> Iterator[Finding]:
