@@ -700,6 +700,43 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a listener that a client does not show is told as removed when a push removes it": (
+        DELTA,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(web="r2"), told=False),
+            Cut(restart=True, client=1),
+            Wait(6.0),
+            Push(Plan(filter="to:b")),
+            Push(Plan(r2="c", svc="r2", web="r1", texts=("@1", "@1", "hc:8"), trouble="listener"), told=False),
+            Go((5, 5, 4, 6, 3)),
+            Cut(restart=True, missed=(Plan(web="inline", texts=("hc:2", "@1", "@1")),), client=1),
+        ],
+        PLAIN,
+    ),
+    "a version that a client has stays in the log beside ten others, whatever comes back in turn": (
+        DELTA,
+        False,
+        "cuts delays ttls",
+        Plan(r1="ac"),
+        [
+            Push(Plan(r1="c", texts=("@1", "@1", "eds:x"))),
+            Cut(missed=(Plan(r1="bc"),)),
+            Push(Plan(r1="c", texts=("@1", "@1", "@2")), told=False),
+            Push(Plan(r1="bc")),
+            Push(Plan(r2="bc", svc="r2", texts=("@1", "@1", "hc:8")), told=False),
+            Push(Plan(r2="c", web="r2")),
+            Push(Plan(r2="bc", svc="r2", texts=("@1", "@1", "eds:y"))),
+            Push(Plan(inline="bc", svc="inline"), told=False),
+            Push(Plan(inline="c", svc="inline", texts=("@1", "@1", "hc:8"))),
+            Cut(missed=(Plan(r2="c", web="r2"), PLAIN)),
+            Push(Plan(inline="bc", svc="inline")),
+            Push(Plan(texts=("hc:8", "@1", "@1")), told=False),
+        ],
+        Plan(svc="inline"),
+    ),
 }
 
 

@@ -291,3 +291,13 @@ def test_the_last_version_that_a_client_accepted_is_kept_beyond_ten_others() -> 
     kept = [each.version for each in group.log.versions(CLUSTER, "a")]
     assert kept[-1] == version(CLUSTER, "a", "accepted")
     assert len(kept) == 1 + VERSIONS_KEPT
+
+
+def test_ten_different_versions_are_kept_of_what_changes_in_each_push() -> None:
+    group = Group()
+    group.push(0, {"a": "0"})
+    for number in range(4 * VERSIONS_KEPT):
+        group.push(1 + number, {"a": str(1 + number % 2)})
+    assert {each.version for each in group.log.versions(CLUSTER, "a")} == {
+        version(CLUSTER, "a", text) for text in "012"
+    }

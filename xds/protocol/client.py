@@ -201,8 +201,9 @@ class ClientState:
         if self.transition is not None:
             self.note_proof()
         if self.returned_s is not None:
-            for watch, again in taken_back(self.facts(), goal):
-                self.resend(watch, again, now_s)
+            for watch, names_again in taken_back(self.facts(), goal):
+                watch.known.mark_unanswered(names_again)
+                self.watches.mark_pending(watch, now_s)
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:

@@ -141,19 +141,20 @@ def shown_content(facts: ClientFacts, held: ResourceSet, shown: Shown) -> tuple[
 
 
 def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozenset[str]]]:
-    """The names that a push takes back to the version that a client showed, or was sent since it returned.
+    """The names of which a push takes back what a client that showed versions was never sent: they need an answer.
 
-    A rejected response may have brought it the version between, which it does not show.
+    These are names that it has again in the version that the client has, and listeners that the client has not. A
+    rejected response may have brought it the version between, which it does not show.
     """
     found = []
-    for url in facts.watches:
-        newest = goal.get(url)
-        changed = (
-            facts.releases.diff(facts.goal.get(url), newest).added_or_changed if newest.type.full_state else NO_NAMES
-        )
-        for watch in facts.watches.of(url) if changed else ():
-            held = watch.known.base.resources if watch.shown.has_versions and watch.known.base is not None else {}
-            names = [name for name in changed if name in held and held[name].version == newest.resources[name].version]
+    for watch in (watch for url in facts.watches for watch in facts.watches.of(url)):
+        held, newest = watch.known.base, goal.get(watch.type.type_url)
+        if held is not None and watch.shown.has_versions and newest.type.full_state:
+            diff, resources = facts.releases.diff(facts.goal.get(watch.type.type_url), newest), held.resources
+            changed = diff.added_or_changed & resources.keys()
+            names = {name for name in changed if resources[name].version == newest.resources[name].version}
+            if not newest.type.is_route_target:
+                names |= diff.removed - resources.keys()
             if names:
                 found.append((watch, frozenset(names)))
     return found

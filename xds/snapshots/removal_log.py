@@ -23,7 +23,7 @@ from xds.snapshots.order import OrderRules
 from xds.snapshots.set_diff import DiffOf
 
 PUSHES_KEPT = 10  # whatever their age: a refused push may stand for days
-VERSIONS_KEPT = 10  # of one name, and the last one before that a client accepted
+VERSIONS_KEPT = 10  # different ones of one name, and the last one before that a client accepted
 _ACCEPTED_KEPT = 8
 _NEVER = 1 << 62
 _NONE: Mapping[str, Resource] = MappingProxyType({})
@@ -50,7 +50,7 @@ class _Push:
     unaccepted: dict[str, set[str]] = field(default_factory=dict)
 
     def may_be_accepted(self, type_url: str, name: str) -> bool:
-        """Whether some client may have ACKed the version of a name that the push removed or changed."""
+        """Whether a client may have ACKed the version of a name that it removed: of full-state types it is known."""
         return name not in self.unaccepted.get(type_url, ())
 
 
@@ -60,11 +60,6 @@ class RemovedVersion(NamedTuple):
     push: _Push
     since: int
     resource: Resource
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether some client may have ACKed it: of full-state types it is known."""
-        return self.push.may_be_accepted(self.resource.type_url, self.resource.name)
 
 
 class RemovalLog:
@@ -171,11 +166,7 @@ class RemovalLog:
             if name in push.came.get(type_url, ()):
                 since = push.revision
         newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
-        kept = found[-VERSIONS_KEPT:]
-        if not any(each.is_accepted for each in kept):
-            earlier = (each for each in reversed(found[:-VERSIONS_KEPT]) if each.is_accepted)
-            kept = [*islice(earlier, 1), *kept]
-        return kept, first.get(newest.version, since) if newest is not None else since
+        return _latest_versions(found), first.get(newest.version, since) if newest is not None else since
 
     def _unaccepted_since(self, type_url: str, name: str, version: str) -> int | None:
         """The push that a version came with which no client is known to have ACKed; None for any other version."""
@@ -458,7 +449,7 @@ class RemovalLog:
                 self._sets[url, label] = None
 
     def _forget_versions(self) -> None:
-        """Keep `VERSIONS_KEPT` of what every push changes, and the last version before that a client accepted."""
+        """Keep `VERSIONS_KEPT` of what every push changes, and the last one before that a client accepted."""
         if len(self._pushes) <= VERSIONS_KEPT:
             return
         oldest, *later = self._pushes[-VERSIONS_KEPT - 1 :]
@@ -469,7 +460,9 @@ class RemovalLog:
                 if not names:
                     break
             for name in names:
-                if not oldest.may_be_accepted(url, name) or any(push.may_be_accepted(url, name) for push in later):
+                versions = {push.removed[url][name].version for push in later}
+                is_needed = oldest.may_be_accepted(url, name) and not any(p.may_be_accepted(url, name) for p in later)
+                if removed[name].version in versions or (len(versions) == VERSIONS_KEPT and not is_needed):
                     del removed[name]
             oldest.unaccepted.get(url, set()).difference_update(names)
 
@@ -484,6 +477,17 @@ class RemovalLog:
 def kept_s(rules: OrderRules) -> float:
     """How long pushes are kept, beyond the last ten."""
     return 2 * (rules.listener_drain_s + rules.removal_delay_s)
+
+
+def _latest_versions(removals: list[RemovedVersion]) -> list[RemovedVersion]:
+    """Those of the last `VERSIONS_KEPT` different versions, and the last one before that a client accepted."""
+    versions, first = set[str](), len(removals)
+    while first and len(versions | {removals[first - 1].resource.version}) <= VERSIONS_KEPT:
+        first -= 1
+        versions.add(removals[first].resource.version)
+    accepted = [each for each in removals if each.push.may_be_accepted(each.resource.type_url, each.resource.name)]
+    is_kept = not accepted or any(each is accepted[-1] for each in removals[first:])
+    return removals[first:] if is_kept else [accepted[-1], *removals[first:]]
 
 
 def _new_push(snapshot: Snapshot, at_s: float, end_s: float) -> _Push:
