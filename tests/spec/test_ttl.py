@@ -9,6 +9,7 @@ import pytest
 from tests.support.sansio import Client, Server, make_resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.proto import wire_pb2
+from xds.snapshots.removal_log import VERSIONS_KEPT
 
 TTL_S = 9.0
 
@@ -142,6 +143,23 @@ def test_rule_72_a_client_that_comes_back_is_sent_a_heartbeat_at_once(
     assert not delta.pending()
     server.elapse(1)
     assert [resource.name for resource in delta.ack_delta().resources] == ["a", "b"]
+
+
+def test_rule_72_a_version_that_the_log_has_no_longer_has_the_ttl_of_later_ones(server: Server, delta: Client) -> None:
+    """The client may have that TTL as well: it would drop a cluster that its old connections use."""
+    server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    delta.disconnect()
+    for number in range(VERSIONS_KEPT + 2):
+        server.push_resources([make_resource(CLUSTER, "a", f"later {number}", ttl_s=TTL_S)], wake=False)
+    server.restart()
+    server.push_resources([make_resource(CLUSTER, "b", "1")], wake=False)
+    delta.reconnect()
+    delta.settle()
+    assert delta.texts(CLUSTER) == {"a": "1", "b": "1"}
+    server.elapse(TTL_S / 3)
+    assert [(each.name, each.HasField("resource")) for each in delta.ack_delta().resources] == [("a", False)]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])

@@ -250,10 +250,19 @@ def _set_of_versions(
     resources = dict[str, Resource]()
     for name, version in versions.items():
         logged = chain.from_iterable(log.versions(url, name) for log in logs)
-        candidates = chain((each.resources[name] for each in newest if name in each.resources), logged)
+        candidates = [*(each.resources[name] for each in newest if name in each.resources), *logged]
         known = next((each for each in candidates if each.version == version), None)
-        resources[name] = known if known is not None else Leftover(url, name, b"", version)
+        resources[name] = known if known is not None else _leftover(url, name, version, candidates)
     return versions, ResourceSet(goal.type, "", resources)
+
+
+def _leftover(url: str, name: str, version: str, others: Sequence[Resource]) -> Leftover:
+    """What a client has of a name in a version that is not known, with the TTL of the first of the ``others`` with one.
+
+    It may have it as well, and would drop the name without heartbeats.
+    """
+    ttl_s = next((each.ttl_s for each in others if each.ttl_s is not None), None)
+    return Leftover(url, name, b"", version, ttl_s=ttl_s)
 
 
 def _some_versions(goal: ResourceSet, label: str, names: Collection[str]) -> tuple[Mapping[str, str], ResourceSet]:
