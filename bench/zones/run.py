@@ -17,6 +17,7 @@ from xds.model.node import Locality
 from xds.steering.core.assignment import Allotment
 from xds.steering.core.placement import Distance, distance
 from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 
 INTERVAL_S = 10
 # How CPU grows with load: from an idle base to all of it at capacity.
@@ -69,7 +70,7 @@ class Run:
 
 def policy_of(scenario: Scenario) -> Policy:
     """The policy that a scenario is run with."""
-    return Policy.parse({"cluster": "web", "capacity": RATES, **scenario.policy})
+    return parse_policy({"cluster": "web", "capacity": RATES, **scenario.policy})
 
 
 def run(scenario: Scenario, seed: int, control: Callable[[Policy], Control] = Product) -> Run:

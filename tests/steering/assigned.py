@@ -20,6 +20,7 @@ from xds.protocol.events import Identified
 from xds.steering.assignments import Assignments, DemandSource
 from xds.steering.change_review import review_policies
 from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 from xds.steering.policies import PolicyTable
 
 GROUP = "edge"
@@ -40,7 +41,7 @@ def policy(per_locality_rps: float = 100.0, **fields: Any) -> Policy:
         "maximum_step": 1.0,
         **fields,
     }
-    return Policy.parse(document, "web")
+    return parse_policy(document, "web")
 
 
 def cluster(name: str = "web", **fields: Any) -> Resource:

@@ -36,6 +36,7 @@ from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.overlay import Overlay, Override
 from xds.steering.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.steering.core.assignment import Assignment, Standing
+from xds.steering.core.assignment_document import assignment_document, read_assignment
 from xds.steering.core.decide import decide
 from xds.steering.core.decision_history import DecisionHistory, decision_changes, read_history
 from xds.steering.core.load_assignment import pushed_localities
@@ -351,7 +352,7 @@ class Assignments:
 
     async def _store_decided(self, active: ActivePolicy) -> None:
         if active.assignment is not None and self._policies.find(active.key) is not None:
-            body = json.dumps({**active.assignment.document(), "history": active.history.document()}).encode()
+            body = json.dumps({**assignment_document(active.assignment), "history": active.history.document()}).encode()
             await self._store.put_doc(DECIDED_KIND, document_id(active.key), body)
 
 
@@ -359,7 +360,7 @@ def _read(key: Key, body: bytes) -> tuple[Assignment | None, DecisionHistory]:
     """A stored assignment with its history; None for one that this release cannot read. It is then decided again."""
     try:
         document = json.loads(body)
-        assignment = Assignment.from_document(document)
+        assignment = read_assignment(document)
     except (ValueError, ValidationError) as error:
         _log.error("assignment.unreadable", **_named(key), error_message=str(error))
         return None, DecisionHistory()

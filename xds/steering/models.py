@@ -14,6 +14,7 @@ from xds.model.node import Locality
 from xds.steering.active_policy import ActivePolicy, PolicyDecision
 from xds.steering.core.assignment import Allotment, Assignment, Path, Reason, SourceDecision, Target
 from xds.steering.core.decision_history import DecisionChange
+from xds.steering.core.policy_document import policy_document
 from xds.steering.core.utilisation import PathFigures, TargetFigures, path_figures, target_figures
 from xds.steering.policies import etag_of
 
@@ -182,7 +183,7 @@ def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> As
         "group": steering.key[0],
         "cluster": steering.key[1],
         "etag": etag_of(steering.policy),
-        "policy": steering.policy.document(),
+        "policy": policy_document(steering.policy),
         "endpoints": steering.endpoints,
         "waits_for": steering.waits_for,
         "decided": timestamp(outcome.decided_at) if outcome is not None else "",

@@ -14,6 +14,7 @@ from xds.control.document_keys import Key, document_id, key_of
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy, policy_document
 from xds.store.base import Store
 
 KIND = "policy"
@@ -25,7 +26,7 @@ _log = structlog.get_logger(logger_name="xds.control.policies")
 
 def etag_of(policy: Policy) -> str:
     """The etag of a policy."""
-    return document_etag("p", policy.document())
+    return document_etag("p", policy_document(policy))
 
 
 class PolicyTable:
@@ -72,7 +73,7 @@ class PolicyTable:
         for doc in docs:
             key = key_of(doc.id)
             try:
-                self._policies[key] = Policy.parse(json.loads(doc.body), key[1])
+                self._policies[key] = parse_policy(json.loads(doc.body), key[1])
             except (ValueError, ValidationError) as error:
                 _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
 
@@ -91,10 +92,10 @@ class PolicyTable:
         """
         async with self.lock:
             self.check(key, etag)
-            present, document = self._policies.get(key), policy.document()
+            present, document = self._policies.get(key), policy_document(policy)
             if present == policy:
                 return False
-            old = present.document() if present is not None else None
+            old = policy_document(present) if present is not None else None
             note = by.note("policy.put", group=key[0], subject=key[1], old=old, new=document)
             await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
             self._policies[key] = policy
@@ -107,7 +108,7 @@ class PolicyTable:
         async with self.lock:
             policy = self.get(key)
             self.check(key, etag)
-            note = by.note("policy.deleted", group=key[0], subject=key[1], old=policy.document())
+            note = by.note("policy.deleted", group=key[0], subject=key[1], old=policy_document(policy))
             for kind in (KIND, DECIDED_KIND):
                 with suppress(NotFoundError):  # it is deleted already
                     await self._store.put_doc(kind, document_id(key), None, note=note if kind == KIND else None)

@@ -15,7 +15,7 @@ from xds.api.routing import Calling, api_router, with_body
 from xds.api.services import Deps
 from xds.control.document_keys import Key
 from xds.control.push import PushOptions
-from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 from xds.steering.models import (
     AssignmentItem,
     AssignmentPage,
@@ -89,7 +89,7 @@ async def put_assignment(
     This makes no revision and changes no pushed resource: nodes are served other weights.
     """
     deps.publisher.check_group(group)
-    policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
+    policy = parse_policy(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
     PushOptions(strict=strict).check_warnings(steering.assignments.warnings(key, policy))
     if dry_run:

@@ -11,7 +11,7 @@ from xds.cli.files import shown_name
 from xds.cli.validate import Checked, Checks, with_source
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import CLUSTER
-from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 from xds.steering.policy_review import review_policy
 from xds.steering.tables import assignment_path, read_policy
 
@@ -24,7 +24,7 @@ def policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
     policies = []
     for source, document in documents:
         try:
-            policies.append((source, Policy.parse(document)))
+            policies.append((source, parse_policy(document)))
         except ValidationError as error:
             yield from (with_source(finding, source) for finding in error.violations)
     for source, policy in policies:

@@ -25,12 +25,12 @@ from xds.model.errors import ValidationError
 from xds.model.node import Locality
 from xds.steering.core.assignment import (
     Allotment,
-    Assignment,
     Demand,
     Observation,
     ReasonCode,
     Standing,
 )
+from xds.steering.core.assignment_document import assignment_document, read_assignment
 from xds.steering.core.capacity import LONGEST_WAIT
 from xds.steering.core.decide import decide
 from xds.steering.core.policy import Policy
@@ -599,7 +599,7 @@ def test_a_source_that_never_reported_is_served_what_was_pushed() -> None:
 
 def test_after_a_restart_the_stored_assignment_is_held_until_reports_come() -> None:
     own = _settled(world({A: 150, B: 20}, THREE))
-    stored = Assignment.from_document(own.known().document())
+    stored = read_assignment(assignment_document(own.known()))
     nothing = Observation({A: Demand(), B: Demand()}, own.targets)
     decision = decide(own.policy, nothing, stored, own.now + 40)
     assert decision.held == (A, B)
@@ -710,7 +710,7 @@ def test_every_change_is_told_in_words() -> None:
 )
 def test_what_is_no_stored_assignment_is_refused(document: object) -> None:
     with pytest.raises(ValidationError):
-        Assignment.from_document(document)
+        read_assignment(document)
 
 
 def test_many_localities_share_the_last_tier_of_failover() -> None:

@@ -12,13 +12,13 @@ import pytest
 from tests.steering.core.world import START, A, B, C, World, policy, target
 from xds.model.node import Locality
 from xds.steering.core.assignment import (
-    Assignment,
     Demand,
     FlowRate,
     Observation,
     ObservedFlows,
     ReasonCode,
 )
+from xds.steering.core.assignment_document import assignment_document, read_assignment
 from xds.steering.core.decide import decide
 from xds.steering.core.following import PROBE_SHARE_LIMIT
 
@@ -241,18 +241,18 @@ def test_what_is_known_of_the_ways_survives_a_restart() -> None:
     own.step(5)
     assert own.world.assignment is not None
     assert own.world.assignment.memory.paths
-    assert Assignment.from_document(own.world.assignment.document()) == own.world.assignment
+    assert read_assignment(assignment_document(own.world.assignment)) == own.world.assignment
 
 
 def test_a_document_of_an_earlier_release_is_read() -> None:
     own = followed({A: 150.0})
     assert own.world.assignment is not None
-    document = own.world.assignment.document()
+    document = assignment_document(own.world.assignment)
     del document["memory"]["paths"]
     for one in document["sources"]:
         del one["shed"]
     for one in document["memory"]["sources"]:
         del one["variation"], one["measured_rps"]
-    found = Assignment.from_document(document)
+    found = read_assignment(document)
     assert found.sources == own.world.assignment.sources
     assert own.world.now > START

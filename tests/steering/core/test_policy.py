@@ -20,6 +20,7 @@ from xds.steering.core.policy import (
     Strategy,
     TargetOrder,
 )
+from xds.steering.core.policy_document import parse_policy, policy_document
 
 FULL = {
     "cluster": "web",
@@ -52,12 +53,12 @@ LEAST = {"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 10}]}}
 
 def _pointers(document: object, cluster: str = "") -> dict[str, str]:
     with pytest.raises(ValidationError) as caught:
-        Policy.parse(document, cluster)
+        parse_policy(document, cluster)
     return {violation.pointer: violation.code for violation in caught.value.violations}
 
 
 def test_every_field_is_read() -> None:
-    policy = Policy.parse(FULL)
+    policy = parse_policy(FULL)
     assert policy.strategy is Strategy.SPRAY_TO_REGION
     assert policy.capacity.rates == (
         Rate(per_locality_rps=500, localities=LocalityPattern("eu", "a")),
@@ -76,19 +77,19 @@ def test_every_field_is_read() -> None:
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    policy = Policy.parse(LEAST)
+    policy = parse_policy(LEAST)
     assert policy == Policy("web", policy.capacity)
 
 
 @pytest.mark.parametrize("document", [FULL, LEAST], ids=["full", "least"])
 def test_a_policy_reads_back_from_its_document(document: dict[str, object]) -> None:
-    policy = Policy.parse(document)
-    assert Policy.parse(policy.document()) == policy
+    policy = parse_policy(document)
+    assert parse_policy(policy_document(policy)) == policy
 
 
 def test_the_cluster_may_come_from_beside_the_document() -> None:
     own = {"capacity": LEAST["capacity"]}
-    assert Policy.parse(own, "web").cluster == "web"
+    assert parse_policy(own, "web").cluster == "web"
     assert _pointers(own) == {"/cluster": "wrong_type"}
     assert _pointers(LEAST, "api") == {"/cluster": "conflict"}
 
@@ -142,7 +143,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_a_misspelt_field_is_answered_with_a_hint() -> None:
     with pytest.raises(ValidationError) as caught:
-        Policy.parse({**LEAST, "stratgy": "spray_to_world"})
+        parse_policy({**LEAST, "stratgy": "spray_to_world"})
     assert [violation.hint for violation in caught.value.violations] == ['did you mean "strategy"?']
 
 
@@ -160,22 +161,22 @@ def test_a_misspelt_field_is_answered_with_a_hint() -> None:
 )
 def test_names_of_cloud_service_mesh_are_answered_with_ours(name: str, own: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        Policy.parse({**LEAST, name: {}})
+        parse_policy({**LEAST, name: {}})
     (violation,) = caught.value.violations
     assert own in violation.hint
 
 
 def test_a_strategy_in_upper_case_is_answered_with_ours() -> None:
     with pytest.raises(ValidationError) as caught:
-        Policy.parse({**LEAST, "strategy": "WATERFALL_BY_REGION"})
+        parse_policy({**LEAST, "strategy": "WATERFALL_BY_REGION"})
     assert [violation.hint for violation in caught.value.violations] == ['write "waterfall_by_region"']
 
 
 def test_several_metrics_are_read_and_written() -> None:
     metrics = [{"name": "cpu_utilization", "target": 0.7}, {"name": "named_metrics.queue", "target": 9.0}]
-    policy = Policy.parse({"cluster": "web", "capacity": {"metrics": metrics}})
+    policy = parse_policy({"cluster": "web", "capacity": {"metrics": metrics}})
     assert [metric.name for metric in policy.capacity.metrics] == ["cpu_utilization", "named_metrics.queue"]
-    assert Policy.parse(policy.document()) == policy
+    assert parse_policy(policy_document(policy)) == policy
     both = {"cluster": "web", "capacity": {"metrics": metrics, "metric": metrics[0]}}
     assert _pointers(both) == {"/capacity/metrics": "conflict"}
 
@@ -196,7 +197,7 @@ def test_times_must_follow_each_other() -> None:
 
 
 def test_the_first_rate_that_matches_holds() -> None:
-    policy = Policy.parse(FULL)
+    policy = parse_policy(FULL)
     near, other = policy.rate(Locality("eu", "a", "rack1")), policy.rate(Locality("eu", "b"))
     assert near and near.per_locality_rps == 500
     assert other and other.per_endpoint_rps == 20.5

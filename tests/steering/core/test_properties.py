@@ -21,13 +21,13 @@ from tests.support.examples import examples
 from xds.model.node import Locality
 from xds.steering.core.assignment import (
     WEIGHT_TOTAL,
-    Assignment,
     Departure,
     FlowRate,
     ObservedFlows,
     PathMemory,
     Target,
 )
+from xds.steering.core.assignment_document import assignment_document, read_assignment
 from xds.steering.core.decide import decide
 from xds.steering.core.placement import Distance, distance, place
 from xds.steering.core.policy import Policy, Strategy
@@ -306,7 +306,7 @@ def test_on_the_way_nobody_gets_more_than_at_its_beginning_or_end(world: World) 
 @given(able_worlds())
 def test_an_assignment_survives_its_document(world: World) -> None:
     assignment = world.step(2).assignment
-    assert Assignment.from_document(assignment.document()) == assignment
+    assert read_assignment(assignment_document(assignment)) == assignment
 
 
 @TRIED_OFTEN

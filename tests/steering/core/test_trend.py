@@ -9,10 +9,10 @@ import pytest
 
 from xds.steering.core.assignment import Demand, SourceMemory
 from xds.steering.core.freshness import estimate_demand
-from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 from xds.steering.core.trend import TREND_FIGURES, extrapolate, slope
 
-POLICY = Policy.parse({"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 100}]}})
+POLICY = parse_policy({"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 100}]}})
 
 
 def estimates(figures: list[float], every_s: float = 10.0) -> list[SourceMemory]:

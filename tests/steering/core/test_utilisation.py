@@ -8,7 +8,7 @@ from tests.steering.core.world import A, B, C, World, policy, target
 from xds.model.node import Locality
 from xds.steering.core.assignment import Demand, FlowRate, Observation, ObservedFlows, Target
 from xds.steering.core.decide import decide
-from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 from xds.steering.core.utilisation import path_figures, target_figures
 
 NOW = 1_000_000.0
@@ -44,7 +44,7 @@ def test_paths_have_the_share_of_the_source() -> None:
 
 
 def test_what_is_not_known_is_none() -> None:
-    metric = Policy.parse({"cluster": "web", "capacity": {"metric": {"name": "cpu_utilization", "target": 0.5}}})
+    metric = parse_policy({"cluster": "web", "capacity": {"metric": {"name": "cpu_utilization", "target": 0.5}}})
     seen = observed(None)
     decision = decide(metric, seen, None, NOW)
     found = target_figures(seen, decision)

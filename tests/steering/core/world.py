@@ -19,6 +19,7 @@ from xds.steering.core.assignment import (
 )
 from xds.steering.core.decide import decide
 from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import parse_policy
 
 START = 1_000_000.0
 ENDPOINT_RPS = 10.0
@@ -28,7 +29,7 @@ A, B, C, US = Locality("eu", "a"), Locality("eu", "b"), Locality("eu", "c"), Loc
 
 def policy(**fields: Any) -> Policy:
     """A policy where every healthy endpoint takes 10 requests a second, unless told otherwise."""
-    return Policy.parse({"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": ENDPOINT_RPS}]}, **fields})
+    return parse_policy({"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": ENDPOINT_RPS}]}, **fields})
 
 
 def target(endpoints: int, healthy: int | None = None, **fields: Any) -> Target:

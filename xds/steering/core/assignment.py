@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xds.model.node import Locality
 
@@ -256,19 +256,6 @@ class Assignment:
                 paths={key: path.moved_by(seconds) for key, path in memory.paths.items()},
             ),
         )
-
-    def document(self) -> dict[str, Any]:
-        """The assignment as JSON for the store. ``from_document`` reads it back as an equal assignment."""
-        from xds.steering.core.assignment_document import assignment_document
-
-        return assignment_document(self)
-
-    @staticmethod
-    def from_document(document: object) -> Assignment:
-        """The assignment in a stored document. Raises ``ValidationError`` for any other document."""
-        from xds.steering.core.assignment_document import read_assignment
-
-        return read_assignment(document)
 
 
 class ReasonCode(StrEnum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from xds.model.node import Locality
 
@@ -171,23 +170,6 @@ class Policy:
     dwell_s: float = 30.0
     stale_after_s: float = 30.0
     fallback_after_s: float = 300.0
-
-    @staticmethod
-    def parse(document: object, cluster: str = "") -> Policy:
-        """The policy in a JSON document.
-
-        A document without a cluster name is for ``cluster``; with both, they must be equal. Raises
-        ``ValidationError`` with every finding and its JSON pointer.
-        """
-        from xds.steering.core.policy_document import read_policy
-
-        return read_policy(document, cluster)
-
-    def document(self) -> dict[str, Any]:
-        """The policy as JSON, defaults included. ``parse`` reads it back as an equal policy."""
-        from xds.steering.core.policy_document import policy_document
-
-        return policy_document(self)
 
     def is_preferred(self, target: Locality) -> bool:
         """Whether the target is filled before all others, at any distance."""

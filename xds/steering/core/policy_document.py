@@ -60,7 +60,7 @@ Item = TypeVar("Item")
 Default = TypeVar("Default", float, None)
 
 
-def read_policy(document: object, cluster: str = "") -> Policy:
+def parse_policy(document: object, cluster: str = "") -> Policy:
     """The policy in a JSON document. A document without a cluster name is for ``cluster``.
 
     Raises ``ValidationError`` with every finding.
