@@ -11,7 +11,7 @@ from xds.chain.index import ChainContext
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import DEFAULT_CHAIN_CONTEXT, Publisher
-from xds.control.translation import V2, translate_to_v2
+from xds.envoy.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog

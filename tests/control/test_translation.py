@@ -11,7 +11,7 @@ from tests.control.connected import Client
 from tests.control.test_publisher import GROUP, resources
 from tests.support.resources import static_cluster
 from xds.control.progress import PushVerdict, verdict_of
-from xds.control.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
+from xds.envoy.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
 from xds.fleet.state import NodeState
 from xds.model.node import Node
 from xds.model.resource import default_version_info

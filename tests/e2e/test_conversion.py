@@ -17,8 +17,8 @@ from tests.support.pki import CertificateAuthority, served_serial
 from tests.support.process import LOOPBACK
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
-from xds.control.bootstrap import BootstrapOptions
-from xds.control.convert import convert
+from xds.envoy.bootstrap import BootstrapOptions
+from xds.envoy.convert import convert
 
 Json = dict[str, Any]
 StartUpstream = Callable[[str], Upstream]

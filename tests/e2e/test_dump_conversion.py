@@ -10,8 +10,8 @@ from tests.support import resources as r
 from tests.support.envoy import EnvoyProcess
 from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.server import ServerProcess
-from xds.control.bootstrap import BootstrapOptions, bootstrap
-from xds.control.convert import convert
+from xds.envoy.bootstrap import BootstrapOptions, bootstrap
+from xds.envoy.convert import convert
 
 Json = dict[str, Any]
 

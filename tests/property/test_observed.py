@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.resources import cluster_load_assignment
 from xds.codec.resources import decode_resource
-from xds.control.translation import V2, translate_to_v2
+from xds.envoy.translation import V2, translate_to_v2
 from xds.model import amended_mapping
 from xds.model.resource import Resource, default_version_info
 from xds.model.resource_type import ENDPOINT, V2_URLS

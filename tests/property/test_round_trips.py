@@ -14,7 +14,7 @@ from tests.codec.test_yaml_output import LIKE_NUMBERS, LIKE_OTHER_THINGS, LUA, P
 from tests.control.conftest import Plane
 from tests.support.examples import examples
 from xds.codec.text import parse_yaml, to_yaml
-from xds.control.convert import convert
+from xds.envoy.convert import convert
 from xds.store.base import Store
 
 Json = dict[str, Any]

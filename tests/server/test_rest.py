@@ -16,7 +16,7 @@ from tests.server.conftest import Harness, Start
 from xds.access.authorisation import Access
 from xds.codec import schema
 from xds.codec.resources import decode_resource
-from xds.control.translation import V2, translate_to_v2
+from xds.envoy.translation import V2, translate_to_v2
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.model.node import NODE_BYTES

@@ -17,7 +17,7 @@ from xds.codec.resources import decode_resource
 from xds.control.document_keys import document_id
 from xds.control.endpoint_patch import read_patch
 from xds.control.hand_assignments import WriteOptions
-from xds.control.translation import V2
+from xds.envoy.translation import V2
 from xds.lower.live_assignment import endpoint_states
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import Flow

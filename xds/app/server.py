@@ -51,8 +51,8 @@ from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.settings import Settings, auth_files, shown_settings
-from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
+from xds.envoy.translation import V2, translate_to_v2
 from xds.feature import Feature, Kernel, ServedFeature
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet

@@ -206,7 +206,7 @@ def envoy_binary(given: Path) -> Path:
 
 
 def _envoy_findings(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
-    from xds.control.envoy_check import deep_check
+    from xds.envoy.envoy_check import deep_check
 
     try:
         return asyncio.run(deep_check(resources, envoy, timeout_s))

@@ -13,7 +13,7 @@ from itertools import islice
 from xds.control.group_content import type_label
 from xds.control.live_endpoints import LiveEndpoints, Owner
 from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent
-from xds.control.translation import V2, V2_TYPES
+from xds.envoy.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
 from xds.fleet.order_state import Clients, held_by_name, lingering_until

@@ -15,7 +15,7 @@ from itertools import islice
 from time import monotonic
 
 from xds.control.threads import run_sized
-from xds.control.translation import variant_sets
+from xds.envoy.translation import variant_sets
 from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync

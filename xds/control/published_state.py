@@ -26,8 +26,8 @@ from xds.control.progress import PushLog, RolloutStatus, rollout_status
 from xds.control.push import check_is_group
 from xds.control.revision_reader import RevisionReader
 from xds.control.threads import run_sized
-from xds.control.translation import UnexpressedResource, unexpressed
 from xds.control.undo import UndoPlan, UndoPlanner
+from xds.envoy.translation import UnexpressedResource, unexpressed
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState, NodeState
 from xds.model.errors import NotFoundError

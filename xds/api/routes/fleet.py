@@ -35,8 +35,8 @@ from xds.api.shapes.fleet import (
 from xds.api.shapes.load import report_stream_item
 from xds.codec.effort import check_effort
 from xds.control.audit_log import Caller
-from xds.control.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.control.threads import run_for_caller
+from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record

@@ -48,13 +48,13 @@ from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.control.envoy_check import deep_check
 from xds.control.etags import NO_ETAG
 from xds.control.group_content import GroupContent, type_label
 from xds.control.groups import GroupSettings, read_settings, settings_etag
 from xds.control.live_endpoints import Owner
 from xds.control.push import PushOptions
 from xds.control.threads import run_for_caller, run_sized
+from xds.envoy.envoy_check import deep_check
 from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT, type_url_of

@@ -9,7 +9,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from xds.api.shapes.values import LocalityItem, locality_item, timestamp
-from xds.control.translation import UnexpressedResource
+from xds.envoy.translation import UnexpressedResource
 from xds.fleet.merged_nacks import MergedNack
 from xds.fleet.state import HeldResources, LingeringResources, NackRecord, NodeState, StreamState, TypeState
 from xds.model.names import WILDCARD

@@ -9,7 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
-from xds.control.bootstrap import BootstrapMode
+from xds.envoy.bootstrap import BootstrapMode
 
 # Envoy takes these from its own command line, where the bootstrap leaves them out.
 ENVOY_FLAGS = "--service-node ID --service-cluster CLUSTER --service-zone ZONE"
@@ -94,9 +94,9 @@ def bootstrap(
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
     from xds.cli.bootstrap import parse_metadata, proxy_connection, proxy_identity, proxy_token, write_bootstrap
-    from xds.control.bootstrap import BootstrapOptions
-    from xds.control.bootstrap import bootstrap as build
     from xds.control.settings import is_loopback
+    from xds.envoy.bootstrap import BootstrapOptions
+    from xds.envoy.bootstrap import bootstrap as build
     from xds.model.node import Locality
 
     name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy=service_node)
@@ -118,7 +118,7 @@ def bootstrap(
 def _say_next(name: str, admin_port: int, *, is_left_to_envoy: bool) -> None:
     """How to start the Envoy, and where its admin page will be."""
     from xds.cli.output import say
-    from xds.control.bootstrap import ADMIN_HOST
+    from xds.envoy.bootstrap import ADMIN_HOST
 
     if is_left_to_envoy:
         say(f"start the proxy with `envoy -c FILE {ENVOY_FLAGS}`: without an id it is refused")

@@ -14,7 +14,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, to_yaml, write_document
 
 if TYPE_CHECKING:
-    from xds.control.bootstrap import BootstrapOptions
+    from xds.envoy.bootstrap import BootstrapOptions
 
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
     Raises ``CommandError``; with exit 3, after writing, if the result cannot be pushed or used as a bootstrap.
     """
     from xds.cli.files import read_located
-    from xds.control import convert as conversion
+    from xds.envoy import convert as conversion
     from xds.model.errors import ValidationError
 
     source = read_located(file, "one Envoy configuration")
@@ -91,8 +91,8 @@ def convert(
       curl -s 'localhost:9901/config_dump?include_eds' | xds convert - --snapshot edge.yaml --bootstrap bootstrap.yaml
     """
     from xds.cli.arguments import parse_address
-    from xds.control.bootstrap import BootstrapOptions
     from xds.control.settings_sections import GRPC_PORT, LOOPBACK
+    from xds.envoy.bootstrap import BootstrapOptions
 
     host, port = parse_address(xds_addr) if xds_addr else (LOOPBACK, GRPC_PORT)
     outputs = Outputs(snapshot, bootstrap, shared(context).document_format())

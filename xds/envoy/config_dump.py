@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xds.codec.walk import field_value, json_key
-from xds.control.dumped_assignments import assignments_as_sent
+from xds.envoy.dumped_assignments import assignments_as_sent
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import ENDPOINT, EXTENSION_CONFIG, ROUTE, SCOPED_ROUTE, SECRET
 

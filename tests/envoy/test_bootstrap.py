@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.envoy import validate
 from tests.support.pki import CertificateAuthority
-from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
+from xds.envoy.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.model.node import Locality
 
 ENVOY_MODES = [mode for mode in BootstrapMode if mode is not BootstrapMode.GRPC]

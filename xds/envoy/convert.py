@@ -21,9 +21,9 @@ from xds.codec.parse import MessageParser
 from xds.codec.resources import decode_resource
 from xds.codec.validate import check_constraints
 from xds.codec.walk import field_value, json_key, typed_values
-from xds.control.bootstrap import XDS_CLUSTER, BootstrapMode, BootstrapOptions
-from xds.control.bootstrap import bootstrap as connecting_bootstrap
-from xds.control.config_dump import bootstrap_of_dump
+from xds.envoy.bootstrap import XDS_CLUSTER, BootstrapMode, BootstrapOptions
+from xds.envoy.bootstrap import bootstrap as connecting_bootstrap
+from xds.envoy.config_dump import bootstrap_of_dump
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 

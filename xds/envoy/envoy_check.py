@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from xds.codec.findings import resource_label
-from xds.control.probe_config import (
+from xds.envoy.probe_config import (
     PREFIX,
     ProbeContext,
     ProbedResource,

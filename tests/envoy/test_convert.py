@@ -16,9 +16,9 @@ from tests.support.bootstrap import static_bootstrap
 from tests.support.envoy import envoy_binary, validate
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import decode_document
-from xds.control.bootstrap import BootstrapOptions
-from xds.control.convert import ConvertedBootstrap, convert
-from xds.control.envoy_check import check_with_envoy
+from xds.envoy.bootstrap import BootstrapOptions
+from xds.envoy.convert import ConvertedBootstrap, convert
+from xds.envoy.envoy_check import check_with_envoy
 from xds.model.errors import MalformedError, ValidationError
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from tests.support import resources as r
 from tests.support.envoy import envoy_binary
 from tests.support.pki import CertificateAuthority
 from xds.codec.resources import decode_document
-from xds.control.envoy_check import deep_check, shorten
+from xds.envoy.envoy_check import deep_check, shorten
 from xds.model.errors import Violation
 from xds.model.resource import Resource
 

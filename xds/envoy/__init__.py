@@ -1,0 +1,1 @@
+"""What the server writes for Envoy, or asks it: bootstraps, converted files and dumps, checks by a real Envoy, v2."""
