@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from xds.control.publisher import Publisher
     from xds.control.push import PlannedChange
     from xds.control.serving import GroupDocuments
-    from xds.control.settings import Settings
     from xds.fleet.fleet import Fleet
     from xds.lrs.aggregates import LoadAggregates
     from xds.model.errors import Violation
     from xds.server.discovery import DiscoveryDependencies
     from xds.server.registry import StreamRegistry
     from xds.server.stream import StreamMethod
+    from xds.settings.settings import Settings
     from xds.snapshots.cache import SnapshotCache
     from xds.store.base import Store
 

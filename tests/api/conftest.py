@@ -13,7 +13,7 @@ from tests.control.conftest import Plane
 from tests.steering.assigned import Reports
 from xds.api.services import ApiOptions, Services
 from xds.app.admin import create_app
-from xds.control.backups import Backups
+from xds.backup.backups import Backups
 from xds.control.lifecycle import Phase
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.registration import KIND

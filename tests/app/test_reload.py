@@ -20,11 +20,11 @@ from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.app.reload import Reloader
-from xds.control.settings import Settings, SettingsError
 from xds.fleet.event_log import EventLog
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
 from xds.server.metrics.counters import Metrics
+from xds.settings.settings import Settings, SettingsError
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 ADMIN = {"name": "root", "scopes": ["admin"]}

@@ -18,7 +18,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.app.ports import EXAMPLE, welcome
-from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
+from xds.settings.sections import GRPC_PORT, HTTP_PORT
 
 A = static_cluster("a", 80)
 

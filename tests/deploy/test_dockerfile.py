@@ -17,8 +17,8 @@ import pytest
 from tests.deploy.dockerfile import Stage, read_stages
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port
 from xds.app.settings import load_settings
-from xds.control.settings import SettingsError
-from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
+from xds.settings.sections import GRPC_PORT, HTTP_PORT
+from xds.settings.settings import SettingsError
 
 BUILD, FINAL = read_stages(REPOSITORY / "Dockerfile")
 INSTALL_TIMEOUT_S = 100

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from tests.support.process import REPOSITORY
 from xds.app.settings import SETTINGS, load_settings
-from xds.control.setting_errors import section_kinds
+from xds.settings.setting_errors import section_kinds
 
 PAGE = REPOSITORY / "docs" / "configuration.md"
 

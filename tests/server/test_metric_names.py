@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
 from tests.steering.assigned import Steered
-from xds.control.backups import Backups
+from xds.backup.backups import Backups
 from xds.control.collector import Collector
 from xds.control.journal import PushJournal
 from xds.fleet.event_log import EventLog

@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from xds.app.settings import load_settings
-from xds.control.setting_errors import explain_setting
-from xds.control.settings import SettingsError, shown_settings
 from xds.services.settings import source_table
 from xds.services.source_builders import build_sources
 from xds.services.source_settings import Secret, SourceSettings, split_server
 from xds.services.sources.dns_source import DnsSource
 from xds.services.sources.file_source import FilesSource
+from xds.settings.setting_errors import explain_setting
+from xds.settings.settings import SettingsError, shown_settings
 
 EVERYTHING = """
 sources:

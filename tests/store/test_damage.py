@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.store.contract import CDS, dumped
+from xds.backup.backups import copy_directory, examine_directory
 from xds.codec.record import dump_record
-from xds.control.backups import copy_directory, examine_directory
 from xds.control.publisher import Publisher
 from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError

@@ -197,7 +197,7 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(xds.cli.__path__, "xds.cli."):
         if module.name not in _NOT_IMPORTED:
             importlib.import_module(module.name)
-    for name in ("xds.codec.crosscheck", "xds.codec.json_schema", "xds.control.settings", "yaml"):
+    for name in ("xds.codec.crosscheck", "xds.codec.json_schema", "xds.settings.settings", "yaml"):
         importlib.import_module(name)
     decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
     typer.main.get_command = cache(typer.main.get_command)  # all commands are read once, not once per fork

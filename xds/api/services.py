@@ -14,8 +14,8 @@ from xds.access.authorisation import Access
 from xds.access.tokens import Tokens
 from xds.api.browser_rules import BrowserRules
 from xds.api.shapes.fleet import LinkerdItem
+from xds.backup.backups import Backups
 from xds.codec.resources import ResourceDecoder
-from xds.control.backups import Backups
 from xds.control.document_keys import Key
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase

@@ -13,8 +13,6 @@ from fastapi import FastAPI
 
 from xds.access.authorisation import Access, NodeAuthMode
 from xds.api.browser_rules import ANY, BrowserRules, is_address
-from xds.control.settings import Settings, is_loopback
-from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
 from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.requests import StreamLimits
@@ -23,6 +21,8 @@ from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
 from xds.server.process import OpenFiles
+from xds.settings.sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
+from xds.settings.settings import Settings, is_loopback
 
 HTTP_KEEP_ALIVE_S = 75
 HTTP_BACKLOG = 2048

@@ -16,10 +16,10 @@ from typing import Any
 import structlog
 
 from xds.access.auth_settings import AuthSettings
-from xds.control.settings import Settings, SettingsError
 from xds.fleet.event_log import EventKind, EventLog
 from xds.server.metrics.counters import Metrics
 from xds.services.settings import source_table
+from xds.settings.settings import Settings, SettingsError
 
 LOOK_EVERY_S = 1.0
 RELOADED = ("auth", "sources")  # sections

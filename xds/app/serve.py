@@ -51,8 +51,8 @@ def serve(
     """
     from xds.app.settings import load_settings
     from xds.cli.arguments import serve_flags
-    from xds.control.settings import ExposedListenerError, SettingsError, auth_files
     from xds.model.errors import XdsError
+    from xds.settings.settings import ExposedListenerError, SettingsError, auth_files
 
     if dev:
         store = store or "memory"

@@ -35,11 +35,11 @@ from xds.app.ports import (
 )
 from xds.app.reload import Reloader
 from xds.app.settings import load_settings
+from xds.backup.backups import Backups
 from xds.cli.errors import CommandError, Exit
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.audit_log import SERVER, Caller
-from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.engine_persistence import EnginePersistence
 from xds.control.hand_assignments import HandAssignments
@@ -50,7 +50,6 @@ from xds.control.lowered_endpoints import USER as UPSTREAMS
 from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.settings import Settings, auth_files, shown_settings
 from xds.control.watched_directory import WatchedDirectory
 from xds.envoy.translation import V2, translate_to_v2
 from xds.feature import Feature, Kernel, ServedFeature
@@ -76,6 +75,7 @@ from xds.server.transport import loop_factory
 from xds.services.served import ServedServices
 from xds.services.settings import source_table
 from xds.services.source_builders import build_sources
+from xds.settings.settings import Settings, auth_files, shown_settings
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
 from xds.store.audit_entries import AuditNote

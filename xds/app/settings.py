@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from xds.app.features import FEATURES
-from xds.control import settings
-from xds.control.settings import Settings
+from xds.settings import settings
+from xds.settings.settings import Settings
 
 SETTINGS = settings.with_sections(*(feature.settings() for feature in FEATURES))
 

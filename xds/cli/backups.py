@@ -12,13 +12,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
+from xds.backup import archive
+from xds.backup.archive import CheckedArchive
+from xds.backup.backups import copy_directory, examine_directory
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.private_file import private_file
-from xds.control import backup_archive
-from xds.control.backup_archive import CheckedArchive
-from xds.control.backups import copy_directory, examine_directory
 from xds.model.errors import ValidationError
 from xds.store.base import StoreError
 from xds.store.records import BLOBS, GROUPS, REVISIONS
@@ -51,7 +51,7 @@ def check_backup(source: Path, format: Format | None) -> None:
     """Verify an archive without a server. Raises ``CommandError``."""
     with _open_file(source) as file:
         checked = _check_archive(file, str(source))
-    problems = backup_archive.why_not_restorable(checked)
+    problems = archive.why_not_restorable(checked)
     _show(
         {"archive": str(source), "restorable": not problems, **checked.counts},
         f"{source}: {_counts_text(checked)}",
@@ -119,7 +119,7 @@ def _show(document: Json, text: str, format: Format | None) -> None:
 
 def _check_archive(file: IO[bytes], name: str) -> CheckedArchive:
     try:
-        return backup_archive.check(file)
+        return archive.check(file)
     except ValidationError as error:
         lines = [
             finding_line({"source": violation.source, "detail": violation.detail}) for violation in error.violations

@@ -13,9 +13,9 @@ from xds.cli.client import read_token_file
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, to_json, to_yaml, write_document
 from xds.cli.private_file import private_file
-from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK
 from xds.envoy.bootstrap import BootstrapMode, ClientTls
 from xds.model.node import DEFAULT_GROUP
+from xds.settings.sections import GRPC_PORT, HTTP_PORT, LOOPBACK
 
 Json = dict[str, Any]
 

@@ -2,7 +2,6 @@
 
 from xds.control.progress import PushVerdict, verdict_of
 from xds.control.push import EmptyingError, PushResult, StillReferencedError
-from xds.control.settings import SettingsError
 from xds.embed.address import ServerAddress
 from xds.embed.hooks import Hooks
 from xds.embed.server import Server
@@ -12,6 +11,7 @@ from xds.model.errors import ConflictError, NotFoundError, ValidationError, Viol
 from xds.model.node import Locality, Node
 from xds.services.core.instance import Instance
 from xds.services.core.source import Sink, Source, SourceError
+from xds.settings.settings import SettingsError
 
 __all__ = [
     "ConflictError",

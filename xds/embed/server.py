@@ -22,7 +22,6 @@ from xds.codec.resources import DecodedPush
 from xds.codec.schema import add_descriptor_sets
 from xds.control.audit_log import Caller
 from xds.control.push import PushOptions, PushResult
-from xds.control.settings import Settings, SettingsError, merge
 from xds.control.threads import run_sized
 from xds.embed.address import ServerAddress
 from xds.embed.grouping import GuardedChoice
@@ -37,6 +36,7 @@ from xds.services.core.binding import Binding
 from xds.services.core.source import Source
 from xds.services.served import ServedServices
 from xds.services.source_settings import SourceSettings
+from xds.settings.settings import Settings, SettingsError, merge
 
 ACTOR = "program"  # the actor of changes by the program, in the history
 DEFAULT_GRPC = "127.0.0.1:18000"

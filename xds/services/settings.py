@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from xds.access.auth_settings import Section
-from xds.control.settings import Settings
 from xds.services.source_settings import SourceTable
+from xds.settings.settings import Settings
 
 if TYPE_CHECKING:
     from xds.services.core.holding import HoldRule

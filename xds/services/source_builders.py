@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from xds.control.settings import Settings, SettingsError
 from xds.model.errors import XdsError
 from xds.services.core.source import Source, SourceError
 from xds.services.settings import source_table
@@ -24,6 +23,7 @@ from xds.services.source_settings import (
     SourceSettings,
     split_server,
 )
+from xds.settings.settings import Settings, SettingsError
 
 
 def build_sources(settings: Settings, names: Collection[str] | None = None) -> Iterator[tuple[Source, SourceSettings]]:

@@ -20,7 +20,7 @@ from xds.api.problem import RequestError
 from xds.api.routing import Calling, api_router, needs
 from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
-from xds.control.backups import BackupOptions, RestoreResult
+from xds.backup.backups import BackupOptions, RestoreResult
 
 TAR_TYPE = "application/x-tar"
 STALLED_S = 60.0

@@ -94,10 +94,10 @@ def bootstrap(
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
     from xds.cli.bootstrap import parse_metadata, proxy_connection, proxy_identity, proxy_token, write_bootstrap
-    from xds.control.settings import is_loopback
     from xds.envoy.bootstrap import BootstrapOptions
     from xds.envoy.bootstrap import bootstrap as build
     from xds.model.node import Locality
+    from xds.settings.settings import is_loopback
 
     name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy=service_node)
     host, port, tls = proxy_connection(xds_addr, mode, ca, cert, key)

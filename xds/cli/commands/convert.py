@@ -91,8 +91,8 @@ def convert(
       curl -s 'localhost:9901/config_dump?include_eds' | xds convert - --snapshot edge.yaml --bootstrap bootstrap.yaml
     """
     from xds.cli.arguments import parse_address
-    from xds.control.settings_sections import GRPC_PORT, LOOPBACK
     from xds.envoy.bootstrap import BootstrapOptions
+    from xds.settings.sections import GRPC_PORT, LOOPBACK
 
     host, port = parse_address(xds_addr) if xds_addr else (LOOPBACK, GRPC_PORT)
     outputs = Outputs(snapshot, bootstrap, shared(context).document_format())

@@ -153,7 +153,7 @@ def _tls(client: Client) -> CheckResult:
         left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
         days = int(left_s // DAY_S)
         return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate expires in {days}d"
-    from xds.control.settings import is_loopback
+    from xds.settings.settings import is_loopback
 
     if is_loopback(parts.hostname or ""):
         return OK, "off; the server listens on the loopback"

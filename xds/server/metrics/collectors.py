@@ -14,9 +14,9 @@ from time import time
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from xds.backup.backups import Backups
 from xds.control import collector
 from xds.control.audit_log import APART, TOGETHER
-from xds.control.backups import Backups
 from xds.control.pushed_certificates import PushedCertificates
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet

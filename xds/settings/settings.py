@@ -24,8 +24,9 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from xds.access.auth_settings import AuthSettings, Section
 from xds.codec.regular_file import read_regular
 from xds.codec.text import yaml_fault
-from xds.control.setting_errors import explain_setting, name_hint
-from xds.control.settings_sections import (
+from xds.model.errors import XdsError
+from xds.model.units import MIB
+from xds.settings.sections import (
     ChainSettings,
     CodecSettings,
     LimitSettings,
@@ -38,8 +39,7 @@ from xds.control.settings_sections import (
     TlsSettings,
     WatchSettings,
 )
-from xds.model.errors import XdsError
-from xds.model.units import MIB
+from xds.settings.setting_errors import explain_setting, name_hint
 
 Json = dict[str, Any]
 S = TypeVar("S", bound=Section)

@@ -12,8 +12,8 @@ from xds.access.authorisation import NodeAuthMode
 from xds.app.settings import load_settings
 from xds.chain.index import ChainContext
 from xds.control.publisher import DEFAULT_CHAIN_CONTEXT
-from xds.control.settings import Settings, SettingsError, auth_files, is_loopback, shown_settings
-from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
+from xds.settings.sections import GRPC_PORT, HTTP_PORT
+from xds.settings.settings import Settings, SettingsError, auth_files, is_loopback, shown_settings
 from xds.snapshots.order import OrderRules
 
 TOKEN_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

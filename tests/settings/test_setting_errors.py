@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from xds.app.settings import SETTINGS, load_settings, make_settings
 from xds.codec.document import parse_document
-from xds.control.setting_errors import section_class, section_kinds
-from xds.control.settings import SettingsError
 from xds.model.errors import MalformedError
+from xds.settings.setting_errors import section_class, section_kinds
+from xds.settings.settings import SettingsError
 
 SECRET = "hunter2secret"
 WRONG = (SECRET, [SECRET], {"a": [SECRET]}, f"https://operator:{SECRET}@consul:8501", f"{SECRET}:53", [[SECRET]])

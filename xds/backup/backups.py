@@ -1,6 +1,6 @@
 """Backups of a running server, restores, and copies of what a data directory has undamaged.
 
-A backup is one archive of all desired state (`backup_archive`). A copy reads a store on disk without a server
+A backup is one archive of all desired state (`archive`). A copy reads a store on disk without a server
 (`xds.store.sqlite.examination`) and makes another of its undamaged groups.
 """
 
@@ -17,11 +17,11 @@ from typing import IO
 
 import structlog
 
+from xds.backup import archive
+from xds.backup.archive import ArchiveHeader, ArchiveWriter, CheckedArchive
 from xds.catalog.entry import KINDS
 from xds.codec.record import load_record
-from xds.control import backup_archive
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.backup_archive import ArchiveHeader, ArchiveWriter, CheckedArchive
 from xds.control.entry_records import is_entry
 from xds.control.publisher import Publisher
 from xds.control.push import CONFIG_ENTRIES_LINE, check_group_name
@@ -154,7 +154,7 @@ class Backups:
             old = {"groups": heads, **({"config_entries": entries} if entries else {})}
             note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
-                await self._store.restore(partial(backup_archive.records, file), replace=replace, note=note)
+                await self._store.restore(partial(archive.records, file), replace=replace, note=note)
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
             await publisher.reload()
@@ -174,11 +174,11 @@ class Backups:
 
 def _verified(file: IO[bytes]) -> CheckedArchive:
     """The archive, if it can be restored. Raises ``ValidationError``."""
-    checked = backup_archive.check(file)
-    findings = backup_archive.why_not_restorable(checked)
+    checked = archive.check(file)
+    findings = archive.why_not_restorable(checked)
     if findings:
         raise ValidationError(list(findings))
-    for kind, values in backup_archive.records(file):
+    for kind, values in archive.records(file):
         if kind != GROUPS.name:
             break
         if values[0] != CONFIG_ENTRIES_LINE:
