@@ -180,6 +180,27 @@ STORIES: dict[str, Story] = {
         ],
         Plan(stays=True),
     ),
+    "a client that missed the last push of its former group has the version before": (
+        SOTW,
+        False,
+        "delays groups restarts",
+        Plan(inline="ab", svc="inline"),
+        [
+            Push(Plan(r2="ad", web="r2", tidy=True), told=False, group="node"),
+            Push(Plan(r2="b", web="r2", texts=("@1", "eds:x", "@1"))),
+            Cut(restart=True),
+            Wait(620.0),
+        ],
+        PLAIN,
+    ),
+    "a client that shows the set of its former group has its version of an aggregate cluster": (
+        SOTW,
+        False,
+        "delays groups restarts",
+        Plan(inline="ad", svc="inline"),
+        [Cut(restart=True), Push(Plan(r1="ad", whole="b"), told=False, group="node")],
+        PLAIN,
+    ),
 }
 
 

@@ -737,6 +737,20 @@ STORIES: dict[str, Story] = {
         ],
         Plan(svc="inline"),
     ),
+    "what takes the place of a suspect says nothing of it when it is refused by name": (
+        SOTW,
+        False,
+        "delays refusals restarts",
+        PLAIN,
+        [
+            Wait(40.0),
+            Push(Plan(trouble="leading"), told=False),
+            Cut(restart=True, client=1),
+            Push(Plan(trouble="malformed")),
+            Push(PLAIN),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -358,7 +358,6 @@ def promised(story: Story) -> Story:
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
     * In SotW, no cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
       configuration when its client reconnects".
-    * In SotW, they name what they refuse: "a push that a SotW client refuses without a name".
     * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
     """
     variant, split, features, first, happenings, last = story
@@ -384,7 +383,7 @@ def _plain(variant: Variant, plan: Plan) -> Plan:
     if variant is Variant.DELTA:
         return plan
     texts = tuple(LITTLE if each == LONG else each for each in plan.texts)
-    return replace(plan, texts=texts, trouble="" if plan.trouble == "malformed" else plan.trouble)
+    return replace(plan, texts=texts)
 
 
 def play(variant: Variant, split: bool, features: str, first: Plan, happenings: Iterable[Action], last: Plan) -> None:

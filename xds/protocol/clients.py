@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from xds.model.snapshot import Snapshot
 from xds.protocol.client import ClientState
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Versions
@@ -74,12 +75,15 @@ class ClientTable:
         if len(self.rejected) > NODES_LIMIT:
             del self.rejected[next(iter(self.rejected))]
 
-    def note_followed(self, node_id: str, group: str) -> None:
-        """Note that the node follows this group now, so it has left the one before."""
+    def note_followed(self, node_id: str, group: str, goal: Snapshot) -> None:
+        """Note that the node follows this group now, so it has left the one before.
+
+        ``goal``: what a client of it was to have last. It may have missed later pushes to the group that it left.
+        """
         before = self._followed.pop(node_id, ())
         if before and before[0].group != group:
             self.changed_moves[node_id] = None
-            served = self._cache.get(before[0].group)
+            served = goal if goal.group == before[0].group else self._cache.get(before[0].group)
             revision = before[0].revision or (served.revision if served is not None else 0)
             before = (before[0]._replace(revision=revision), *before[1:])
         self.restore_followed(node_id, (LeftGroup(group, 0), *(each for each in before if each.group != group)))

@@ -69,7 +69,7 @@ class GroupLogs(NamedTuple):
 
         In this order: as in the set with the shown ``label``, unless the node rejected something; as the log of its
         group has them last; as its former groups had them. A version of which the client may not be sent all parts is
-        the last choice. Of former groups, not what ``goal`` has.
+        the last choice. Of former groups without such a set, not what ``goal`` has.
         """
         if self.former or refused:
             return self._find_last(goal, label, refused)
@@ -83,9 +83,7 @@ class GroupLogs(NamedTuple):
         newest = goal.resources.keys()
         found = empty_set(url)
         if not any(has_refused(log, url, refused) for log in self.all):
-            shown = self.labelled(url, label)
-            if shown is not None:
-                found = self._with(found, shown, NO_NAMES if own.labelled(url, label) is shown else newest)
+            found = self.labelled(url, label) or found
         left = zip(self.all[1:], self.former, strict=True)
         former = [*self.former_sets(url), *(log.last(url, each.revision) for log, each in left)]
         kept = [(own.last(url), NO_NAMES), *((held, newest) for held in former)]

@@ -140,7 +140,7 @@ class Rejections:
         ``news`` are those that the client had not accepted before; ``named`` are the names in the error message.
         ``is_whole``: the response contained all resources of the client; ``is_unknown``: it may have any others.
         """
-        if is_whole and is_unknown:  # what is bad was in each of its sets
+        if is_whole and is_unknown and not named:  # what is bad was in each of its sets
             news = dict(news.items() & self.suspects.items()) or news
             self.suspects = {}
         candidates = news or versions
@@ -151,7 +151,7 @@ class Rejections:
         if guilty:
             for name in guilty:
                 self._refuse(name, versions[name])
-            self._drop_suspects(news)
+            self._drop_suspects([name for name, version in news.items() if self.suspects.get(name) == version])
             if self.is_spent:
                 self.suspects |= {name: version for name, version in news.items() if name not in guilty}
         elif news:

@@ -338,7 +338,7 @@ class DiscoveryStream:
         assert node is not None, "the node is identified before anything else"
         is_other_group = self.view is None or self.view.group != view.group
         if is_other_group:
-            self._clients.note_followed(node.id, view.group)
+            self._clients.note_followed(node.id, view.group, client.goal)
         self.view = view
         if is_other_group or client.former_groups:
             client.former_groups = self._former_groups(node, view.group)
