@@ -751,6 +751,20 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what came with the bad one is tried once the client has a first set": (
+        SOTW,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Wait(40.0),
+            Push(Plan(r1="bc", texts=("static", "@1", "hc:2"), trouble="malformed", filter="to:a")),
+            Push(Plan(texts=("@1", "@2", "@1"), filter="to:b"), told=False),
+            Cut(restart=True, client=1),
+            Push(Plan(r2="bc", web="r2", texts=("@1", "@2", "@1")), told=False),
+        ],
+        Plan(texts=("static", "@1", "@1")),
+    ),
 }
 
 

@@ -174,6 +174,10 @@ class Rejections:
         self.probe = NO_NAMES
         self.note_proved(accepted)
 
+    def begin_search(self) -> None:
+        """A client that may have anything has accepted a first set: the search among the rest of it may begin anew."""
+        self.sent_n = 0
+
     def note_proved(self, accepted: Mapping[str, str]) -> None:
         """Note resources that the client uses, name to version."""
         for name in [name for name in self.refused if name in accepted]:

@@ -219,9 +219,12 @@ class Watch:
         self.superseded_sets = ()
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
-        if self.shown.has_set or self.shown.is_unknown:
+        is_first = self.shown.is_unknown
+        if self.shown.has_set or is_first:
             self.shown = self.shown._replace(has_set=False, is_unknown=False)
         if self.rejections is not None:
+            if is_first:
+                self.rejections.begin_search()
             self.rejections.note_ack(response.versions())
             self.rejections.forget_absent(response.resource_set)
             if self.rejections.is_empty:
