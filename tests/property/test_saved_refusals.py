@@ -25,6 +25,20 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a cluster that a refused response repeats is still had": (
+        DELTA,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="bc", svc="inline", texts=("@1", "@1", "sds:s")),), client=1),
+            Wait(40.0),
+            Push(PLAIN, group="node"),
+            Push(Plan(inline="c", svc="inline", texts=("@1", "@1", "sds:s")), group="node"),
+            Push(Plan(trouble="malformed"), group="node"),
+        ],
+        PLAIN,
+    ),
     "what was unsubscribed from is no suspect": (
         DELTA,
         False,

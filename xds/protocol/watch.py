@@ -297,11 +297,11 @@ class Watch:
     def _keep_applied(self, offer: Offer, guilty: frozenset[str], releases: Releases) -> None:
         """What the client has after it NACKed a response, because of the names ``guilty`` if these are known."""
         base, response = self.known.base, offer.response
-        if offer.answered_names and base is not None:
+        if base is not None and (lacking := offer.answered_names & self.subscription.interest.names):
             # The client does not hold the resources that it requested, even if it had ACKed the rest of the set. What
             # it showed in another version than the rejected one it holds in some version: the label of a partial type
             # does not prove in which.
-            lacking, versions = offer.answered_names, response.versions()
+            versions = response.versions()
             if self.shown.has_set:
                 lacking -= {n for n, held in base.resources.items() if versions.get(n) != held.version}
             base = self.known.base = releases.mixed(base, empty_set(self.type.type_url), lacking)
