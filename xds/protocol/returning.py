@@ -18,7 +18,7 @@ What a client has in a version that is neither the newest nor in the log is a `L
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -249,14 +249,20 @@ def _set_of_versions(
     url, newest = goal.type.type_url, (goal, *former)
     resources = dict[str, Resource]()
     for name, version in versions.items():
-        logged = chain.from_iterable(log.versions(url, name) for log in logs)
-        candidates = [*(each.resources[name] for each in newest if name in each.resources), *logged]
-        known = next((each for each in candidates if each.version == version), None)
-        resources[name] = known if known is not None else _leftover(url, name, version, candidates)
+        known = next((each for each in _candidates(url, name, newest, logs) if each.version == version), None)
+        if known is None:
+            known = _leftover(url, name, version, _candidates(url, name, newest, logs))
+        resources[name] = known
     return versions, ResourceSet(goal.type, "", resources)
 
 
-def _leftover(url: str, name: str, version: str, others: Sequence[Resource]) -> Leftover:
+def _candidates(url: str, name: str, newest: Sequence[ResourceSet], logs: Sequence[RemovalLog]) -> Iterator[Resource]:
+    """The versions of a name that a client may have: those of the newest sets, then those of the logs."""
+    logged = (each for log in logs for each in log.versions(url, name))
+    return chain((each.resources[name] for each in newest if name in each.resources), logged)
+
+
+def _leftover(url: str, name: str, version: str, others: Iterable[Resource]) -> Leftover:
     """What a client has of a name in a version that is not known, with the TTL of the first of the ``others`` with one.
 
     It may have it as well, and would drop the name without heartbeats.
