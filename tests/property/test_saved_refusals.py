@@ -25,6 +25,18 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "what took the place of a suspect is sent when it is pushed": (
+        DELTA,
+        False,
+        "cuts refusals",
+        Plan(inline="bc", web="inline"),
+        [
+            Cut(missed=(Plan(load="2", trouble="assignment"), Plan(trouble="assignment"))),
+            Wait(40.0),
+            Cut(missed=(Plan(load="2"),)),
+        ],
+        Plan(load="2", filter="to:b"),
+    ),
     "a cluster that a refused response repeats is still had": (
         DELTA,
         False,

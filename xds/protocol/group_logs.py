@@ -137,7 +137,7 @@ class GroupLogs(NamedTuple):
             suspect = rejections.suspects.get(name, "")
             if any(log.is_accepted(type_url, name, suspect) for log in self.all):
                 continue
-            refused = {*rejections.refused.get(name, ()), suspect}
+            refused = {*rejections.refused.get(name, ()), *rejections.placed.get(name, ()), suspect}
             own = list(self.own.stand_ins(type_url, name, refused))
             former = [held.resources[name] for held in self.former_sets(type_url) if name in held.resources]
             former = [each for each in former if each.version not in refused]

@@ -49,6 +49,8 @@ class Rejections:
 
     * ``rejected``: the resources of the present content that are known to be bad, name to version;
     * ``refused``: all versions that were known to be bad on this connection, by name, the latest last;
+    * ``placed``: versions that took the place of a suspect and were rejected with others, by name: whether they are bad
+      is not known, but they do not take its place again;
     * ``suspects``: the resources that may be bad, name to version;
     * ``narrowed``: the suspects of which one is bad, as far as it is known; ``is_whole``: a set of all resources of the
       client with them was rejected, and with each of the others it was not;
@@ -69,6 +71,7 @@ class Rejections:
         "is_whole",
         "limit_n",
         "narrowed",
+        "placed",
         "probe",
         "refused",
         "rejected",
@@ -81,6 +84,7 @@ class Rejections:
     def __init__(self, refused: Mapping[str, Versions] | None = None) -> None:
         self.refused: dict[str, Versions] = dict(refused or {})
         self.rejected: dict[str, str] = {name: versions[-1] for name, versions in self.refused.items()}
+        self.placed: dict[str, Versions] = {}
         self.suspects: dict[str, str] = {}
         self.narrowed: tuple[str, ...] = ()
         self.is_whole = False
@@ -100,13 +104,14 @@ class Rejections:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was rejected, in the present content or before."""
-        return not (self.refused or self.suspects)
+        return not (self.refused or self.suspects or self.placed)
 
     def copy(self) -> Rejections:
         """An independent object in the same state."""
         clone = copy(self)
         clone.rejected, clone.refused = dict(self.rejected), dict(self.refused)
         clone.suspects, clone._pushed = dict(self.suspects), dict(self._pushed)
+        clone.placed = dict(self.placed)
         return clone
 
     def note_rejected(self, response: Response) -> None:
@@ -158,7 +163,7 @@ class Rejections:
             # What took the place of suspects: it does not do so again, and says nothing of them.
             placed = {n: each for n, each in news.items() if self.suspects.get(n, each) != each and not is_whole}
             for name, version in placed.items():
-                self._refuse(name, version)
+                self.placed[name] = (*self.placed.get(name, NO_VERSIONS), version)[-VERSIONS_LIMIT:]
             self.suspects = {**news, **self.suspects}
             if not placed:
                 self.narrowed, self.is_whole = tuple(news), is_whole
@@ -277,6 +282,7 @@ class Rejections:
         for name in names:
             self.rejected.pop(name, None)
             self.refused.pop(name, None)
+            self.placed.pop(name, None)
             self._pushed.pop(name, None)
         self._drop_suspects(names)
 
