@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -32,18 +31,6 @@ HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http
 AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 VIRTUAL = "10.96.0.10"
 OTHER = eds_cluster("other")
-
-
-@pytest.fixture
-def site() -> Iterator[LinkerdSite]:
-    made = LinkerdSite()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(site: LinkerdSite) -> LinkerdClient:
-    return site.client()
 
 
 def cluster(name: str, port: int) -> list[dict[str, Any]]:

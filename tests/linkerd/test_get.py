@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -27,18 +27,6 @@ A, B, C = instance("10.0.0.1"), instance("10.0.0.2"), instance("10.0.0.3")
 A_AT, B_AT, C_AT = "10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"
 
 Get = Callable[[str], LinkerdStream]
-
-
-@pytest.fixture
-def site() -> Iterator[LinkerdSite]:
-    made = LinkerdSite()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(site: LinkerdSite) -> LinkerdClient:
-    return site.client()
 
 
 @pytest.fixture(params=["today", "2018"])

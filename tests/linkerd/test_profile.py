@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -27,18 +26,6 @@ from xds.proto.linkerd import inbound_pb2, outbound_pb2
 
 V1, V2 = "web-v1.default.svc.cluster.local", "web-v2.default.svc.cluster.local"
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
-
-
-@pytest.fixture
-def site() -> Iterator[LinkerdSite]:
-    made = LinkerdSite()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(site: LinkerdSite) -> LinkerdClient:
-    return site.client()
 
 
 def overrides(profile: Any) -> dict[str, int]:

@@ -48,18 +48,6 @@ SERVICES = sorted({each.service for each in METHODS})
 METHOD_OF_TELEMETRY = "/conduit.proxy.telemetry.Telemetry/Report"
 
 
-@pytest.fixture
-def site() -> Iterator[LinkerdSite]:
-    made = LinkerdSite()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(site: LinkerdSite) -> LinkerdClient:
-    return site.client()
-
-
 # Pushed snapshots alone
 
 
