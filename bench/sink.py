@@ -15,8 +15,8 @@ from multiprocessing.synchronize import Event
 
 from tests.attack.attacks import Ports
 from tests.support.process import LOOPBACK, free_port
-from xds.http2 import frames as f
-from xds.http2.headers import encode
+from xds.wire.http2 import frames as f
+from xds.wire.http2.headers import encode
 
 START_S = 60.0
 BACKLOG = 4_096

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.registry import Collector
 
-    from xds.api.services import ServerCheck
-    from xds.api.shapes.fleet import LinkerdItem
+    from xds.admin.services import ServerCheck
+    from xds.admin.shapes.fleet import LinkerdItem
     from xds.control.document_keys import Key
     from xds.control.hand_assignments import HandAssignments
     from xds.control.live_endpoints import EndpointOrigin, OwnerKind

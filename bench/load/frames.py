@@ -1,4 +1,4 @@
-"""The events of a client's connection, and its limits; the bytes of frames are those of `xds.http2.frames`."""
+"""The events of a client's connection, and its limits; the bytes of frames are those of `xds.wire.http2.frames`."""
 
 from __future__ import annotations
 

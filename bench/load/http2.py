@@ -23,7 +23,7 @@ from bench.load.frames import (
     Http2Error,
     unpadded,
 )
-from xds.http2.frames import (
+from xds.wire.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,

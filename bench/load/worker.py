@@ -25,7 +25,7 @@ from bench.load.messages import Layouts, MessageReader, WholeReader
 from bench.load.session import Reader, Session, Target
 from bench.load.spec import ADS, METHODS, FleetSpec
 from bench.load.tally import Tally
-from xds.http2.headers import encode
+from xds.wire.http2.headers import encode
 
 MAX_LINE_BYTES = 256 << 20
 TELL_EVERY_S = 0.005

@@ -35,7 +35,7 @@ WAITING = "SimpleQueue_get"
 # A sample belongs to the innermost of its frames that is named here: what the C library or the interpreter do, they do
 # for whoever called them.
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "grpc_us": ("xds/http2/", "xds/server/grpc/", "UVStream", "UVTCP", "uv__read", "uv__stream", "hpack/", "grpc"),
+    "grpc_us": ("xds/wire/http2/", "xds/server/grpc/", "UVStream", "UVTCP", "uv__read", "uv__stream", "hpack/", "grpc"),
     "loop_us": ("uvloop", "asyncio/"),
     "engine_us": ("xds/protocol/", "xds/model/", "xds/proto/"),
     "observed_us": ("xds/fleet/", "xds/server/metrics/", "xds/server/observer.py", "xds/control/progress.py"),

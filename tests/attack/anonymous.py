@@ -12,10 +12,10 @@ from typing import Self
 
 from tests.attack.attacks import BATCH, MIB, WHOLE, Attack, Over, Ports, batches
 from tests.attack.raw_http2 import HELLO, RawHttp2, head
-from tests.http2.talk import message
 from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.process import LOOPBACK
-from xds.http2 import frames as f
+from tests.wire.http2.talk import message
+from xds.wire.http2 import frames as f
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 ANNOUNCED, KEPT_BACK = 16 * MIB, 1_000  # bytes of a message, and how many never come

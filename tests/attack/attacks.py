@@ -14,13 +14,13 @@ import hpack
 
 from tests.attack.raw_http import connect, is_closed, send_until_closed
 from tests.attack.raw_http2 import HELLO, RawHttp2, head
-from tests.http2.talk import message
 from tests.support import resources as r
 from tests.support.grpc_stream import SOTW, GrpcStream, open_channel, sotw
-from xds.http2 import frames as f
-from xds.http2.frames import ErrorCode
+from tests.wire.http2.talk import message
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
+from xds.wire.http2 import frames as f
+from xds.wire.http2.frames import ErrorCode
 
 KIB, MIB = 1 << 10, 1 << 20
 BATCH = 1_000

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from tests.attack.raw_http import TIMEOUT_S
-from tests.http2.talk import Frame
 from tests.support.process import LOOPBACK, wait_until
-from xds.http2 import frames as f
-from xds.http2.frames import ErrorCode
-from xds.http2.headers import encode
+from tests.wire.http2.talk import Frame
+from xds.wire.http2 import frames as f
+from xds.wire.http2.frames import ErrorCode
+from xds.wire.http2.headers import encode
 
 HELLO = f.PREFACE + f.frame(f.SETTINGS, 0, 0)
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"

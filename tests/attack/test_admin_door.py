@@ -1,7 +1,7 @@
 """Attacks on the admin API over real sockets: ways around the token, requests read twice, bodies that cost.
 
 Bodies that are not JSON or YAML, too large or too deep are in tests/e2e/test_bad_input.py, pushes that race in
-tests/e2e/test_races.py, secrets for readers in tests/api/test_grants.py.
+tests/e2e/test_races.py, secrets for readers in tests/admin/test_grants.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.attack.raw_http import ask, connect, send_until_closed, status
 from tests.support import resources as r
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
-from xds.api.routing import SCOPE_KEY
+from xds.admin.routing import SCOPE_KEY
 
 MIB = 1 << 20
 TOKENS = {

@@ -17,14 +17,14 @@ from tests.attack.bystander import GROUP
 from tests.attack.conftest import Beside, resident
 from tests.attack.raw_http2 import ADS, HELLO, RawHttp2, head
 from tests.attack.test_http_door import descriptors, hits
-from tests.http2.talk import message
 from tests.support import resources as r
 from tests.support.grpc_stream import GrpcStream, open_channel, sotw
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
-from xds.http2 import frames as f
+from tests.wire.http2.talk import message
 from xds.model.resource_type import CLUSTER
+from xds.wire.http2 import frames as f
 
 TOKEN = "secret"
 BEARER = ("authorization", f"Bearer {TOKEN}")

@@ -16,15 +16,15 @@ from tests.attack.attacks import BATCH, FLOODS, LRS, MIB, WHOLE, batches, large_
 from tests.attack.conftest import Beside, resident
 from tests.attack.raw_http import is_closed
 from tests.attack.raw_http2 import HELLO, RawHttp2, head
-from tests.http2.talk import message
 from tests.support.grpc_stream import DELTA, SOTW, GrpcStream, sotw
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
-from xds.http2 import frames as f
-from xds.http2.frames import ErrorCode
+from tests.wire.http2.talk import message
 from xds.model.node import NODE_BYTES
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
+from xds.wire.http2 import frames as f
+from xds.wire.http2.frames import ErrorCode
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 

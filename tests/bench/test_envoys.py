@@ -21,8 +21,8 @@ from bench.suite.results import Cell, Results
 from tests.support.process import wait_until
 from tests.support.resources import CLUSTER_TYPE
 from xds.codec.resources import decode_resource
-from xds.http2.frames import DATA, frame
 from xds.proto import wire_pb2
+from xds.wire.http2.frames import DATA, frame
 
 TINY = Scale(fleets=(2,), variants=("delta",), rounds=1, fillers=2, rps=100.0, pause_s=0.2, trailing_s=0.2, idle_s=0.2)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -15,10 +15,10 @@ from bench.load.encode import grpc_message
 from bench.load.frames import GENEROUS_WINDOW, Data, Ended, Event, GoneAway, Headers, Http2Error
 from bench.load.http2 import Connection
 from bench.load.messages import Layouts, MessageError, MessageReader, Response, WholeReader
-from xds.http2 import frames as f
-from xds.http2.frames import frame
-from xds.http2.headers import encode
 from xds.proto import wire_pb2
+from xds.wire.http2 import frames as f
+from xds.wire.http2.frames import frame
+from xds.wire.http2.headers import encode
 
 REQUEST = encode([(":method", "POST"), (":path", "/" + "p" * 200)])
 URL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"

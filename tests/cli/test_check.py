@@ -25,7 +25,7 @@ from tests.support.grpc_stream import SOTW
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.api.check_rows import _ROWS, GUIDE, ROW_NAMES
+from xds.admin.check_rows import _ROWS, GUIDE, ROW_NAMES
 from xds.cli.commands.health import NEXT
 
 CHECKS = (*ROW_NAMES[:-1], "sources", ROW_NAMES[-1], "version", "tls")

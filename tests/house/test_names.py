@@ -26,7 +26,7 @@ def test_a_module_name_occurs_twice_only_with_a_reason(make: MakeRepository) -> 
 
 
 def test_the_api_and_the_command_line_may_carry_the_names_of_what_they_present(make: MakeRepository) -> None:
-    files = dict.fromkeys(("xds/control/groups.py", "xds/api/routes/groups.py", "xds/cli/commands/groups.py"), "")
+    files = dict.fromkeys(("xds/control/groups.py", "xds/admin/routes/groups.py", "xds/cli/commands/groups.py"), "")
     assert not list(duplicate_modules(make(files), {}))
 
 

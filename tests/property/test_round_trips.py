@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.api.conftest import Api
+from tests.admin.conftest import Api
 from tests.codec.test_yaml_output import LIKE_NUMBERS, LIKE_OTHER_THINGS, LUA, PEM
 from tests.control.conftest import Plane
 from tests.support.examples import examples

@@ -1,6 +1,6 @@
 """The fixtures of the rooms that services are tested through."""
 
-from tests.api.conftest import api
+from tests.admin.conftest import api
 from tests.cli.conftest import remote
 from tests.control.conftest import plane
 

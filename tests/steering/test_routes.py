@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.api.conftest import Api
+from tests.admin.conftest import Api
 from tests.control.connected import Client
 from tests.steering.assigned import A, B
 from tests.support.resources import steered_cluster, zoned_load_assignment

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
-from xds.api import app
-from xds.api.services import Services
+from xds.admin import app
+from xds.admin.services import Services
 from xds.app.features import FEATURES
 
 

@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from xds.access.authorisation import Access, NodeAuthMode
-from xds.api.browser_rules import ANY, BrowserRules, is_address
+from xds.admin.browser_rules import ANY, BrowserRules, is_address
 from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.requests import StreamLimits

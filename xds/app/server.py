@@ -18,8 +18,8 @@ import structlog
 from fastapi import FastAPI
 
 from xds.access.authorisation import Access
-from xds.api.browser_rules import ANY
-from xds.api.services import ApiOptions, Services
+from xds.admin.browser_rules import ANY
+from xds.admin.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.app.features import FEATURES
 from xds.app.ports import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.api.routes.events import follow
+from xds.admin.routes.events import follow
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, FleetEvent
 
 Hook = Callable[[FleetEvent], Awaitable[None] | None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.fleet import LinkerdItem
-from xds.api.shapes.values import timestamp
+from xds.admin.shapes.fleet import LinkerdItem
+from xds.admin.shapes.values import timestamp
 from xds.linkerd.core.endpoint import DestinationEndpoint
 from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
 from xds.linkerd.destinations import DestinationStream

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import Depends, Query
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.middleware import Segment
-from xds.api.problem import RequestError
-from xds.api.routing import api_router
-from xds.api.services import Deps
+from xds.admin.middleware import Segment
+from xds.admin.problem import RequestError
+from xds.admin.routing import api_router
+from xds.admin.services import Deps
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.models import DestinationItem, destination_item
 from xds.linkerd.preview import preview

@@ -7,7 +7,7 @@ from functools import partial
 
 from prometheus_client.registry import Collector
 
-from xds.api.shapes.fleet import LinkerdItem
+from xds.admin.shapes.fleet import LinkerdItem
 from xds.control.config_entries import EntryPublisher
 from xds.feature import ServedFeature
 from xds.linkerd.destinations import Destinations

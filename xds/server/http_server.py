@@ -25,11 +25,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason, record_nothing
-from xds.http2.frames import SPEAKS_TLS, TLS_HANDSHAKE
 from xds.server.identity import peer_certificate, peer_name
 from xds.server.logs import get_logger
 from xds.server.process import NONE_LEFT, OpenFiles, file_limit
 from xds.server.tls import PLAINTEXT, failure_text, is_plaintext, plaintext_answer
+from xds.wire.http2.frames import SPEAKS_TLS, TLS_HANDSHAKE
 
 HANDSHAKE_S = 10.0
 ACCEPTED_AT_ONCE = 64  # connections accepted in an iteration of the loop

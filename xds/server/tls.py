@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 
-from xds.http2.frames import TLS_HANDSHAKE
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
+from xds.wire.http2.frames import TLS_HANDSHAKE
 
 FOLLOW_EVERY_S = 5.0
 _PEM_BYTES = 4 << 20

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import uvloop
 
 from xds.fleet.refused_streams import RecordRefusal
-from xds.http2.stream import Http2Limits
 from xds.server.auth import HEALTH, AuthInterceptor
 from xds.server.grpc.server import GrpcServer, Keepalive
 from xds.server.grpcio import GrpcioTransport, Loop
 from xds.server.options import GRPCIO, ServerOptions
 from xds.server.process import file_limit
 from xds.server.tls import PemFiles
+from xds.wire.http2.stream import Http2Limits
 
 
 class Transport(Protocol):

@@ -11,11 +11,11 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.access.tokens import ADMIN, REGISTER_ALL, register_scope
-from xds.api.answers import JSON_TYPE
-from xds.api.bodies import parse_one
-from xds.api.consul import check_datacenter, findings_text, refuse
-from xds.api.routing import demand, grant_of, peer_of
-from xds.api.services import Services
+from xds.admin.answers import JSON_TYPE
+from xds.admin.bodies import parse_one
+from xds.admin.consul import check_datacenter, findings_text, refuse
+from xds.admin.routing import demand, grant_of, peer_of
+from xds.admin.services import Services
 from xds.control.audit_log import Caller
 from xds.control.threads import run_for_caller
 from xds.filter.expression import FilterError

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from prometheus_client.registry import Collector
 
-from xds.api.services import ServerCheck, Services
+from xds.admin.services import ServerCheck, Services
 from xds.control.document_keys import Key
 from xds.control.live_endpoints import EndpointOrigin, OwnerKind
 from xds.control.serving import GroupDocuments

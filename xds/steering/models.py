@@ -7,8 +7,8 @@ from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from xds.api.problem import finding_item
-from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
+from xds.admin.problem import finding_item
+from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.model.errors import Violation
 from xds.model.node import Locality
 from xds.steering.active_policy import ActivePolicy, PolicyDecision

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from tests.server.grpc.service import Serve, Served
-from xds.http2.stream import Http2Limits
 from xds.server.tls import PemFiles
+from xds.wire.http2.stream import Http2Limits
 
 MIB = 1 << 20
 

@@ -9,14 +9,14 @@ from typing import Any, Self
 
 import grpc
 
-from tests.http2.talk import HELLO, Frame, opening
 from tests.server.conftest import until, within
-from xds.http2 import frames as f
-from xds.http2.headers import encode
-from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
+from tests.wire.http2.talk import HELLO, Frame, opening
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.grpc.server import DEFAULT_KEEPALIVE, GrpcServer, Keepalive
 from xds.server.tls import PemFiles
+from xds.wire.http2 import frames as f
+from xds.wire.http2.headers import encode
+from xds.wire.http2.stream import DEFAULT_LIMITS, Http2Limits
 
 SERVICE = "t.T"
 CHUNK = bytes(64 << 10)

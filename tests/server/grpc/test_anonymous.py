@@ -11,18 +11,18 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.http2.talk import data, in_frames, message, number, opening
 from tests.server.conftest import until, within
 from tests.server.grpc.conftest import MIB
 from tests.server.grpc.service import RawClient, Serve, head, path
-from xds.http2 import frames as f
-from xds.http2.headers import encode
-from xds.http2.receive_window import CONNECTION_WINDOW
-from xds.http2.stream import Http2Limits
+from tests.wire.http2.talk import data, in_frames, message, number, opening
 from xds.server.flow.anonymous import AnonymousLimits
 from xds.server.flow.limits import FlowLimits
 from xds.server.grpc.call import Call
 from xds.server.grpc.server import Keepalive
+from xds.wire.http2 import frames as f
+from xds.wire.http2.headers import encode
+from xds.wire.http2.receive_window import CONNECTION_WINDOW
+from xds.wire.http2.stream import Http2Limits
 
 SHOWN = ("authorization", "secret")
 SOON = AnonymousLimits(seconds=0.3, grace_s=0.2)

@@ -19,8 +19,8 @@ from tests.server.grpc.service import (
     Served,
     path,
 )
-from xds.http2.stream import Http2Limits
 from xds.server.grpc.call import Call
+from xds.wire.http2.stream import Http2Limits
 
 
 async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:

@@ -12,7 +12,6 @@ import grpc
 import pytest
 from grpc_channelz.v1 import channelz_pb2
 
-from tests.http2.talk import HELLO
 from tests.server.conftest import until, within
 from tests.server.grpc.service import (
     LOOPBACK,
@@ -22,10 +21,11 @@ from tests.server.grpc.service import (
     path,
 )
 from tests.support.pki import Certificate, CertificateAuthority, served_serial
-from xds.http2 import frames as f
-from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
+from tests.wire.http2.talk import HELLO
 from xds.server.grpc.server import Keepalive
 from xds.server.tls import PemFiles
+from xds.wire.http2 import frames as f
+from xds.wire.http2.stream import DEFAULT_LIMITS, Http2Limits
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 

@@ -16,7 +16,6 @@ import grpc
 import hpack
 import pytest
 
-from tests.http2.talk import HELLO, Frame, data, in_frames, message, number, opening, settings
 from tests.server.conftest import until, within
 from tests.server.grpc.conftest import MIB
 from tests.server.grpc.service import (
@@ -28,17 +27,18 @@ from tests.server.grpc.service import (
     head,
     path,
 )
+from tests.wire.http2.talk import HELLO, Frame, data, in_frames, message, number, opening, settings
 from xds.fleet.refused_streams import RefusalReason
-from xds.http2 import frames as f
-from xds.http2.connection import ServerConnection
-from xds.http2.frames import ErrorCode
-from xds.http2.headers import encode
-from xds.http2.receive_window import PRECREDIT_MESSAGES
-from xds.http2.stream import Http2Event, Http2Limits
 from xds.server.flow.limits import FlowLimits, RateLimit
 from xds.server.grpc import connection
 from xds.server.grpc.call import Call
 from xds.server.grpc.server import Keepalive
+from xds.wire.http2 import frames as f
+from xds.wire.http2.connection import ServerConnection
+from xds.wire.http2.frames import ErrorCode
+from xds.wire.http2.headers import encode
+from xds.wire.http2.receive_window import PRECREDIT_MESSAGES
+from xds.wire.http2.stream import Http2Event, Http2Limits
 
 BURST = 2_000
 

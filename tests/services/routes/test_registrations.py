@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.conftest import Api
+from tests.admin.conftest import Api
 from xds.access.tokens import EVERYTHING, Grant, Tokens
-from xds.api.services import ApiOptions
+from xds.admin.services import ApiOptions
 from xds.services.core.instance import Check, Health, Instance
 
 PATIENCE_S = 10.0

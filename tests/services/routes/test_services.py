@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.admin.conftest import Api
 from tests.support.resources import cluster_load_assignment, eds_cluster
 from xds.model.node import Locality
 from xds.services.core.instance import Check, Health, Instance

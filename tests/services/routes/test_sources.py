@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.admin.conftest import Api
 from tests.services.test_source_runs import Scripted, eventually, one, settings
 from xds.model.errors import Violation
 from xds.services.catalog import ServiceCatalog

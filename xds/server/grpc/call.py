@@ -13,11 +13,11 @@ from urllib.parse import quote
 import grpc
 
 from xds.access.certificate import Certificate
-from xds.http2.headers import Fields, RequestHead
-from xds.http2.messages import GrpcMessage, MessageError, decompress
-from xds.http2.stream import Stream
 from xds.server.flow.limits import DEFAULT_FLOW
 from xds.server.flow.work_queue import SingleWaiterEvent
+from xds.wire.http2.headers import Fields, RequestHead
+from xds.wire.http2.messages import GrpcMessage, MessageError, decompress
+from xds.wire.http2.stream import Stream
 
 _DECOMPRESSED_INLINE_BYTES = 1 << 10  # a longer message may grow a thousandfold: it is decompressed in a thread
 

@@ -11,10 +11,15 @@ import grpc
 
 from xds.access.certificate import Certificate
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
-from xds.http2.connection import ServerConnection
-from xds.http2.frames import ErrorCode, Http2Error
-from xds.http2.headers import CONTENT_TYPE, Fields
-from xds.http2.stream import (
+from xds.server.flow.admission import ConnectionThrottle
+from xds.server.flow.anonymous import AnonymousConnections, source_of
+from xds.server.flow.limits import FlowLimits, RateLimit
+from xds.server.grpc.call import Call
+from xds.server.identity import peer_certificate, peer_name
+from xds.wire.http2.connection import ServerConnection
+from xds.wire.http2.frames import ErrorCode, Http2Error
+from xds.wire.http2.headers import CONTENT_TYPE, Fields
+from xds.wire.http2.stream import (
     Http2Limits,
     MalformedMessage,
     MessageReceived,
@@ -24,11 +29,6 @@ from xds.http2.stream import (
     StreamReset,
     WriteDrained,
 )
-from xds.server.flow.admission import ConnectionThrottle
-from xds.server.flow.anonymous import AnonymousConnections, source_of
-from xds.server.flow.limits import FlowLimits, RateLimit
-from xds.server.grpc.call import Call
-from xds.server.identity import peer_certificate, peer_name
 
 
 class ConnectionOwner(Protocol):

@@ -13,7 +13,6 @@ import grpc
 from grpc_channelz.v1.channelz_pb2_grpc import add_ChannelzServicer_to_server
 
 from xds.fleet.refused_streams import RecordRefusal, record_nothing
-from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.anonymous import DEFAULT_ANONYMOUS, AnonymousConnections, AnonymousLimits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
@@ -23,6 +22,7 @@ from xds.server.grpc.tls_protocol import TlsProtocol
 from xds.server.introspection import ChannelzServicer
 from xds.server.logs import get_logger
 from xds.server.tls import PemFiles, TlsContexts
+from xds.wire.http2.stream import DEFAULT_LIMITS, Http2Limits
 
 BACKLOG = 4096  # a fleet connects at once; the limit of the system (somaxconn) may be lower
 LAST_WRITES_S = 0.5  # for writes in progress when the last call has ended

@@ -7,7 +7,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.admin.shapes.values import LocalityItem, timestamp
 from xds.services.core.instance import worst
 from xds.services.core.registered_instance import CheckKey, RegisteredCheck, RegisteredNode, Registration
 

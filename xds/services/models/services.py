@@ -7,8 +7,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.problem import finding_item
-from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
+from xds.admin.problem import finding_item
+from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.control.document_keys import Key
 from xds.control.live_endpoints import Owner
 from xds.model.errors import Violation

@@ -10,7 +10,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.values import timestamp
+from xds.admin.shapes.values import timestamp
 from xds.model.errors import Violation
 from xds.model.units import span_text
 from xds.services.catalog import ServiceCatalog

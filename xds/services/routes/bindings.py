@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.answers import Paging, answer_json, etag_header
-from xds.api.bodies import Body, ContentType, parse_one
-from xds.api.middleware import Segment
-from xds.api.push import DrainTime, Strict, etag_precondition
-from xds.api.routing import Calling, api_router
-from xds.api.services import Deps, Services
+from xds.admin.answers import Paging, answer_json, etag_header
+from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.middleware import Segment
+from xds.admin.push import DrainTime, Strict, etag_precondition
+from xds.admin.routing import Calling, api_router
+from xds.admin.services import Deps, Services
 from xds.control.document_keys import Key
 from xds.control.push import PushOptions
 from xds.control.threads import run_for_caller

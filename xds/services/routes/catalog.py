@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.answers import Paging, answer_json
-from xds.api.middleware import Segment
-from xds.api.routing import Calling, api_router
-from xds.api.services import Deps, Services
+from xds.admin.answers import Paging, answer_json
+from xds.admin.middleware import Segment
+from xds.admin.routing import Calling, api_router
+from xds.admin.services import Deps, Services
 from xds.control.document_keys import Key
 from xds.model.errors import NotFoundError
 from xds.services.models.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary

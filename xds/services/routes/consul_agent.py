@@ -14,10 +14,10 @@ from time import time
 from fastapi import Request
 from fastapi.responses import Response
 
-from xds.api.bodies import Body
-from xds.api.consul import answer_write, make_filtered, refuse
-from xds.api.routing import ANY, consul_router, needs
-from xds.api.services import Deps, Services
+from xds.admin.bodies import Body
+from xds.admin.consul import answer_write, make_filtered, refuse
+from xds.admin.routing import ANY, consul_router, needs
+from xds.admin.services import Deps, Services
 from xds.filter.values import FixedRecord
 from xds.model.errors import NotFoundError, ValidationError
 from xds.services.consul import (

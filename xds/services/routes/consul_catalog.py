@@ -13,10 +13,10 @@ from typing import NoReturn
 from fastapi import Request
 from fastapi.responses import Response
 
-from xds.api.bodies import Body
-from xds.api.consul import answer_read, answer_write, check_datacenter, findings_text, refuse, wait_for_change
-from xds.api.routing import ANY, consul_router, needs
-from xds.api.services import Deps, Services
+from xds.admin.bodies import Body
+from xds.admin.consul import answer_read, answer_write, check_datacenter, findings_text, refuse, wait_for_change
+from xds.admin.routing import ANY, consul_router, needs
+from xds.admin.services import Deps, Services
 from xds.filter.filter import Filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError

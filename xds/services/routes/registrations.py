@@ -11,11 +11,11 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.answers import Paging
-from xds.api.bodies import Body, ContentType, parse_one
-from xds.api.middleware import Segment
-from xds.api.routing import ANY, Calling, api_router, needs
-from xds.api.services import Deps, Services
+from xds.admin.answers import Paging
+from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.middleware import Segment
+from xds.admin.routing import ANY, Calling, api_router, needs
+from xds.admin.services import Deps, Services
 from xds.catalog.compared_name import compared
 from xds.model.errors import NotFoundError
 from xds.services.consul import BODY_BYTES, permit_of, registrant_of

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.answers import Page, page
-from xds.api.middleware import Segment
-from xds.api.routing import api_router
-from xds.api.services import Deps
+from xds.admin.answers import Page, page
+from xds.admin.middleware import Segment
+from xds.admin.routing import api_router
+from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.services.models.sources import SourcePage, SourceStateItem, shown_sources, source_item
 from xds.services.served import served

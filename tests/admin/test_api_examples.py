@@ -1,0 +1,208 @@
+"""The examples of the OpenAPI description: a real server takes each request, and each answer is as described.
+
+With ``XDS_WRITE_EXAMPLES=1`` the answers are written to ``xds/admin/example_answers.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import grpc
+import httpx
+import jsonschema_rs
+import pytest
+
+import xds.admin
+from tests.server.load_client import V3, report, reporter, told
+from tests.support.grpc_stream import SOTW, GrpcStream, sotw, sotw_ack
+from tests.support.process import wait_until
+from tests.support.resources import CLUSTER_TYPE
+from tests.support.server import ServerProcess
+from xds.admin.examples import EXAMPLES, ApiExample, answers
+from xds.app.admin import openapi_document
+
+Json = dict[str, Any]
+
+DOCUMENT = openapi_document()
+OPERATIONS: dict[str, tuple[str, str, Json]] = {
+    operation["operationId"]: (method.upper(), path, operation)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+}
+FILE = Path(xds.admin.__file__).parent / "example_answers.json"
+LONGEST_ANSWER = 6_000  # characters
+ITEMS_SHOWN = 2
+# It needs a source that lost instances.
+UNTOLD: dict[str, Json] = {"accept_losses": {"source": "targets", "accepted": {"web": 3}}}
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
+# Answers that are not JSON: the part of each that is shown.
+TEXTS: dict[str, re.Pattern[str]] = {
+    f"get_events {EVENTS}": re.compile(r"id: \d+\nevent: push\ndata: .*\n\n"),
+    f"get_events {LINES}": re.compile(r'{"id":.*"kind":"push".*\n'),
+    "metrics text/plain": re.compile(r"(# .* xds_server_build_info .*\n)+xds_server_build_info.*\n"),
+}
+ARCHIVE = "get_backup"
+
+
+def test_every_operation_has_an_example_and_no_other() -> None:
+    assert set(EXAMPLES) == set(OPERATIONS)
+
+
+def test_operations_are_described_in_sentences() -> None:
+    tags = {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]}
+    summaries = {name: operation["summary"] for name, (_, _, operation) in OPERATIONS.items()}
+    assert [name for name, (_, _, operation) in OPERATIONS.items() if operation["tags"][0] not in tags] == []
+    assert [each for each in summaries.values() if not re.fullmatch(r"[A-Z0-9].{8,119}", each)] == []
+    assert [name for name, each in summaries.items() if each.replace(" ", "_").lower() == name] == []
+
+
+def test_the_description_says_where_the_server_is() -> None:
+    assert DOCUMENT["servers"] == [{"url": "/", "description": "This server"}]
+    assert DOCUMENT["info"]["description"]
+
+
+def test_every_operation_has_an_answer_of_each_media_type() -> None:
+    without = [
+        (name, media_type)
+        for name, (_, _, operation) in OPERATIONS.items()
+        for media_type, content in operation["responses"]["200"]["content"].items()
+        if "example" not in content
+    ]
+    assert without == [(ARCHIVE, "application/x-tar")]
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_an_answer_that_no_server_gave_is_as_described(name: str) -> None:
+    check_answer(name, 200, "application/json", UNTOLD[name])
+
+
+def check_answer(name: str, status: int, media_type: str, answer: object) -> None:
+    """The answer is as the description says."""
+    schema = OPERATIONS[name][2]["responses"][str(status)]["content"][media_type].get("schema", {})
+    jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]}).validate(answer)
+
+
+def test_parameters_of_examples_are_those_of_the_operations() -> None:
+    wrong = {}
+    for name, example in EXAMPLES.items():
+        _, path, operation = OPERATIONS[name]
+        given, known = example.parameters.keys(), {each["name"] for each in operation.get("parameters", ())}
+        missing = set(re.findall(r"{(\w+)}", path)) - given if example.parameters else set()
+        if wrong_names := missing | (given - known - {"group"}):
+            wrong[name] = wrong_names
+    assert wrong == {}
+
+
+@pytest.fixture
+def server(tmp_path: Path, running: ExitStack) -> ServerProcess:
+    return running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+
+
+class Story:
+    """The examples in their order against one server, with a node and a stream of load reports where they need them."""
+
+    def __init__(self, server: ServerProcess, running: ExitStack) -> None:
+        self._server = server
+        self._running = running
+        self.answers: dict[str, object] = {**UNTOLD}
+        self._archive = b""
+
+    def tell(self) -> None:
+        """All examples."""
+        for name, example in EXAMPLES.items():
+            if name in UNTOLD:
+                continue
+            answer = self._ask(name, example)
+            assert answer.status_code in (200, 202), (name, answer.text)
+            self._check(name, answer)
+            self._after(name, answer)
+
+    def _ask(self, name: str, example: ApiExample) -> httpx.Response:
+        method, path, _ = OPERATIONS[name]
+        in_path = set(re.findall(r"{(\w+)}", path))
+        query = {key: _text(value) for key, value in example.parameters.items() if key not in in_path}
+        asked = path.format(**{key: example.parameters[key] for key in in_path})
+        content: Json = {"json": example.body} if example.body is not None else {}
+        if name == "restore":
+            content = {"content": self._archive, "headers": {"content-type": "application/x-tar"}}
+        if name == "get_events":
+            self._read_events(asked, query)
+            query |= {"follow": "false"}
+        return self._server.request(method, asked, params=query, **content)
+
+    def _read_events(self, path: str, query: dict[str, str]) -> None:
+        for media_type in (EVENTS, LINES):
+            past = {**query, "since": "1h", "follow": "false"}
+            answer = self._server.request("GET", path, params=past, headers={"accept": media_type})
+            self._keep_text(f"get_events {media_type}", answer)
+
+    def _keep_text(self, name: str, answer: httpx.Response) -> None:
+        found = TEXTS[name].search(answer.text)
+        assert found, (name, answer.text[:1000])
+        self.answers[name] = found[0]
+
+    def _check(self, name: str, answer: httpx.Response) -> None:
+        """The answer is as the description says, and is kept if it is short."""
+        media_type = answer.headers["content-type"].partition(";")[0]
+        described = OPERATIONS[name][2]["responses"][str(answer.status_code)].get("headers", {})
+        has_etag = "etag" in answer.headers or name == "delete_group"  # which has one in a dry run only
+        assert has_etag == ("ETag" in described), name
+        if name in (ARCHIVE, "get_events"):
+            return
+        if media_type == "text/plain":
+            self._keep_text(f"{name} {media_type}", answer)
+            return
+        check_answer(name, answer.status_code, media_type, answer.json())
+        shown = _shortened(json.loads(answer.text.replace(str(self._server.data), "./xds-data")))
+        if name == "get_schema":  # it is long
+            shown = {key: value for key, value in answer.json().items() if isinstance(value, str)}
+            self.answers[f"{name} {media_type}"] = shown
+        if len(json.dumps(shown)) <= LONGEST_ANSWER:
+            self.answers[name] = shown
+
+    def _after(self, name: str, answer: httpx.Response) -> None:
+        if name == "put_snapshot":
+            self._connect()
+        elif name == "get_backup":
+            self._archive = answer.content
+
+    def _connect(self) -> None:
+        """A node that ACKs, and one that reports load."""
+        stream = self._running.enter_context(GrpcStream(self._server.grpc_port, SOTW))
+        stream.send(sotw(CLUSTER_TYPE, node_id="edge-1", cluster="edge"))
+        stream.send(sotw_ack(stream.receive()))
+        channel = self._running.enter_context(grpc.insecure_channel(f"127.0.0.1:{self._server.grpc_port}"))
+        reports: Queue[bytes | None] = Queue()
+        self._running.callback(reports.put, None)
+        reporting = channel.stream_stream(V3)(iter(reports.get, None))
+        reports.put(report(told("web", total_successful_requests=20), node=reporter("edge-1")))
+        next(reporting)
+        wait_until(lambda: self._server.request("GET", "/api/v1/load/web").status_code == 200, "load of web")
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shortened(value: object) -> object:
+    """The answer with the first items of its lists."""
+    if isinstance(value, list):
+        return [_shortened(item) for item in value[:ITEMS_SHOWN]]
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    return value
+
+
+def test_a_server_takes_every_example(server: ServerProcess, running: ExitStack) -> None:
+    story = Story(server, running)
+    story.tell()
+    if os.environ.get("XDS_WRITE_EXAMPLES"):
+        FILE.write_text(json.dumps(story.answers, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        answers.cache_clear()
+    assert answers().keys() == story.answers.keys(), "run it with XDS_WRITE_EXAMPLES=1"

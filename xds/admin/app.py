@@ -1,0 +1,129 @@
+"""The admin application. REST xDS and other routes are mounted beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
+
+from xds.admin import problem
+from xds.admin.browser_safety import BrowserSafety
+from xds.admin.description import describe
+from xds.admin.middleware import (
+    Authentication,
+    ConsulToken,
+    HeadRequests,
+    RawPath,
+    RefusedWrites,
+    RequestId,
+    RequestQueue,
+    Waiting,
+)
+from xds.admin.routes import (
+    access,
+    audit,
+    backups,
+    certificates,
+    check,
+    config_entries,
+    consul,
+    consul_probes,
+    discovery_chains,
+    endpoints,
+    events,
+    explain,
+    fleet,
+    groups,
+    holdings,
+    load,
+    pages,
+    revisions,
+    streams,
+    system,
+    transactions,
+    upstreams,
+)
+from xds.admin.routing import API_PREFIX, operation_id
+from xds.admin.services import Services
+from xds.version import __version__
+
+OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
+
+
+def create_app(
+    services: Services, routers: Sequence[APIRouter] = (), extra_routes: Sequence[BaseRoute] = ()
+) -> FastAPI:
+    """The application with its collaborators.
+
+    ``routers`` are those of features. ``extra_routes`` are served under their own paths, without a description.
+    """
+    app = _described_app(routers)
+    app.state.services = services
+    app.router.routes.extend(extra_routes)
+    app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
+    app.add_middleware(Waiting)
+    options = services.options
+    app.add_middleware(
+        Authentication,
+        access=options.accepted(),
+        phase=services.phase,
+        refuse=services.refuse,
+        wants_certificates=options.wants_certificates,
+    )
+    app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
+    app.add_middleware(ConsulToken)
+    app.add_middleware(RefusedWrites, audit=services.publisher.audit)
+    app.add_middleware(RequestId)
+    app.add_middleware(HeadRequests)
+    app.add_middleware(RequestQueue)
+    return app
+
+
+def openapi_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
+    """The OpenAPI description that an application with these ``routers`` serves under ``OPENAPI_PATH``."""
+    return _described_app(routers).openapi()
+
+
+def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
+    """The routes of the API with their description."""
+    app = FastAPI(
+        title="xds-server",
+        version=__version__,
+        openapi_url=OPENAPI_PATH,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
+    problem.install(app)
+    for router in (
+        *routers,
+        groups.router,
+        upstreams.router,
+        certificates.router,
+        endpoints.router,
+        transactions.router,
+        config_entries.router,
+        discovery_chains.router,
+        revisions.router,
+        holdings.router,
+        explain.router,  # before the route of a node, whose id may contain anything
+        fleet.router,
+        streams.router,
+        load.router,
+        events.router,
+        audit.router,
+        check.router,
+        system.watch_router,
+        access.router,
+        system.router,
+        backups.router,
+        consul.router,
+        consul_probes.router,
+    ):
+        app.router.routes.extend(router.routes)
+    app.include_router(system.health_router)
+    app.include_router(pages.router)
+    describe(app, API_PREFIX)
+    return app

@@ -1,0 +1,195 @@
+"""The rows of a check of the server: what an operator would look at first, each with its state and the next command.
+
+``ok`` needs nothing, ``warning`` a look, ``failed`` a hand. docs/operations.md has a section for each row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from time import time
+
+from xds.admin.failing_clusters import failure_text, find_failing_clusters
+from xds.admin.services import ServerCheck, Services
+from xds.control.lifecycle import Phase
+from xds.control.pushed_certificates import PushedCertificate
+from xds.control.watched_directory import RefusedFiles
+from xds.fleet.refused_streams import MINUTE_S, RECENT_S
+from xds.fleet.state import NackState
+from xds.lower.live_assignment import has_serving_endpoint
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.snapshot import Snapshot
+from xds.model.units import span_text
+from xds.snapshots.cluster_references import assignments_of
+from xds.store.base import StoreError
+
+OK, WARNING, FAILED = "ok", "warning", "failed"
+NAMED_LIMIT = 3
+EXPIRY_DAYS = 14
+DAY_S = 86_400
+GUIDE = "docs/operations.md#"  # of the repository; an installed package does not have it
+
+Finding = tuple[str, str]
+"""State and detail of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """One row: its name, state and detail; what to do next, and the section of docs/operations.md about it."""
+
+    check: str
+    state: str
+    detail: str
+    next: str
+    see: str
+
+
+async def check(deps: Services) -> list[CheckRow]:
+    """All rows, in their order. A row whose facts cannot be read has failed."""
+    rows = []
+    for name, (find, next_step) in _ROWS.items():
+        try:
+            state, detail = await find(deps)
+        except StoreError as error:
+            state, detail = FAILED, str(error)
+        rows.append(CheckRow(name, state, detail, next_step, f"{GUIDE}check-{name}"))
+    *others, certificates = rows
+    return [*others, *(_of_feature(each) for feature in deps.features for each in feature.checks()), certificates]
+
+
+def _of_feature(check: ServerCheck) -> CheckRow:
+    is_well, detail = check.find()
+    return CheckRow(check.name, OK if is_well else WARNING, detail, check.next, f"{GUIDE}check-{check.name}")
+
+
+async def _ready(deps: Services) -> Finding:
+    phase = deps.phase()
+    return (OK if phase is Phase.READY else FAILED), phase.value
+
+
+async def _store(deps: Services) -> Finding:
+    """Whether the store keeps what is pushed, and can be read: snapshots are served from memory. Raises."""
+    found = deps.condition()
+    wrong = found.lost or found.read_only or found.full or found.behind
+    if wrong:
+        return FAILED, wrong
+    groups = deps.publisher.groups()
+    if not groups:
+        return OK, "has no group yet"
+    group = groups[0].group
+    (head,) = await deps.publisher.history(group, None, 1)
+    return OK, f"reads: group {group} is at revision {head.revision}"
+
+
+async def _streams(deps: Services) -> Finding:
+    """Whether proxies reach the server and are turned away."""
+    summary = deps.refused.summary(time())
+    return (WARNING, summary) if summary else (OK, f"none refused in {RECENT_S // MINUTE_S} min")
+
+
+async def _nacks(deps: Services) -> Finding:
+    records = list(deps.fleet.nack_log.select(state=NackState.OPEN))
+    if not records:
+        return OK, "none open"
+    nodes = sorted({record.node for record in records})
+    more = "" if len(nodes) <= NAMED_LIMIT else " ..."
+    return WARNING, f"{len(records)} open, by {', '.join(nodes[:NAMED_LIMIT])}{more}: xds nacks --state open"
+
+
+async def _load(deps: Services) -> Finding:
+    """Whether a cluster fails most of its requests; an outage has failed. Raises ``StoreError``."""
+    failing = await find_failing_clusters(deps)
+    if not failing:
+        return OK, "no cluster fails most of its requests"
+    texts = [await failure_text(deps, each) for each in failing[:NAMED_LIMIT]]
+    return (FAILED if any(each.is_outage for each in failing) else WARNING), _listed(texts, len(failing))
+
+
+async def _endpoints(deps: Services) -> Finding:
+    """Whether a cluster that connected proxies use has an assignment without an endpoint that takes requests."""
+    snapshots = map(deps.publisher.live.snapshot, sorted(deps.fleet.connected_groups()))
+    served = [each for each in snapshots if each is not None]
+    empty = await asyncio.to_thread(clusters_without_endpoints, served)
+    if not empty:
+        return OK, "every cluster in use has an endpoint that serves"
+    clusters = "cluster" if len(empty) == 1 else "clusters"
+    return WARNING, f"{len(empty)} {clusters} in use without a serving endpoint: {_listed(empty, len(empty), ', ')}"
+
+
+def clusters_without_endpoints(served: Sequence[Snapshot]) -> list[str]:
+    """``GROUP/CLUSTER`` of the clusters that other resources name and whose EDS assignment serves nothing.
+
+    An assignment that does not exist is left out: the push warns of it, and something else may provide it.
+    """
+    empty = []
+    for snapshot in served:
+        clusters, assignments = snapshot.get(CLUSTER), snapshot.get(ENDPOINT)
+        named = {
+            each.name for resource in snapshot.resources() for each in resource.references if each.type_url == CLUSTER
+        }
+        for name in sorted(named & clusters.resources.keys()):
+            of_cluster = (assignments.resources.get(each) for each in assignments_of((name,), clusters))
+            if any(each is not None and not has_serving_endpoint(each) for each in of_cluster):
+                empty.append(f"{snapshot.group}/{name}")
+    return empty
+
+
+async def _watch(deps: Services) -> Finding:
+    watched = deps.watched()
+    if watched is None:
+        return OK, "no directory is watched"
+    if not watched.refused:
+        return OK, f"{watched.root} is applied"
+    texts = [_refused_text(each) for each in islice(watched.refused, 1)]
+    return WARNING, _listed(texts, len(watched.refused))
+
+
+def _refused_text(refused: RefusedFiles) -> str:
+    """Files that cannot be applied, since when, and why."""
+    at = refused.source or ", ".join(refused.files)
+    others = f" (and {refused.findings - 1} more)" if refused.findings > 1 else ""
+    return f"{at} refused {span_text(max(0.0, time() - refused.since_s))} ago: {refused.detail}{others}"
+
+
+async def _certificates(deps: Services) -> Finding:
+    """Whether a certificate that was pushed expires soon."""
+    found = sorted(await asyncio.to_thread(deps.publisher.certificates.all), key=lambda each: each.not_after)
+    if not found:
+        return OK, "none pushed"
+    now = time()
+    soon = [each for each in found if each.not_after - now < EXPIRY_DAYS * DAY_S]
+    if not soon:
+        first = span_text(found[0].not_after - now)
+        return OK, f"none of the pushed certificates expires within {EXPIRY_DAYS}d; the first expires in {first}"
+    return WARNING, _listed([_certificate_text(each, now) for each in soon[:NAMED_LIMIT]], len(soon))
+
+
+def _certificate_text(found: PushedCertificate, now: float) -> str:
+    """``group edge: secrets/web (web.example) expires in 5d``."""
+    names = f" ({', '.join(found.names)})" if found.names else ""
+    left_s = found.not_after - now
+    left = f"expires in {span_text(left_s)}" if left_s > 0 else "has expired"
+    return f"group {found.group}: {found.type}/{found.name}{names} {left}"
+
+
+def _listed(texts: Sequence[str], total: int, between: str = "; ") -> str:
+    """Some texts, and how many more there are."""
+    more = f" (and {total - NAMED_LIMIT} more)" if total > NAMED_LIMIT else ""
+    if len(texts) < min(total, NAMED_LIMIT):
+        more = f" (and {total - len(texts)} more)"
+    return between.join(texts[:NAMED_LIMIT]) + more
+
+
+_ROWS: Mapping[str, tuple[Callable[[Services], Awaitable[Finding]], str]] = {
+    "ready": (_ready, "xds check --wait"),
+    "store": (_store, "the server's log"),
+    "streams": (_streams, "xds watch --kinds auth --since 1h --no-follow"),
+    "nacks": (_nacks, "xds nacks"),
+    "load": (_load, "xds load"),
+    "endpoints": (_endpoints, "xds endpoints list"),
+    "watch": (_watch, "xds watch --kinds watch --since 1h --no-follow"),
+    "certificates": (_certificates, "xds describe group GROUP"),
+}
+ROW_NAMES = tuple(_ROWS)

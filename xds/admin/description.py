@@ -1,0 +1,276 @@
+"""The served OpenAPI description. What the framework cannot derive is added here.
+
+Request bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token, summaries,
+tags, parameters and examples. `xds.admin.field_texts` describes fields, `xds.admin.response_texts` responses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+
+from xds.admin.answers import JSON_TYPE, YAML_TYPE
+from xds.admin.examples import EXAMPLES, answers
+from xds.admin.field_texts import describe_fields, plain
+from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
+from xds.admin.response_texts import describe_responses
+from xds.admin.routes.backups import TAR_TYPE
+from xds.admin.routes.config_entries import EntryRollbackRequest
+from xds.admin.routes.revisions import RollbackRequest
+from xds.admin.routes.system import StatusItem
+from xds.admin.routes.transactions import TransactionRequest
+from xds.admin.routing import described_body
+from xds.admin.shapes.events import EventItem
+
+Json = dict[str, Any]
+
+PROTOBUF_TYPE = "application/x-protobuf"
+BYTES_TYPE = "application/octet-stream"
+SUMMARY_CHARACTERS = 90
+_MODELS = (TransactionRequest, RollbackRequest, EntryRollbackRequest)
+
+
+def _text(description: str) -> Json:
+    return {"type": "string", "description": description}
+
+
+_FINDING: Json = {
+    "type": "object",
+    "description": "One error of a request.",
+    "properties": {
+        "code": _text("The kind of error, for programs"),
+        "severity": _text("`error`; `warning` for a warning that `strict` turned into an error"),
+        "resource": _text("The resource as `alias/name`; `resources[3]` where it has no name; empty for none"),
+        "pointer": _text("The JSON pointer of the place, within the resource or the body"),
+        "source": _text(
+            "File, line and column as `FILE:LINE:COLUMN` where they are known. For a parameter: where it is"
+        ),
+        "detail": _text("An explanation for people"),
+        "hint": _text("How to correct it; may be empty"),
+        "index": {"type": "integer", "description": "The position among the pushed resources; -1 for none of them"},
+    },
+    "required": ["code", "severity", "resource", "pointer", "source", "detail"],
+}
+_PROBLEM: Json = {
+    "type": "object",
+    "title": "Problem",
+    "description": "The body of each error: a problem document (RFC 9457).",
+    "properties": {
+        "type": _text("`about:blank`"),
+        "title": _text("The name of the status"),
+        "status": {"type": "integer", "description": "The HTTP status"},
+        "detail": _text("What is wrong, for people"),
+        "instance": _text("The path of the request"),
+        "request_id": _text("The id of the request, which the log of the server and `X-Request-ID` have too"),
+        "errors": {
+            "type": "array",
+            "items": {"$ref": "#/components/schemas/Finding"},
+            "description": "All findings, at most 1000; empty where the detail says everything",
+        },
+        "revision": {
+            "type": "integer",
+            "description": "412: the present revision; 0 where there is none",
+        },
+        "group": _text("412: the name of the group; absent where a document without a group changed"),
+        "override": _text("409, 428: the parameter that permits the change"),
+        "reason": _text("409, 428: the detail without the name of that parameter"),
+        "missing_scope": _text("403: the missing scope"),
+    },
+    "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],
+}
+_CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision", "get_config_entry", "get_discovery_chain"})
+_IN_YAML = _CONDITIONAL | {
+    "get_bootstrap",
+    "get_upstreams",
+    "get_difference",
+    "get_config_entry_revision",
+    "get_config_entry_difference",
+}
+
+
+_ABOUT = """Push configuration to fleets of proxies, and see which proxy runs what.
+
+* Times are RFC 3339 in UTC. Names that end in `_s` are seconds, in `_rps` requests per second, in `_n`
+  numbers of items.
+* A list has at most `limit` items. Send its `next_page_token` as `page_token` to get the next page; the last page has
+  none.
+* A resource type is a type alias such as `clusters`, or a type URL. Path parameters are percent-encoded.
+* Errors are problem documents (RFC 9457). Each response has the id of its request in `X-Request-ID`.
+* Secret values are shown as `[redacted]`, unless `show_secrets` is set.
+
+docs/admin-api.md in the repository has the concepts."""
+_SERVERS = [{"url": "/", "description": "This server"}]
+_TAGS: Mapping[str, str] = {
+    "groups": "Groups of nodes and their snapshots: push, read, validate.",
+    "revisions": "The history of a group: compare, undo, and follow the progress of a push.",
+    "fleet": "Nodes: what each runs, rejects and keeps, and why; bootstraps.",
+    "config entries": "Config entries as in Consul, and the discovery chains compiled from them.",
+    "services": "Services of the catalog and their instances.",
+    "registrations": "Instances that are registered over HTTP.",
+    "sources": "Where instances come from, and whether each source works.",
+    "endpoints": "Assignments set by hand, without a revision.",
+    "upstreams": "Services that the proxies of a group call, lowered to resources.",
+    "bindings": "Assignments that follow a service of the catalog.",
+    "load": "What proxies report: requests, errors, drops.",
+    "assignments": "Policies that turn load into traffic weights.",
+    "events": "The live stream of events.",
+    "audit": "All writes and all refused writes, with actor and time.",
+    "access": "Tests of which credential may be which node.",
+    "watch": "The watched directory.",
+    "backups": "Backup and restore.",
+    "about": "Version, settings and schemas of the server.",
+    "health": "For probes and Prometheus.",
+}
+
+
+_ASSIGNMENT = "The name of the ClusterLoadAssignment: that of the cluster, or its `eds_cluster_config.service_name`"
+# Parameters in paths, by name; by tag and name where the name means something else.
+_PATH_PARAMETERS: Mapping[str, str] = {
+    "assignment": _ASSIGNMENT,
+    "authority": "The name or address that a proxy asks for, as `HOST[:PORT]`",
+    "cluster": "The name of the cluster",
+    "group": "The name of the group",
+    "id": "The id of the node",
+    "kind": "The kind of the config entry, such as `service-router`",
+    "name": "The name of the resource",
+    "revision": "The number of the revision",
+    "service": "The name of the service",
+    "type": "The resource type: an alias such as `clusters`, or a type URL",
+    "about type": "The resource type: an alias such as `clusters`, a type URL or a message name; or `snapshot`",
+    "config entries name": "The name of the config entry",
+    "endpoints name": _ASSIGNMENT,
+    "registrations id": "The id of the instance",
+    "services name": "The name of the service",
+    "sources name": "The name of the source, as in the settings; `registration` for instances registered over HTTP",
+}
+_IF_NONE_MATCH: Json = {
+    "name": "if-none-match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Etags of versions that the client has. If the present version is among them, the answer is 304",
+}
+
+
+def describe(app: FastAPI, api_prefix: str) -> None:
+    """Let the application serve the completed description."""
+    made: Json = {}
+
+    def openapi() -> Json:
+        """The completed description, made at the first request."""
+        if not made:
+            made.update(_completed(app, api_prefix))
+        return made
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this replacement
+
+
+def _completed(app: FastAPI, api_prefix: str) -> Json:
+    document = get_openapi(
+        title=app.title, version=app.version, routes=app.routes, description=_ABOUT, servers=_SERVERS, tags=_tags()
+    )
+    document["paths"] = dict(sorted(document["paths"].items()))  # the order of registration means nothing to readers
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    for model in (*_MODELS, EventItem):
+        own = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(own.pop("$defs", {}))
+        schemas[model.__name__] = own
+    answered = (getattr(route, "response_model", None) for route in app.routes)
+    describe_fields(schemas, (*_MODELS, EventItem, StatusItem, *answered))
+    schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
+    token = {"type": "http", "scheme": "bearer", "description": "A token of the setting `auth.tokens`"}
+    document["components"]["securitySchemes"] = {"token": token}
+    document["security"] = [{}, {"token": []}]
+    own_bodies = {getattr(route, "unique_id", ""): described_body(route) for route in app.routes}
+    for path, method, operation in _operations(document):
+        operation["summary"] = _first_sentence(operation["description"])
+        operation["description"] = plain(operation["description"])
+        _describe_parameters(operation)
+        _add_body(operation, own_bodies.get(operation["operationId"]))
+        _add_answers(operation)
+        describe_responses(path, method, operation, schemas)
+        _add_example(operation)
+    return document
+
+
+def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield path, method, operation
+
+
+def _tags() -> list[Json]:
+    return [{"name": name, "description": text} for name, text in _TAGS.items()]
+
+
+def _first_sentence(description: str) -> str:
+    """The first sentence of a docstring, without the marks of code."""
+    paragraph = " ".join(description.split("\n\n", 1)[0].split()).replace("`", "")
+    sentence = re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(".:")
+    is_long = len(sentence) > SUMMARY_CHARACTERS or "{" in sentence
+    return sentence.partition(": ")[0] if is_long else sentence
+
+
+def _describe_parameters(operation: Json) -> None:
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path":
+            name = parameter["name"]
+            text = _PATH_PARAMETERS.get(f"{operation['tags'][0]} {name}", _PATH_PARAMETERS[name])
+            parameter.setdefault("description", text)
+    if operation["operationId"] in _CONDITIONAL:
+        operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
+
+
+def _add_example(operation: Json) -> None:
+    """The example's values in the parameters, its body in each JSON or YAML body, its answer in the answer."""
+    name = operation["operationId"]
+    if name not in EXAMPLES:
+        return
+    example = EXAMPLES[name]
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in example.parameters:
+            parameter["example"] = example.parameters[parameter["name"]]
+    if example.body is not None:
+        for media_type in operation["requestBody"]["content"].keys() & {JSON_TYPE, YAML_TYPE}:
+            operation["requestBody"]["content"][media_type]["example"] = example.body
+    for media_type, answered in operation["responses"]["200"]["content"].items():
+        answer = answers().get(name if media_type == JSON_TYPE else f"{name} {media_type}")
+        if answer is not None:
+            answered["example"] = answer
+
+
+def _add_body(operation: Json, own: Json | None) -> None:
+    name = operation["operationId"]
+    if own is not None:
+        operation["requestBody"] = own
+        return
+    if name in BODIES:
+        media_types = (JSON_TYPE,) if name in JSON_ONLY else (JSON_TYPE, YAML_TYPE)
+        content: Json = {media_type: {"schema": BODIES[name]} for media_type in media_types}
+        if name in WITH_PROTOBUF:
+            content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+    elif name == "restore":
+        tar: Json = {"schema": {"type": "string", "format": "binary"}}
+        content = {TAR_TYPE: tar, BYTES_TYPE: tar}
+    else:
+        return
+    operation["requestBody"] = {"required": True, "description": TEXTS[name], "content": content}
+
+
+def _add_answers(operation: Json) -> None:
+    name, responses = operation["operationId"], operation["responses"]
+    if name in _IN_YAML:
+        content = responses["200"]["content"]
+        content[YAML_TYPE] = content[JSON_TYPE]
+    if name in _CONDITIONAL:
+        responses["304"] = {"description": "The client has this version: its etag is in `If-None-Match`"}
+    if any(parameter["name"] == "prefer" for parameter in operation.get("parameters", ())):
+        done = {"description": "Done, but some nodes had neither ACKed nor NACKed it when the wait was over"}
+        responses["202"] = {**responses["200"], **done}

@@ -1,0 +1,255 @@
+"""What all routes that push share: preconditions, options, and the wait for the fleet.
+
+Also ``If-Match`` and ``If-None-Match`` of documents without revisions, such as policies and settings of groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Header, Query
+from fastapi.responses import JSONResponse, Response
+
+from xds.admin.problem import RequestError, finding_item, overridable
+from xds.admin.routing import Calling
+from xds.admin.services import Deps, Services
+from xds.admin.shapes.groups import PushAnswer, progress_item, push_answer
+from xds.control.etags import ANY_ETAG, NO_ETAG
+from xds.control.progress import PushVerdict, verdict_of
+from xds.control.push import PushOptions, PushResult
+from xds.control.threads import run_sized
+from xds.model.errors import Violation
+from xds.store.retention import DAY_S
+
+WAIT_LIMIT_S = 300.0
+PUSH_ID_LIMIT = 200
+MESSAGE_LIMIT = 2000
+
+_ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
+_WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
+
+Strict = Annotated[bool, Query(description="Treat warnings as errors: they prevent the change (422)")]
+DrainTime = Annotated[
+    float | None,
+    Query(
+        ge=0,
+        le=DAY_S,
+        description="Seconds that removed endpoints drain; 0: they are removed at once. "
+        "By default the setting `order.endpoint_drain_s`",
+    ),
+]
+
+# The required revision and etag of a group, as ``expect`` and ``etag`` of ``PushOptions``.
+Precondition = tuple[int | None, str]
+
+
+def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
+    """The precondition in ``If-Match`` and ``If-None-Match``.
+
+    Raises ``RequestError`` if the etag is not in this server's format.
+    """
+    if if_none_match is not None:
+        if if_none_match.strip() != ANY_ETAG:
+            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
+        return 0, ""
+    if if_match is None:
+        return None, ""
+    if if_match.strip() == ANY_ETAG:
+        return None, ANY_ETAG
+    tag = _ETAG.fullmatch(if_match)
+    if tag is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"If-Match is not one etag of this server: {if_match[:100]!r}")
+    return None, tag[1]
+
+
+def check_precondition_present(deps: Services, if_match: str | None, if_none_match: str | None) -> None:
+    """Raises ``RequestError`` (428) for a write without a precondition where one is required."""
+    if deps.options.require_if_match and if_match is None and if_none_match is None:
+        detail = "this server requires If-Match or If-None-Match for every write (server.require_if_match)"
+        reason = "this server requires a precondition for every write (server.require_if_match)"
+        members = overridable("if_match", reason)
+        raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
+
+
+IF_MATCH = (
+    'Succeed only if the present etag is this one, such as `"r42-1f3a9c07"`, or `"r42"` for the revision alone; `*`: '
+    "there must be one. Otherwise 412"
+)
+
+
+def revision_precondition(absent: str) -> Callable[[Services, str | None, str | None], Awaitable[Precondition]]:
+    """A dependency: the precondition of a write to something with revisions, from its headers.
+
+    ``absent`` says in the description what ``If-None-Match: *`` asks for.
+    """
+
+    async def stated(
+        deps: Deps,
+        if_match: str | None = Header(None, description=IF_MATCH),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
+    ) -> Precondition:
+        check_precondition_present(deps, if_match, if_none_match)
+        return read_precondition(if_match, if_none_match)
+
+    return stated
+
+
+GroupPrecondition = Annotated[Precondition, Depends(revision_precondition("succeed only if the group does not exist"))]
+
+
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        max_length=PUSH_ID_LIMIT,
+        description="A repeated request with the same key gets the answer of the first and changes nothing. "
+        "A key is kept for a day. Another body with the same key is refused (422)",
+    ),
+]
+DryRun = Annotated[bool, Query(description="Validate, and show what would change; change nothing")]
+Message = Annotated[str, Query(max_length=MESSAGE_LIMIT, description="Why the change is made; the history has it")]
+
+
+async def keyless_options(
+    by: Calling,
+    dry_run: DryRun = False,
+    allow_empty: Annotated[
+        bool, Query(description="Permit that connected nodes lose their whole configuration; otherwise 409")
+    ] = False,
+    message: Message = "",
+    strict: Strict = False,
+) -> PushOptions:
+    """The options of a change that needs no idempotency key, from its query."""
+    return PushOptions("", None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
+
+
+KeylessOptions = Annotated[PushOptions, Depends(keyless_options)]
+
+
+Force = Annotated[
+    bool, Query(description="Permit that resources are deleted that others of the group name; otherwise 409")
+]
+
+
+async def shared_options(options: KeylessOptions, idempotency_key: IdempotencyKey = "") -> PushOptions:
+    """The options of a push to any number of groups, from its headers and query."""
+    return replace(options, push_id=idempotency_key)
+
+
+SharedOptions = Annotated[PushOptions, Depends(shared_options)]
+
+
+async def push_options(options: SharedOptions, precondition: GroupPrecondition) -> PushOptions:
+    """The options of a push to one group."""
+    expect, etag = precondition
+    return replace(options, expect=expect, etag=etag)
+
+
+async def wait_preference(
+    prefer: Annotated[
+        str,
+        Header(
+            description="`wait=30`: answer when each connected node has ACKed or NACKed the push, after at most 30 "
+            "seconds; at most 300. The answer is 202 if nodes are still pending then",
+        ),
+    ] = "",
+) -> float:
+    """Seconds to wait for the fleet, from ``Prefer`` (RFC 7240)."""
+    found = _WAIT.search(prefer)
+    return min(float(found[1]), WAIT_LIMIT_S) if found else 0.0
+
+
+Options = Annotated[PushOptions, Depends(push_options)]
+Wait = Annotated[float, Depends(wait_preference)]
+
+
+@dataclass(frozen=True, slots=True)
+class PushContext:
+    """The collaborators and options of a pushing request."""
+
+    deps: Services
+    options: PushOptions
+    wait_s: float
+
+
+async def push_context(deps: Deps, options: Options, wait_s: Wait) -> PushContext:
+    """Everything that a pushing route needs in addition to its input."""
+    return PushContext(deps, options, wait_s)
+
+
+Pushing = Annotated[PushContext, Depends(push_context)]
+
+
+async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()) -> Response:
+    """200 with the changes and the warnings of the input; after ``Prefer: wait`` 202 while nodes are pending."""
+    body, pending = await wait_for_answer(pushing, result, warnings)
+    tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
+    return await run_sized(
+        JSONResponse, body, status_of(pending), {**tag, **preference_headers(pushing)}, resources=result.touched
+    )
+
+
+async def wait_for_answer(
+    pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
+) -> tuple[PushAnswer, bool]:
+    """The answer to a push, after the wait that ``Prefer`` asks for, and whether nodes are still pending."""
+    body = push_answer(result)
+    body["warnings"] = [finding_item(warning) for warning in (*warnings, *result.warnings)]
+    if pushing.options.dry_run:
+        body["dry_run"] = True
+    elif pushing.wait_s:
+        found = await pushing.deps.publisher.pushes.wait_for_verdict(result.group, result.revision, pushing.wait_s)
+        if found is not None:
+            body["progress"] = progress_item(found)
+            return body, verdict_of(found) is PushVerdict.PENDING
+    return body, False
+
+
+def status_of(pending: bool) -> HTTPStatus:
+    """202 while nodes are pending."""
+    return HTTPStatus.ACCEPTED if pending else HTTPStatus.OK
+
+
+def preference_headers(pushing: PushContext) -> dict[str, str]:
+    """The header that confirms the preference to wait."""
+    waits = pushing.wait_s and not pushing.options.dry_run
+    return {"Preference-Applied": f"wait={pushing.wait_s:g}"} if waits else {}
+
+
+def etag_precondition(
+    prefix: str, absent: str, shown: str = "Succeed only if the present etag is this one, such as"
+) -> Callable[[Services, str | None, str | None], Awaitable[str]]:
+    """A dependency: the etag that a document without revisions must have; empty if any will do.
+
+    ``prefix`` is that of its etags. ``absent`` says in the description what ``If-None-Match: *`` asks for, ``shown``
+    which etags ``If-Match`` takes. The dependency raises ``RequestError`` for an etag of another kind.
+    """
+
+    async def expected(
+        deps: Deps,
+        if_match: str | None = Header(
+            None, description=f'{shown} `"{prefix}-1f3a9c07"`; `*`: there must be one. Otherwise 412'
+        ),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
+    ) -> str:
+        return _wanted_etag(deps, prefix, if_match, if_none_match)
+
+    return expected
+
+
+def _wanted_etag(deps: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
+    check_precondition_present(deps, if_match, if_none_match)
+    if if_none_match is not None:
+        if if_none_match.strip() != ANY_ETAG:
+            raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
+        return NO_ETAG
+    if if_match is None or if_match.strip() == ANY_ETAG:
+        return "" if if_match is None else ANY_ETAG
+    tag = re.fullmatch(rf'\s*(?:W/)?"?({prefix}-[0-9a-f]{{1,32}})"?\s*', if_match)
+    if tag is None:
+        detail = f"If-Match is not an etag of this kind ({prefix}-...): {if_match[:100]!r}"
+        raise RequestError(HTTPStatus.BAD_REQUEST, detail)
+    return tag[1]

@@ -1,0 +1,159 @@
+"""Test of the node rules, without a connection."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict
+
+from xds.access.authorisation import Access, Identity, NodeAuthMode, trials
+from xds.access.certificate import NAMES_LIMIT, Certificate
+from xds.access.tokens import READ, XDS
+from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.problem import RequestError
+from xds.admin.routing import api_router, needs
+from xds.admin.services import Deps
+from xds.codec.node_json import as_object, decode_node
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Node
+
+router = api_router("access")
+
+BODY_BYTES = 1 << 20
+NO_XDS = "its scopes do not allow it to be an xDS client"
+
+
+class TrialItem(TypedDict):
+    """The result of one rule of ``auth.nodes``.
+
+    * ``rule``: its position, from 1 on;
+    * ``principal``: the principals that it is about, as a pattern;
+    * ``allows``: whether it allows the node;
+    * ``detail``: why it does not; empty if it does.
+    """
+
+    rule: int
+    principal: str
+    allows: bool
+    detail: str
+
+
+class VerdictItem(TypedDict):
+    """Whether a credential may be a node, by its scopes and the rules of ``auth.nodes``.
+
+    * ``principal``: the first principal of the credential; empty for none;
+    * ``principals``: all principals of the credential;
+    * ``name``: the name of the token, or of the rule for the certificate; empty for none;
+    * ``scopes``: the scopes of the credential;
+    * ``group``: the group of the node; null if no group matches. The node is checked again once one does;
+    * ``chosen_by``: why it is in that group, as ``rule`` in ``GroupCandidateItem``; null if no group matches;
+    * ``mode``: ``enforce`` (a node that is not allowed is rejected), ``audit`` (it is logged) or ``off``;
+    * ``allowed``: the result of scopes and rules, whatever ``mode`` is;
+    * ``reason``: why the node is not allowed; empty if it is;
+    * ``rules``: the result of each rule.
+    """
+
+    principal: str
+    principals: list[str]
+    name: str
+    scopes: list[str]
+    node: str
+    group: str | None
+    chosen_by: str | None
+    mode: str
+    allowed: bool
+    reason: str
+    rules: list[TrialItem]
+
+
+@router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
+async def test_access(deps: Deps, body: Body, content_type: ContentType = "") -> Response:
+    """Test whether a certificate or token may be a node. Nothing is changed.
+
+    The body needs a certificate or a token: 400 without both, 404 for an unknown token.
+    """
+    access = deps.options.accepted()
+    identity, node = _read_credential(
+        access, await parse_one(body, content_type, "a node and its credential", BODY_BYTES)
+    )
+    found = await deps.publisher.explain_node(node)
+    match = found.chosen.match if found.chosen is not None else None
+    return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
+
+
+def _verdict(access: Access, identity: Identity, node: Node, group: str | None, chosen_by: str | None) -> VerdictItem:
+    rules = access.nodes
+    strict = Access(
+        access.tokens,
+        access.certificates,
+        replace(rules, mode=NodeAuthMode.ENFORCE if rules.rules else NodeAuthMode.OFF),
+    )
+    refusal = strict.refusal(identity, node, group or "")
+    reason = refusal.reason if refusal is not None else "" if identity.grant.allows(XDS) else NO_XDS
+    return {
+        "principal": identity.principal,
+        "principals": list(map(str, identity.principals)),
+        "name": identity.grant.name,
+        "scopes": sorted(identity.grant.scopes),
+        "node": node.id,
+        "group": group,
+        "chosen_by": chosen_by,
+        "mode": rules.mode.value,
+        "allowed": not reason,
+        "reason": reason,
+        "rules": [
+            {"rule": each.number, "principal": each.principal, "allows": not each.why_not, "detail": each.why_not}
+            for each in trials(rules, identity, node, group or "")
+        ],
+    }
+
+
+def _read_credential(access: Access, value: Any) -> tuple[Identity, Node]:
+    """The identity and the node in the body. Raises ``ValidationError``, ``RequestError``."""
+    try:
+        document = as_object(value, "the body")
+        unknown = document.keys() - {"certificate", "token", "node"}
+        if unknown:
+            raise ValueError(f"no such field: {min(unknown)!r} (certificate, token, node)")
+        node = decode_node(as_object(document.get("node"), "node"))
+        if not node.id:
+            raise ValueError("node.id is missing")
+        names = document.get("certificate")
+        certificate = _certificate(as_object(names, "certificate")) if names is not None else None
+        token = document.get("token", "")
+        if not isinstance(token, str):
+            raise ValueError("token: expected the name of a token")
+    except ValueError as error:
+        raise ValidationError([Violation("invalid_question", str(error))]) from None
+    return _identity(access, certificate, token), node
+
+
+def _identity(access: Access, certificate: Certificate | None, token: str) -> Identity:
+    if token:
+        found = access.tokens.named(token)
+        if found is None:
+            raise RequestError(HTTPStatus.NOT_FOUND, f"no such token: {token[:100]!r}")
+        return Identity(found[1], certificate, found[0])
+    if certificate is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "expected a certificate or the name of a token")
+    return Identity(access.grant_of(certificate), certificate)
+
+
+def _certificate(fields: dict[str, Any]) -> Certificate:
+    unknown = fields.keys() - {"uris", "dns", "cn"}
+    if unknown:
+        raise ValueError(f"certificate: no such field: {min(unknown)!r} (uris, dns, cn)")
+    common_name = fields.get("cn", "")
+    if not isinstance(common_name, str):
+        raise ValueError("certificate.cn: expected a string")
+    return Certificate(_texts(fields, "uris"), _texts(fields, "dns"), common_name)
+
+
+def _texts(fields: dict[str, Any], key: str) -> tuple[str, ...]:
+    found = fields.get(key, [])
+    if not isinstance(found, list) or len(found) > NAMES_LIMIT or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"certificate.{key}: expected a list of at most {NAMES_LIMIT} strings")
+    return tuple(found)

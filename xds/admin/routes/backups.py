@@ -1,0 +1,190 @@
+"""Backup and restore of all desired state as one archive; the condition of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import IO, Annotated, cast
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+from typing_extensions import TypedDict
+
+from xds.access.tokens import ADMIN, BACKUP
+from xds.admin.problem import RequestError
+from xds.admin.routing import Calling, api_router, needs
+from xds.admin.services import Deps, Services
+from xds.admin.shapes.values import timestamp
+from xds.backup.backups import BackupOptions, RestoreResult
+
+TAR_TYPE = "application/x-tar"
+STALLED_S = 60.0
+
+router = api_router("backups")
+
+
+class ConditionItem(TypedDict):
+    """The condition of the store.
+
+    * ``state``: ``ok``; or the worst of ``lost`` (its files were moved or replaced), ``read_only`` (it cannot be
+      written), ``full`` (the last change found no space) and ``behind`` (acknowledged writes are missing);
+    * ``detail``: what is wrong, and what to do; empty for ``ok``.
+    """
+
+    state: str
+    detail: str
+
+
+class RestoredItem(TypedDict):
+    """The content of the archive that was restored; in a dry run, that was verified.
+
+    * ``restored``: false in a dry run;
+    * ``release``: the version of the server that made the archive;
+    * ``time``: when the archive was made;
+    * ``history``: whether it has earlier revisions;
+    * ``groups``: the number of groups;
+    * ``revisions``: the number of revisions;
+    * ``documents``: the number of settings, policies and other small documents;
+    * ``resources``: the number of different resources;
+    * ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
+    """
+
+    restored: bool
+    release: str
+    time: str
+    history: bool
+    groups: int
+    revisions: int
+    documents: int
+    resources: int
+    watched: list[str]
+
+
+class Download(StreamingResponse):
+    """A download that ends if its reader receives nothing for ``STALLED_S``: the store keeps old content meanwhile."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            """Send within the time limit."""
+            await asyncio.wait_for(send(message), STALLED_S)
+
+        async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)):
+            await super().__call__(scope, receive, send_in_time)
+
+
+@router.get("/store", response_model=ConditionItem)
+async def get_store(deps: Deps) -> Response:
+    """The condition of the store: whether it keeps what is pushed."""
+    found = deps.condition()
+    problems = (("lost", found.lost), ("read_only", found.read_only), ("full", found.full), ("behind", found.behind))
+    state, detail = next(((name, text) for name, text in problems if text), ("ok", ""))
+    return JSONResponse(ConditionItem(state=state, detail=detail))
+
+
+@router.get(
+    "/backup",
+    response_class=StreamingResponse,
+    responses={200: {"description": "A tar archive", "content": {TAR_TYPE: {"schema": {"type": "string"}}}}},
+    openapi_extra=needs(BACKUP),
+)
+async def get_backup(
+    deps: Deps,
+    history: Annotated[bool, Query(description="Include earlier revisions; false: only what is in effect")] = True,
+    redact: Annotated[
+        bool, Query(description="Leave out secret values; such a backup is for reading and cannot be restored")
+    ] = False,
+) -> Response:
+    """A backup as a tar archive: all snapshots, settings and policies as of one moment, with private keys.
+
+    Pushes continue meanwhile. One backup or restore runs at a time. The last member of the archive lists all others,
+    so a
+    restore refuses an incomplete archive.
+    """
+    stream = deps.backups.stream(BackupOptions(history, redact))
+    first = await anext(stream)  # an error before the first byte becomes a problem document
+    name = datetime.now(UTC).strftime("xds-backup-%Y%m%dT%H%M%SZ.tar")
+    return Download(
+        _rest(first, stream), media_type=TAR_TYPE, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+
+
+@router.post("/restore", response_model=RestoredItem, openapi_extra=needs(ADMIN))
+async def restore(
+    deps: Deps,
+    request: Request,
+    by: Calling,
+    replace: Annotated[
+        bool,
+        Query(
+            description="Replace everything that the server has. Without this the server must be empty (otherwise 412)"
+        ),
+    ] = False,
+    dry_run: Annotated[bool, Query(description="Verify the archive; change nothing")] = False,
+) -> Response:
+    """Replace everything by a backup and serve it: all or nothing.
+
+    Revisions and versions are those of the backup. The archive is verified before anything is changed. Its audit list
+    is
+    added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
+    after: `watched` names their groups.
+    """
+    with tempfile.TemporaryFile(dir=deps.options.spool) as file:
+        await _receive(request, deps, file)
+        found = await deps.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
+    return JSONResponse(_item(found, restored=not dry_run))
+
+
+async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(stream):
+        yield first
+        async for chunk in stream:
+            yield chunk
+
+
+async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
+    """Write the body to a file.
+
+    Raises ``RequestError`` above the limit, and if the client sends nothing for too long.
+    """
+    limit, size = deps.options.archive_bytes, 0
+    chunks = request.stream()
+    while True:
+        try:
+            chunk = await asyncio.wait_for(anext(chunks), STALLED_S)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            close = {"Connection": "close"}
+            raise RequestError(
+                HTTPStatus.REQUEST_TIMEOUT, f"the client sent no data of the archive for {STALLED_S:g} seconds", close
+            ) from None
+        size += len(chunk)
+        if size > limit:
+            deps.limit_hits["archive_bytes"] += 1
+            detail = f"the archive is larger than {limit} bytes (limits.archive_bytes)"
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
+        try:
+            await asyncio.to_thread(file.write, chunk)
+        except OSError as error:
+            detail = f"the archive cannot be written to disk: {error.strerror}"
+            raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
+
+
+def _item(found: RestoreResult, *, restored: bool) -> RestoredItem:
+    about, counts = found.checked.about, found.checked.counts
+    return {
+        "restored": restored,
+        "release": about.release,
+        "time": timestamp(about.time_s),
+        "history": about.history,
+        "groups": counts["groups"],
+        "revisions": counts["revisions"],
+        "documents": counts["documents"],
+        "resources": counts["blobs"],
+        "watched": list(found.watched),
+    }

@@ -1,0 +1,74 @@
+"""When the certificates of pushed resources expire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, NotRequired
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+from typing_extensions import TypedDict
+
+from xds.admin.answers import Paging
+from xds.admin.routing import api_router
+from xds.admin.services import Deps
+from xds.admin.shapes.values import timestamp
+from xds.control.pushed_certificates import PushedCertificate
+from xds.model.errors import NotFoundError
+
+router = api_router("groups")
+
+
+class CertificateItem(TypedDict):
+    """A certificate chain in a pushed resource.
+
+    * ``type``: the type alias of the resource;
+    * ``names``: some names of its leaf: DNS names and URIs, or the common name;
+    * ``not_after``: when the first certificate of the chain expires.
+    """
+
+    group: str
+    type: str
+    name: str
+    names: list[str]
+    not_after: str
+
+
+class CertificatePage(TypedDict):
+    """A page of certificate chains; those that expire first are first."""
+
+    items: list[CertificateItem]
+    next_page_token: NotRequired[str]
+
+
+@router.get("/certificates", response_model=CertificatePage)
+async def list_certificates(
+    deps: Deps,
+    request: Request,
+    paging: Paging,
+    group: Annotated[str, Query(description="Only certificates of this group; empty: of all groups")] = "",
+) -> Response:
+    """The certificate chains in pushed secrets, listeners and clusters, by expiry, earliest first.
+
+    Files on the machines of the proxies and trusted authorities are not among them.
+    """
+    publisher = deps.publisher
+    if group and not publisher.is_group(group):
+        raise NotFoundError(f"no such group: {group!r}")
+    found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
+    found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))
+    return await paging.answer(request, await paging.find_items_after(found, _key), _key, _item)
+
+
+def _key(found: PushedCertificate) -> str:
+    return f"{found.not_after:015.0f} {found.group} {found.type} {found.name}"
+
+
+def _item(found: PushedCertificate) -> CertificateItem:
+    return {
+        "group": found.group,
+        "type": found.type,
+        "name": found.name,
+        "names": list(found.names),
+        "not_after": timestamp(found.not_after),
+    }

@@ -1,0 +1,296 @@
+"""Nodes, NACKs and bootstraps; nodes chosen by a selector; ending of lingering (docs/protocol.md#removals)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Container, Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from itertools import dropwhile
+from typing import Annotated, Any, Literal
+
+import structlog
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.access.tokens import ADMIN, write_scope
+from xds.admin.answers import Page, Paging, answer_yaml
+from xds.admin.bodies import accepts_yaml
+from xds.admin.middleware import Segment
+from xds.admin.problem import RequestError
+from xds.admin.routing import ANY, Calling, api_router, demand, needs
+from xds.admin.services import Deps, Services
+from xds.admin.shapes.fleet import (
+    DisconnectedItem,
+    NackPage,
+    NodeItem,
+    NodePage,
+    ReleaseItem,
+    add_answers,
+    merged_nack_item,
+    nack_item,
+    node_item,
+)
+from xds.admin.shapes.load import report_stream_item
+from xds.codec.effort import check_effort
+from xds.control.audit_log import Caller
+from xds.control.threads import run_for_caller
+from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
+from xds.filter.expression import EvaluationError, FilterSyntaxError
+from xds.filter.filter import Filter, compile_filter
+from xds.filter.values import NODE_SHAPE, node_record
+from xds.fleet.merged_nacks import MergedNack, merge_by_message
+from xds.fleet.order_state import ClientOrderState, lingering_names
+from xds.fleet.state import NackState, NodeState, Sync
+from xds.model.errors import NotFoundError
+from xds.model.node import Locality, Node
+from xds.model.units import UNIT_S
+
+router = api_router("fleet")
+
+
+# A caller that may push to the group may also end the lingering of its removed resources.
+@router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
+async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
+    """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
+
+    It needs the scope `write:group/<group>` for the group of the node.
+    """
+    node = deps.fleet.node(id)
+    demand(request, write_scope(node.group) if node is not None else ADMIN)
+    if node is None or not node.connected:
+        raise NotFoundError(f"no node {id!r} has an open stream")
+    return JSONResponse(await _release(deps, (id,), node.group, id, by))
+
+
+@router.post("/groups/{group}/release", response_model=ReleaseItem)
+async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
+    """End the lingering of removed resources for all connected nodes of a group: they are removed now.
+
+    Requests that still use them may fail.
+    """
+    deps.publisher.check_group(group)
+    nodes = deps.fleet.connected(group)
+    return JSONResponse(await _release(deps, nodes, group, "", by))
+
+
+async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
+    """End the lingering; recorded in the audit list if anything was released."""
+    lingering = {each: clients for each in nodes if (clients := _lingering(deps, each))}
+    names = lingering_names(facts for clients in lingering.values() for facts in clients)
+    released = {alias: len(found) for alias, found in sorted(names.items())}
+    if lingering:
+        result = {"nodes": len(lingering), "released": released}
+        await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=result))
+        deps.publisher.journal.released(group, node, len(lingering), released, by, time.time())
+    if lingering or not node:
+        await deps.let_go(lingering.keys(), "" if node else group)
+    return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
+
+
+def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
+    return [facts for facts in deps.fleet.clients(node).values() if facts.lingering]
+
+
+SELECTOR_LIMIT = 4096
+ADMIN_LIMIT = 300  # characters of the address of an admin port
+
+
+async def selected_nodes(
+    deps: Deps,
+    selector: Annotated[
+        str,
+        Query(
+            max_length=SELECTOR_LIMIT,
+            description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
+        ),
+    ] = "",
+) -> Container[str] | None:
+    """The ids of the nodes that the selector matches; None without one. Raises ``RequestError``.
+
+    A node that the selector cannot be evaluated for does not match.
+    """
+    if not selector.strip():
+        return None
+    try:
+        return await run_for_caller(_select, selector, deps.fleet.identities())
+    except (FilterSyntaxError, EvaluationError) as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
+
+
+def _select(selector: str, nodes: Iterable[tuple[str, Node]]) -> Container[str]:
+    chosen = compile_filter(selector)
+    chosen.check(NODE_SHAPE)
+    return {node_id for node_id, node in nodes if _is_match(chosen, node)}
+
+
+def _is_match(chosen: Filter, node: Node) -> bool:
+    check_effort()
+    try:
+        return chosen.matches(node_record(node))
+    except EvaluationError:
+        return False
+
+
+Selected = Annotated[Container[str] | None, Depends(selected_nodes)]
+
+
+_log = structlog.get_logger(logger_name="api.fleet")
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+@router.get("/nodes", response_model=NodePage)
+async def list_nodes(
+    deps: Deps,
+    request: Request,
+    paging: Paging,
+    selected: Selected,
+    group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
+    state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
+) -> Response:
+    """Nodes by id: connected nodes, and nodes that disconnected recently."""
+
+    def wanted(node: NodeState) -> bool:
+        """Whether the node passes all filters."""
+        has_state = state is None or any(type.state is state for type in node.types)
+        return has_state and (selected is None or node.id in selected)
+
+    found = deps.fleet.nodes(group, paging.after)
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(deps, node), wanted)
+
+
+@router.get("/nodes/{id:path}", response_model=NodeItem)
+async def get_node(deps: Deps, id: Segment) -> Response:
+    """One node with all its streams. It must be connected or have disconnected recently."""
+    node = deps.fleet.node(id)
+    if node is None:
+        raise NotFoundError(f"no node {id!r} is connected or was connected recently")
+    return JSONResponse(_item(deps, node))
+
+
+@router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
+async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
+    """End the streams of a node. It keeps its configuration and may reconnect at once."""
+    streams = deps.disconnect(id)
+    if not streams:
+        raise NotFoundError(f"no node {id!r} has an open stream")
+    await deps.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
+    _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
+    return JSONResponse({"node": id, "streams": streams})
+
+
+def _item(deps: Services, node: NodeState) -> NodeItem:
+    reporting = [report_stream_item(stream) for stream in deps.load.streams(node.id)]
+    item = node_item(node, deps.publisher.unexpressed(node), reporting)
+    admin = identity.metadata.get(ADMIN_KEY) if (identity := deps.fleet.identity(node.id)) is not None else None
+    if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT:
+        item["admin"] = admin
+    for feature in deps.features:
+        add_answers(item, feature.stream_answers(node.id))
+    return item
+
+
+@router.get("/nacks", response_model=NackPage)
+async def list_nacks(
+    deps: Deps,
+    request: Request,
+    paging: Paging,
+    group: Annotated[str | None, Query(description="Only NACKs of nodes of this group")] = None,
+    node: Annotated[str | None, Query(description="Only NACKs of this node")] = None,
+    type: Annotated[str | None, Query(description="Only this type: an alias or a type URL")] = None,
+    since: Annotated[
+        str | None, Query(description="Only NACKs since then: an age such as `15m`, or an RFC 3339 time")
+    ] = None,
+    state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
+    by: Annotated[
+        Literal["message"] | None, Query(description="`message`: equal NACKs of several nodes are one item")
+    ] = None,
+) -> Response:
+    """NACK records, newest first: who rejected what, and why."""
+    found = deps.fleet.nack_log.select(group, node, type, point_in_time(since), state)
+    if by is not None:
+        return await _list_merged(request, paging, merge_by_message(found))
+    if paging.after:
+        found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
+        next(found, None)
+    return await paging.answer(request, found, lambda record: str(record.id), nack_item)
+
+
+async def _list_merged(request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
+    if paging.after:
+        merged = dropwhile(lambda one: f"{one.record.id}" != paging.after, merged)
+        next(merged, None)
+    return await paging.answer(request, merged, lambda one: str(one.record.id), merged_nack_item)
+
+
+@router.get("/bootstrap", response_model=dict[str, Any])
+async def get_bootstrap(
+    deps: Deps,
+    request: Request,
+    node_id: Annotated[str, Query(min_length=1, description="The id of the node")] = "envoy-1",
+    cluster: Annotated[str, Query(description="The cluster of the node")] = "default",
+    mode: Annotated[
+        BootstrapMode, Query(description="How the client gets its configuration")
+    ] = BootstrapMode.ADS_DELTA,
+    admin_port: Annotated[int, Query(ge=0, le=65535, description="The port of Envoy's admin page; 0: a free one")] = 0,
+    address: Annotated[
+        str, Query(description="`HOST:PORT` at which the client reaches this server; empty: the address it listens on")
+    ] = "",
+    region: Annotated[str, Query(description="The region of the node")] = "",
+    zone: Annotated[str, Query(description="The zone of the node")] = "",
+    sub_zone: Annotated[str, Query(description="The sub-zone of the node")] = "",
+    load_reports: Annotated[
+        bool, Query(description="Let Envoy report its load. It has no effect with `mode=rest` and `mode=grpc`")
+    ] = True,
+    ca: Annotated[
+        str, Query(description="The file on the client with trusted certificate authorities; turns TLS on")
+    ] = "",
+    certificate: Annotated[str, Query(description="The file on the client with its certificate")] = "",
+    private_key: Annotated[str, Query(description="The file on the client with its private key")] = "",
+) -> Response:
+    """A bootstrap for one client of this server: Envoy, or a gRPC library with `mode=grpc`."""
+    own = deps.options.http_address() if mode is BootstrapMode.REST else deps.options.grpc_address()
+    host, port = split_address(address) if address else own
+    try:
+        tls = ClientTls.of(ca, certificate, private_key)
+    except ValueError as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    options = BootstrapOptions(
+        node_id,
+        cluster,
+        host,
+        port,
+        mode,
+        admin_port,
+        Locality(region, zone, sub_zone),
+        tls,
+        load_reports=load_reports,
+    )
+    document = bootstrap(options)
+    return await answer_yaml(request, document) if accepts_yaml(request) else JSONResponse(document)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT``, IPv6 hosts in brackets. Raises ``RequestError``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"not HOST:PORT: {text[:100]!r}")
+    return host.strip("[]"), int(port)
+
+
+def point_in_time(text: str | None) -> float | None:
+    """Epoch seconds of an age or an RFC 3339 time. Raises ``RequestError``."""
+    if text is None:
+        return None
+    age = _AGE.fullmatch(text)
+    if age is not None:
+        return time.time() - float(age[1]) * UNIT_S[age[2]]
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise RequestError(
+            HTTPStatus.BAD_REQUEST, f"expected an age such as 15m or an RFC 3339 time: {text[:100]!r}"
+        ) from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,363 @@
+"""Groups: their snapshots, single resources and settings; validation by a real Envoy if one is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.access.tokens import ADMIN, READ
+from xds.admin.answers import (
+    Paging,
+    answer_json,
+    answer_not_modified,
+    answer_yaml,
+    etag_header,
+    is_not_modified,
+)
+from xds.admin.bodies import (
+    Body,
+    ContentType,
+    accepts_yaml,
+    decode_one,
+    decode_pushed,
+    parse_one,
+)
+from xds.admin.middleware import Segment
+from xds.admin.problem import RequestError, finding_item
+from xds.admin.push import Force, Pushing, Strict, answer, etag_precondition
+from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, needs
+from xds.admin.services import Deps, Services
+from xds.admin.shapes.endpoints import owner_item
+from xds.admin.shapes.groups import (
+    GroupItem,
+    GroupPage,
+    GroupSettingsItem,
+    PushAnswer,
+    ResourcePage,
+    SnapshotItem,
+    ValidationAnswer,
+    group_item,
+)
+from xds.admin.shapes.upstreams import LoweredOrigin, origin_of
+from xds.codec.crosscheck import check_references
+from xds.codec.redaction import redact
+from xds.codec.render import render_resource
+from xds.control.etags import NO_ETAG
+from xds.control.group_content import GroupContent, type_label
+from xds.control.groups import GroupSettings, read_settings, settings_etag
+from xds.control.live_endpoints import Owner
+from xds.control.push import PushOptions
+from xds.control.threads import run_for_caller, run_sized
+from xds.envoy.envoy_check import deep_check
+from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
+from xds.model.resource import Resource
+from xds.model.resource_type import ENDPOINT, type_url_of
+
+Json = dict[str, Any]
+
+router = api_router("groups")
+
+WithLowered = Annotated[
+    bool,
+    Query(
+        description="Include the resources that are lowered from the upstreams of the group. PUT does not accept them"
+    ),
+]
+
+
+@router.get("/groups", response_model=GroupPage)
+async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
+    """All groups by name, also those that have settings and no snapshot yet."""
+    counts = deps.fleet.nodes_by_group()
+    found = await paging.find_items_after(deps.publisher.group_names())
+    return await paging.answer(
+        request, found, lambda group: group, lambda group: item_of(deps, group, nodes=counts[group])
+    )
+
+
+@router.get("/groups/{group}", response_model=GroupItem)
+async def get_group(deps: Deps, request: Request, group: Segment) -> Response:
+    """One group with its settings, without its resources."""
+    item = item_of(deps, group)
+    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+@router.delete("/groups/{group}", response_model=PushAnswer)
+async def delete_group(pushing: Pushing, group: Segment) -> Response:
+    """Delete a group with its settings, upstreams, policies and bindings. The history stays.
+
+    Its connected nodes move to the next group that matches. It is refused (409) if a node would match no group, or
+    move
+    to an empty one. With `allow_empty` nodes without a group keep their configuration and get no more updates.
+    """
+    return await answer(pushing, await pushing.deps.publisher.delete_group(group, pushing.options))
+
+
+@router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
+async def get_snapshot(
+    deps: Deps, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
+) -> Response:
+    """All pushed resources of a group in their order, in the form that PUT accepts.
+
+    PUT refuses redacted values: to copy secrets, use `show_secrets`.
+    """
+    return await snapshot_response(deps.publisher.content(group), request, show_secrets, lowered)
+
+
+@router.put("/groups/{group}/snapshot", response_model=PushAnswer)
+async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
+    """Replace all resources of a group. It is created if it does not exist.
+
+    Resources that are left out are removed. All resources are validated before anything is changed. A push that
+    changes
+    nothing makes no revision.
+    """
+    pushed = await decode_pushed(body, content_type, pushing.deps.options.decoder)
+    pushing.options.check_warnings(pushed.warnings)
+    result = await pushing.deps.publisher.push(
+        group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
+    )
+    return await answer(pushing, result, pushed.warnings)
+
+
+@router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
+async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
+    """Remove all pushed resources of a group. The group remains, empty."""
+    pushing.deps.publisher.content(group)
+    return await answer(pushing, await pushing.deps.publisher.push(group, [], options=pushing.options))
+
+
+@router.get("/groups/{group}/resources/{type}", response_model=ResourcePage)
+async def list_resources(
+    deps: Deps, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
+) -> Response:
+    """The resources of one type, by name."""
+    held = deps.publisher.content(group).snapshot.get(type_url_of(type)).resources
+    found = (held[name] for name in await paging.find_items_after(held))
+    owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
+    content = deps.publisher.lowered.content(group)
+
+    def item(resource: Resource) -> Json:
+        origin = origin_of(content, (resource.type_url, resource.name))
+        return _item(resource, show_secrets, owners.get(resource.name), origin)
+
+    return await paging.answer(request, found, lambda each: each.name, item)
+
+
+@router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
+async def get_resource(
+    deps: Deps, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
+) -> Response:
+    """One resource, in the form that PUT accepts. Its etag is that of the group."""
+    content = deps.publisher.content(group)
+    resource = content.get((type_url_of(type), name))
+    if resource is None:
+        detail = f"group {group!r} has no {type} resource named {name!r}"
+        live = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
+        where = f"; `xds endpoints show {name} -g {group}` shows what is served" if name in live else ""
+        raise NotFoundError(f"{detail}{where}")
+    if is_not_modified(request, content.etag):
+        return answer_not_modified(content.etag)
+    headers = {**etag_header(content.etag), "X-Resource-Version": resource.version}
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, render_for_reader(resource, show_secrets), headers)
+
+
+@router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
+async def put_resource(
+    pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
+) -> Response:
+    """Add or replace one resource and keep the others. The group is created if it does not exist.
+
+    `If-Match` is about the group.
+    """
+    decoder = pushing.deps.options.decoder
+    pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
+    pushing.options.check_warnings(pushed.warnings)
+    (resource,) = pushed.resources
+    return await answer(pushing, await pushing.deps.publisher.put(group, resource, pushing.options), pushed.warnings)
+
+
+@router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
+async def delete_resource(
+    pushing: Pushing, group: Segment, type: Segment, name: Segment, force: Force = False
+) -> Response:
+    """Remove one resource and keep the others. `If-Match` is about the group."""
+    options = replace(pushing.options, force=force)
+    return await answer(pushing, await pushing.deps.publisher.delete(group, (type_url_of(type), name), options))
+
+
+@router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
+async def validate(
+    deps: Deps,
+    request: Request,
+    body: Body,
+    content_type: ContentType = "",
+    strict: Strict = False,
+    envoy: Annotated[
+        bool,
+        Query(
+            description="Also validate with the Envoy of `codec.envoy` (400 if it is not set). Needs the scope `admin`"
+        ),
+    ] = False,
+) -> Response:
+    """Check a snapshot without pushing it. 422 with all findings if it is invalid."""
+    binary = envoy_binary(deps, request) if envoy else None
+    pushed = await decode_pushed(body, content_type, deps.options.decoder)
+    found = await run_for_caller(check_references, pushed.resources)
+    if binary is not None:
+        found += await ask_envoy(pushed.resources, binary)
+    errors = [finding for finding in found if finding.severity == ERROR]
+    if errors:
+        raise ValidationError(errors)
+    warnings = [*pushed.warnings, *found]
+    PushOptions(strict=strict).check_warnings(warnings)
+    shown = [finding_item(warning) for warning in warnings]
+    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
+
+
+async def snapshot_response(
+    content: GroupContent, request: Request, show_secrets: bool, lowered: bool = False
+) -> Response:
+    """The content as JSON or YAML; 304 if the client has this version."""
+    if is_not_modified(request, content.etag):
+        return answer_not_modified(content.etag)
+    size = sum(len(resource.body) for resource in content.resources())
+    document = await run_sized(lambda: _document(content, show_secrets, lowered), bytes=size)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, document, etag_header(content.etag))
+
+
+def render_for_reader(resource: Resource, show_secrets: bool) -> Json:
+    """A resource as JSON, with its secret values redacted unless ``show_secrets``."""
+    document = render_resource(resource)
+    return document if show_secrets else redact(document)
+
+
+def _document(content: GroupContent, show_secrets: bool, lowered: bool) -> Json:
+    resources = list(content.resources())
+    listed = resources if lowered else [each for each in resources if not each.is_lowered]
+    return {
+        "group": content.group,
+        "revision": content.revision,
+        "etag": content.etag,
+        "versions": content.versions(),
+        "lowered": sum(each.is_lowered for each in resources),
+        "resources": [render_for_reader(resource, show_secrets) for resource in listed],
+    }
+
+
+def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: LoweredOrigin | None) -> Json:
+    return {
+        **({"lowered": origin} if origin is not None else {}),
+        **({"live": owner_item(owner)} if owner is not None else {}),
+        "type": type_label(resource.type_url),
+        "name": resource.name,
+        "version": resource.version,
+        "resource": render_for_reader(resource, show_secrets),
+    }
+
+
+SETTINGS_BYTES = 64 * 1024
+
+
+@router.put("/groups/{group}", response_model=GroupItem)
+async def put_group(
+    deps: Deps,
+    request: Request,
+    group: Segment,
+    body: Body,
+    by: Calling,
+    etag: Annotated[
+        str,
+        Depends(
+            etag_precondition(
+                "s",
+                "succeed only if the group has no settings",
+                shown="Succeed only if the present `settings_etag` is this one, such as",
+            )
+        ),
+    ],
+    content_type: ContentType = "",
+    dry_run: Annotated[
+        bool, Query(description="Check the settings, and show the group with them; change nothing")
+    ] = False,
+    allow_empty: Annotated[
+        bool,
+        Query(description="Permit a selector for an empty group: nodes lose their whole configuration. Otherwise 409"),
+    ] = False,
+) -> Response:
+    """Create a group, or set all its settings. Settings that are left out are reset. This makes no revision.
+
+    Nodes join a group only once it has a snapshot. `If-Match` takes the `settings_etag` of the group. An invalid
+    selector
+    is answered with 422 and the column of the error. Another selector or priority needs the scope `admin`.
+    """
+    settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
+    if not grant_of(request).allows(ADMIN):
+        etag = _own_settings_etag(deps, request, group, settings, etag)
+    await deps.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
+    item = item_of(deps, group, settings)
+    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+def _own_settings_etag(deps: Services, request: Request, group: str, settings: GroupSettings, etag: str) -> str:
+    """The etag that the settings must still have when they are written by who may write this group only.
+
+    Selector and priority of a group decide over the nodes of other groups: they must stay as they are. Raises
+    ``RequestError`` (403), and ``ConflictError`` if ``etag`` is another one already.
+    """
+    table = deps.publisher.settings
+    present = table.get(group)
+    if (settings.selector, settings.priority) != (present.selector, present.priority):
+        demand(request, ADMIN)
+    table.check(group, etag)
+    return table.etag(group)
+
+
+def item_of(deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
+    """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
+    publisher = deps.publisher
+    content, table = publisher.find_content(group), publisher.settings
+    if content is None and settings is None and group not in table:
+        raise NotFoundError(f"no such group: {group!r}")
+    shown = settings or table.get(group)
+    etag = settings_etag(settings) if settings is not None else table.etag(group)
+    own: GroupSettingsItem = {
+        "selector": shown.selector,
+        "priority": shown.priority,
+        "on_nack": shown.on_nack,
+        "removal_delay_s": shown.removal_delay_s,
+        "listener_drain_s": shown.listener_drain_s,
+        "selector_failures": table.failures(group),
+        "settings_etag": etag if etag != NO_ETAG else "",
+    }
+    return group_item(group, content, len(deps.fleet.connected(group)) if nodes is None else nodes, own)
+
+
+def envoy_binary(deps: Services, request: Request) -> Path:
+    """The Envoy binary for validation.
+
+    Raises ``RequestError`` if there is none (400) or the caller may not use it (403).
+
+    Envoy opens the files that a configuration names, log files for writing, so not every caller may run it.
+    """
+    demand(request, ADMIN)
+    if deps.options.envoy is None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "this server has no Envoy for validation: codec.envoy is not set")
+    return deps.options.envoy
+
+
+async def ask_envoy(resources: Sequence[Resource], envoy: Path) -> list[Violation]:
+    """The errors that Envoy reports for resources. Raises ``RequestError`` (503) if Envoy cannot be started."""
+    try:
+        return await deep_check(resources, envoy)
+    except OSError as error:
+        detail = f"the Envoy of codec.envoy cannot be started: {error.strerror}"
+        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, detail) from None

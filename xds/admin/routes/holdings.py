@@ -1,0 +1,179 @@
+"""The resources that one node holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, NotRequired
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
+from typing_extensions import TypedDict
+
+from xds.admin.answers import Page, Paging, answer_json
+from xds.admin.middleware import Segment
+from xds.admin.routing import api_router, secrets_shown
+from xds.admin.services import Deps, Services
+from xds.admin.shapes.values import timestamp
+from xds.codec.redaction import redact
+from xds.codec.render import render_resource
+from xds.control.threads import run_sized
+from xds.fleet.node_records import Holding
+from xds.fleet.order_state import lingering_until
+from xds.model.errors import NotFoundError
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of, type_url_of
+from xds.model.snapshot import ResourceSet
+
+Json = dict[str, Any]
+Render = Callable[[Resource], Json]
+LingeringEnds = Mapping[str, Mapping[str, float | None]]  # ends of lingering by type URL and name
+HeldSet = tuple[Holding, ResourceSet | None]
+
+router = api_router("fleet")
+
+MISSING = "missing"
+_NAME_LIMIT = 4096
+_RESOURCE_BYTES = 300  # an estimate; a document of more than some hundred resources is made in a thread
+
+
+class Side(StrEnum):
+    """``acked``: what the node ACKed; ``sent``: what it was sent last; ``served``: what its group has for it."""
+
+    ACKED = "acked"
+    SENT = "sent"
+    SERVED = "served"
+
+
+class HeldItem(TypedDict):
+    """A resource of a node.
+
+    * ``state``: the state of its type, such as ``synced``; ``missing`` for a subscribed name that does not exist;
+    * ``version``: its version: a hash of its content; empty if it is missing;
+    * ``version_info``: the ``version_info`` of the response; empty without one;
+    * ``overlay``: present if something replaces the pushed resource: ``live`` (live endpoints), ``assignment``
+      (weights of traffic assignment);
+    * ``pushed_version``: present with ``overlay``: the version of the pushed resource, if there is one;
+    * ``lingers``: present, and true, for a removed resource that the node keeps for a while;
+    * ``until``: present with ``lingers``: when it is removed; null while that time is not known;
+    * ``resource``: present with ``contents``: the resource as protobuf JSON.
+    """
+
+    type: str
+    type_url: str
+    name: str
+    state: str
+    version: str
+    version_info: str
+    pushed_version: NotRequired[str]
+    overlay: NotRequired[list[str]]
+    lingers: NotRequired[bool]
+    until: NotRequired[str | None]
+    resource: NotRequired[Json]
+
+
+class HeldPage(TypedDict):
+    """A page of the resources of a node, by type and name."""
+
+    items: list[HeldItem]
+    next_page_token: NotRequired[str]
+
+
+@router.get("/nodes/{id}/resources", response_model=HeldPage)
+async def list_held(
+    deps: Deps,
+    request: Request,
+    paging: Paging,
+    id: Segment,
+    type: Annotated[str, Query(description="Only this type: an alias or a type URL; empty: all types")] = "",
+    name: Annotated[
+        str,
+        Query(max_length=_NAME_LIMIT, description="Only names that match this glob, such as `web-*`; empty: all names"),
+    ] = "",
+    side: Annotated[
+        Side, Query(description="Which resources: those that the node ACKed, was sent, or is served")
+    ] = Side.ACKED,
+    contents: Annotated[bool, Query(description="Include the resources themselves")] = False,
+    secrets: Annotated[bool, Depends(secrets_shown)] = False,
+) -> Response:
+    """The resources of a connected node by type and name: those that it ACKed, was sent last, or is served."""
+    node = deps.fleet.node(id)
+    if node is None or not node.connected:
+        raise NotFoundError(f"no node {id!r} has an open stream")
+    chosen = [
+        (held, _side_of(deps, held, side, id))
+        for held in deps.fleet.holdings(id)
+        if not type or type_url_of(type) in {held.type_url, type_url_of(held.type)}
+    ]
+    render = (render_resource if secrets else _redacted) if contents else None
+    lingering = lingering_until(deps.fleet.clients(id)) if side is not Side.SERVED else {}
+    size = sum(len(found) for _, found in chosen if found is not None) * _RESOURCE_BYTES
+    return await answer_json(
+        request, await run_sized(lambda: _page(paging, chosen, name, render, lingering), bytes=size)
+    )
+
+
+def _page(paging: Page, chosen: list[HeldSet], glob: str, render: Render | None, lingering: LingeringEnds) -> Json:
+    found = {
+        f"{held.type} {name}": (held, resources, name)
+        for held, resources in chosen
+        for name in _names(held, resources)
+        if not glob or fnmatchcase(name, glob)
+    }
+    return paging.render(paging.items_after(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
+
+
+def _side_of(deps: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
+    if side is Side.ACKED:
+        return held.acked
+    if side is Side.SENT:
+        return held.sent
+    served = deps.publisher.served(node_id)
+    return served.get(type_url_of(held.type)) if served is not None else None
+
+
+def _names(held: Holding, chosen: ResourceSet | None) -> Iterator[str]:
+    if chosen is not None:
+        yield from held.interest.select(chosen)
+        yield from held.interest.missing(chosen)
+    else:
+        yield from sorted(held.interest.names)
+
+
+def _item(
+    held: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: LingeringEnds
+) -> HeldItem:
+    resource = _resource(chosen, name)
+    item: HeldItem = {
+        "type": alias_of(held.type_url),
+        "type_url": held.type_url,
+        "name": name,
+        "state": str(held.state) if resource is not None else MISSING,
+        "version": resource.version if resource is not None else "",
+        "version_info": chosen.version_info if chosen is not None else "",
+    }
+    if chosen is not None and (pushed_version := chosen.observed.get(name) or chosen.overlaid.get(name)):
+        item["pushed_version"] = pushed_version
+    if chosen is not None and (name in chosen.observed or name in chosen.overlaid):
+        item["overlay"] = [
+            *(["live"] if name in chosen.observed else []),
+            *(["assignment"] if name in chosen.overlaid else []),
+        ]
+    ends = lingering.get(held.type_url, {})
+    if resource is not None and name in ends:
+        until = ends[name]
+        item["lingers"], item["until"] = True, timestamp(until) if until is not None else None
+    if render is not None and resource is not None:
+        item["resource"] = render(resource)
+    return item
+
+
+def _redacted(resource: Resource) -> Json:
+    return redact(render_resource(resource))
+
+
+def _resource(chosen: ResourceSet | None, name: str) -> Resource | None:
+    if chosen is None:
+        return None
+    return chosen.resources.get(name)

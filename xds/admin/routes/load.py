@@ -1,0 +1,165 @@
+"""Load that clients report (LRS): per cluster, and by locality, node or endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import Response
+
+from xds.admin.answers import Paging, answer_json
+from xds.admin.middleware import Segment
+from xds.admin.problem import RequestError
+from xds.admin.routing import api_router
+from xds.admin.services import Deps
+from xds.admin.shapes.load import (
+    ROWS,
+    LoadDetailItem,
+    LoadPage,
+    SeriesPage,
+    load_item,
+    reporting_item,
+    row_item,
+    series_item,
+)
+from xds.lrs.figures import (
+    Breakdown,
+    ChartLine,
+    ClusterFigures,
+    LoadRow,
+)
+from xds.model.errors import NotFoundError
+from xds.model.node import Locality
+from xds.model.units import UNIT_S
+
+router = api_router("load")
+
+DEFAULT_WINDOW = "60"
+WINDOW_S = (1.0, 3600.0)
+# Windows of single seconds are kept for two minutes, windows of minutes for an hour.
+FINE_WINDOW_S, FINE_STEP_S, COARSE_STEP_S = 120.0, 1.0, 60.0
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)?")
+_SEPARATOR = "\0"  # sorts after the name itself and before every longer name
+
+
+async def window_of(
+    window: Annotated[
+        str, Query(description="The length of the window: seconds, or a duration such as `5m`; one second to one hour")
+    ] = DEFAULT_WINDOW,
+) -> float:
+    """The window of a request, in seconds. Raises ``RequestError``."""
+    return duration("window", window, *WINDOW_S)
+
+
+Window = Annotated[float, Depends(window_of)]
+
+
+@router.get("/load", response_model=LoadPage)
+async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Window) -> Response:
+    """The clusters that clients have reported, by cluster name and service name."""
+    found = await asyncio.to_thread(deps.load.clusters, window_s)
+    extra = {"reporting": reporting_item(deps.load.reporting())}
+    return await paging.answer(request, await paging.find_items_after(found, _key), _key, load_item, extra=extra)
+
+
+@router.get("/load/{cluster}", response_model=LoadDetailItem)
+async def get_load(
+    deps: Deps,
+    request: Request,
+    cluster: Segment,
+    paging: Paging,
+    window_s: Window,
+    by: Annotated[Breakdown, Query(description="What each row is about")] = "locality",
+    service_name: Annotated[
+        str | None, Query(description="Only the load with this EDS service name; by default of all")
+    ] = None,
+) -> Response:
+    """The load of one cluster, with a row per pair of localities (source, target), per node, or per endpoint.
+
+    404 if no client has reported the cluster recently.
+    """
+    found = await asyncio.to_thread(deps.load.cluster, cluster, window_s, by, service_name)
+    if found is None:
+        raise _not_reported(cluster)
+    page = await asyncio.to_thread(_page_of_rows, found, paging)
+    document: dict[str, Any] = {**load_item(found), "by": by, ROWS[by]: page.pop("items"), **page}
+    return await answer_json(request, document)
+
+
+@router.get("/load/{cluster}/series", response_model=SeriesPage)
+async def get_load_series(
+    deps: Deps,
+    request: Request,
+    cluster: Segment,
+    paging: Paging,
+    window_s: Window,
+    step: Annotated[
+        str,
+        Query(
+            description="The length of a step: seconds, or a duration such as `10s`. By default the least: a second; "
+            "a minute in windows above two minutes"
+        ),
+    ] = "",
+    by: Annotated[
+        Breakdown | None,
+        Query(
+            description="One line for each pair of localities, or each endpoint; `node` is refused (400). "
+            "By default one line for the whole cluster"
+        ),
+    ] = None,
+) -> Response:
+    """The load of a cluster over time, step by step. 404 if no client has reported it recently."""
+    step_s = _step(step, window_s)
+    if by == "node":
+        raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")
+    found = await asyncio.to_thread(deps.load.series, cluster, window_s, step_s, by)
+    if not found:
+        raise _not_reported(cluster)
+    page = await asyncio.to_thread(
+        paging.render, await paging.find_items_after(found, _line_key), _line_key, series_item
+    )
+    return await answer_json(request, {"cluster": cluster, "window_s": window_s, "step_s": found[0].step_s, **page})
+
+
+def duration(name: str, text: str, least_s: float, most_s: float) -> float:
+    """Parse ``60``, ``60s`` or ``5m`` as seconds within bounds. Raises ``RequestError``."""
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * UNIT_S[found[2] or "s"] if found is not None else -1.0
+    if not least_s <= seconds <= most_s:
+        bounds = f"{least_s:g} to {most_s:g} seconds"
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"{name}: {bounds}, such as 60 or 5m, not {text[:100]!r}")
+    return seconds
+
+
+def _step(text: str, window_s: float) -> float:
+    least_s = FINE_STEP_S if window_s <= FINE_WINDOW_S else COARSE_STEP_S
+    return duration("step", text, least_s, window_s) if text else least_s
+
+
+def _not_reported(cluster: str) -> NotFoundError:
+    return NotFoundError(f"no recent load reports for cluster {cluster!r}")
+
+
+def _key(found: ClusterFigures) -> str:
+    return f"{found.cluster}{_SEPARATOR}{found.service_name}"
+
+
+def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
+    return paging.render(paging.items_after(found.rows, _row_key), _row_key, row_item)
+
+
+def _row_key(row: LoadRow) -> str:
+    return _SEPARATOR.join(
+        (_locality_key(row.source), _locality_key(row.target), f"{row.priority:03}", row.endpoint, row.node)
+    )
+
+
+def _line_key(line: ChartLine) -> str:
+    return _SEPARATOR.join((_locality_key(line.source), _locality_key(line.target), line.endpoint, ""))
+
+
+def _locality_key(locality: Locality | None) -> str:
+    return _SEPARATOR.join((locality.region, locality.zone, locality.sub_zone)) if locality is not None else ""
