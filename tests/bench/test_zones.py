@@ -21,7 +21,7 @@ from bench.zones.scenarios import HOUR_S, A, B
 from tests.support.process import REPOSITORY
 from xds.steering.core.assignment import Allotment
 
-PAGE = REPOSITORY / "docs" / "assignment-algorithm.md"
+PAGE = REPOSITORY / "docs" / "internals" / "assignment-algorithm.md"
 MEASURED = REPOSITORY / "docs" / "load-assignment" / "simulation.json"
 KNOWN = {scenario.name: scenario for scenario in SCENARIOS}
 

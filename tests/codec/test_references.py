@@ -88,7 +88,7 @@ def test_secrets_in_packed_transport_sockets() -> None:
 
 
 def test_equal_config_sources_are_told_from_others() -> None:
-    """docs/clients.md#config-sources: Envoy compares them by bytes, not by meaning."""
+    """docs/internals/clients.md#config-sources: Envoy compares them by bytes, not by meaning."""
     sources: list[dict[str, Any]] = [ADS, ADS, {"ads": {}}]
     ((first,), (same,), (other,)) = (decode_resource(_eds(source)).references for source in sources)
     assert first == same

@@ -15,7 +15,7 @@ from xds.codec.text import parse_yaml, to_yaml
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\ndef==\n-----END CERTIFICATE-----\n"
 LUA = "function envoy_on_request(handle)\n  -- a: comment\n\n\tlocal n = 1\n  return n\nend"
-# Other YAML readers take these for numbers if they are not quoted (docs/design.md#codec).
+# Other YAML readers take these for numbers if they are not quoted (docs/internals/design.md#codec).
 LIKE_NUMBERS = ["12e03", "70696e67", "50494E47", "1e3", "1.5e3", "0o17", "08", "0123456789", "-.9", "0x1f", "+7"]
 LIKE_OTHER_THINGS = [
     "",

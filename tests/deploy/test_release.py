@@ -12,7 +12,7 @@ from tests.support.process import REPOSITORY, child_environment
 from xds.version import __version__
 
 WORKFLOW = REPOSITORY / ".github" / "workflows" / "release.yml"
-CHECKLIST = REPOSITORY / "docs" / "releasing.md"
+CHECKLIST = REPOSITORY / "docs" / "internals" / "releasing.md"
 
 
 def step_on_the_tag() -> str:

@@ -17,7 +17,7 @@ from tests.support.process import REPOSITORY
 
 README = REPOSITORY / "README.md"
 CONTRIBUTING = REPOSITORY / "CONTRIBUTING.md"
-PAGES = [README, CONTRIBUTING, *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [README, CONTRIBUTING, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 with_commands = [page for page in PAGES if any(commands(page))]
 
 

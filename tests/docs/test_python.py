@@ -19,7 +19,7 @@ def blocks(page: Path) -> list[str]:
 
 
 def test_no_page_with_python_is_left_out() -> None:
-    assert {page.name for page in (REPOSITORY / "docs").glob("*.md") if blocks(page)} <= {*PAGES, "services.md"}
+    assert {page.name for page in (REPOSITORY / "docs").rglob("*.md") if blocks(page)} <= {*PAGES, "services.md"}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -148,7 +148,8 @@ def test_virtual_hosts_on_demand(server: ServerProcess, connect: Connect, upstre
     port = envoy.wait_listener("web")
     wait_body(port, "a", "foo.com")
     wait_body(port, "b", "bar.com")
-    # docs/clients.md#vhds: removed_resources leaves the request hanging; a Resource with name and alias gives 404.
+    # docs/internals/clients.md#vhds: removed_resources leaves the request hanging; a Resource with name and alias
+    # gives 404.
     assert get(port, "unknown.com").status_code == 404
     server.push(server.group, [*base, _served_host("foo.com", "c2"), _served_host("bar.com", "c2")])
     wait_body(port, "b", "foo.com")
@@ -174,7 +175,7 @@ def test_virtual_hosts_of_a_route_that_has_none_yet(
 
 
 def test_a_domain_inline_and_by_vhds_is_refused(server: ServerProcess) -> None:
-    """Envoy rejects it (docs/clients.md#vhds): the server refuses the push of the host alone, too."""
+    """Envoy rejects it (docs/internals/clients.md#vhds): the server refuses the push of the host alone, too."""
     table = {**r.vhds_route_config("table"), "virtual_hosts": [r.host("own", [r.route("c1")], ["foo.com"])]}
     base = [r.static_cluster("c1", 80), r.listener("web", r.rds("table"), filters=[r.on_demand_filter()]), table]
     server.push(server.group, [*base, _served_host("bar.com", "c1")])

@@ -75,7 +75,8 @@ def test_an_envoy_that_polled_is_gone_after_three_missed_polls(server: ServerPro
 
 @in_variants(Variant.ADS_DELTA, Variant.SPLIT_SOTW, Variant.REST)
 def test_live_when_the_group_is_empty(server: ServerProcess, connect: Connect, variant: Variant) -> None:
-    # docs/clients.md#requests: a wildcard request is answered even when there is nothing, else Envoy waits 15 s.
+    # docs/internals/clients.md#requests: a wildcard request is answered even when there is nothing, else Envoy waits
+    # 15 s.
     server.push(server.group, [])
     assert connect(variant).wait_live().fetch_timeouts() == {}
 
@@ -127,7 +128,8 @@ def test_follows_updates_and_removals(
 def test_changed_cluster_is_warmed_by_its_endpoints(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
-    # docs/clients.md#warming: a changed EDS cluster waits for EDS again; unanswered it becomes active after 15 s.
+    # docs/internals/clients.md#warming: a changed EDS cluster waits for EDS again; unanswered it becomes active after
+    # 15 s.
     source = variant.config_source
     a = upstream("a")
     _, *rest = r.web_resources("c1", a.port, source=source)

@@ -1,4 +1,4 @@
-"""Faults of the store's files, and how the server reports and survives them (docs/design.md#failures)."""
+"""Faults of the store's files, and how the server reports and survives them (docs/internals/design.md#failures)."""
 
 from __future__ import annotations
 

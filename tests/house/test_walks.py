@@ -10,16 +10,18 @@ PAGE = """# Walk
 
 The steps are the main line, in {count} files.
 
-1. [`push`](../xds/a.py) calls [`plan`](../xds/b.py),
-   then [`commit`](../xds/a.py).
+1. [`push`](../../xds/a.py) calls [`plan`](../../xds/b.py),
+   then [`commit`](../../xds/a.py).
 
-*Beside the way:* [`check`](../xds/c.py) checks it,
-also on [the page](design.md).
+*Beside the way:* [`check`](../../xds/c.py) checks it,
+also on [the page](../design.md).
 """
 
 
 def test_files_beside_the_way_are_counted_apart(make: MakeRepository) -> None:
-    repository = make({"docs/walk-of-a-push.md": PAGE.format(count=2), "xds/a.py": "", "docs/design.md": "# Design\n"})
+    repository = make(
+        {"docs/internals/walk-of-a-push.md": PAGE.format(count=2), "xds/a.py": "", "docs/design.md": "# Design\n"}
+    )
     (walk,) = walks(repository)
     assert walk.main_line == {"xds/a.py", "xds/b.py"} and walk.every == {*walk.main_line, "xds/c.py"}
     assert not list(long_walks(repository))
@@ -29,13 +31,13 @@ def test_files_beside_the_way_are_counted_apart(make: MakeRepository) -> None:
 
 
 def test_a_page_that_says_another_number_is_found(make: MakeRepository) -> None:
-    (finding,) = long_walks(make({"docs/walk-of-a-push.md": PAGE.format(count=3)}))
+    (finding,) = long_walks(make({"docs/internals/walk-of-a-push.md": PAGE.format(count=3)}))
     assert finding.detail == "the page does not say that its main line is in 2 files"
 
 
 def test_a_walk_has_a_limit_of_files(make: MakeRepository) -> None:
     count = FILES_LIMIT + 1
-    steps = "".join(f"\n1. [`a`](../xds/a{number}.py)\n" for number in range(count))
+    steps = "".join(f"\n1. [`a`](../../xds/a{number}.py)\n" for number in range(count))
     page = f"# Walk\n\nThe main line, in {count} files.\n{steps}"
-    (finding,) = long_walks(make({"docs/walk-of-a-push.md": page}))
+    (finding,) = long_walks(make({"docs/internals/walk-of-a-push.md": page}))
     assert finding.detail == f"{count} files on the main line; a walk has at most {FILES_LIMIT}"

@@ -75,7 +75,7 @@ def test_a_terminal_gets_words() -> None:
 
 
 async def test_a_conversation_in_lines(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fixed event names; ACKs and responses at debug level only (docs/design.md#operator-surface)."""
+    """Fixed event names; ACKs and responses at debug level only (docs/internals/design.md#operator-surface)."""
     out = io.StringIO()
     configure_logging("debug", stream=out)
     # Loggers keep what they were first used with.

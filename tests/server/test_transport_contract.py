@@ -356,7 +356,7 @@ async def test_channelz_lists_the_server(server: Harness) -> None:
 
 @pytest.mark.parametrize("count", [600, pytest.param(2_000, marks=pytest.mark.soak)])
 async def test_many_streams_at_once_are_all_taken(server: Harness, count: int) -> None:
-    """With grpcio's defaults, streams that open in a burst are rejected (docs/design.md#push-path)."""
+    """With grpcio's defaults, streams that open in a burst are rejected (docs/internals/design.md#push-path)."""
     channels = [await server.channel() for _ in range(4)]
 
     async def converse(number: int) -> str:

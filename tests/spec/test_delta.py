@@ -140,8 +140,8 @@ def test_rule_54_initial_versions_suppress_the_unchanged_send_the_changed_and_re
 ) -> None:
     """Rule 54: versions show what the client has.
 
-    The server does not know what "gone" was: a cluster stays as long as old connections may (docs/design.md#removals).
-    Listeners are removed when the client has had time to request its clusters.
+    The server does not know what "gone" was: a cluster stays as long as old connections may
+    (docs/internals/design.md#removals). Listeners are removed when the client has had time to request its clusters.
     """
     server.push({url: {"same": "1", "changed": "2", "added": "1"}})
     initial = {"same": version("same", "1"), "changed": version("changed", "1"), "gone": version("gone", "1")}
@@ -261,7 +261,7 @@ def test_rule_57_a_missing_name_stays_subscribed(server: Server, delta: Client, 
 
 
 def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, delta: Client) -> None:
-    """A `Resource` with name and alias and no body gives a 404 at once (docs/clients.md#vhds)."""
+    """A `Resource` with name and alias and no body gives a 404 at once (docs/internals/clients.md#vhds)."""
     server.push({ROUTE: {"r": "1"}, VIRTUAL_HOST: {"r/a.com": "1"}})
     delta.subscribe(VIRTUAL_HOST, "r/nowhere.com")
     message = delta.ack_delta(VIRTUAL_HOST)
@@ -271,7 +271,7 @@ def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, del
 
 
 def test_rule_57_a_missing_filter_configuration_is_not_told(server: Server, delta: Client) -> None:
-    """A missing ECDS name is not reported at all (docs/design.md#resource-types)."""
+    """A missing ECDS name is not reported at all (docs/internals/design.md#resource-types)."""
     server.push({CLUSTER: {"c": "1"}})
     delta.subscribe(EXTENSION_CONFIG, "missing")
     assert not delta.pending()

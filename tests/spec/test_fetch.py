@@ -47,7 +47,10 @@ def test_rule_76_one_more_name_is_never_not_modified(server: Server) -> None:
 
 
 def test_rule_76_the_version_names_push_and_content(server: Server) -> None:
-    """The version of a REST answer ends in 8 hex digits of the hash of the served set (docs/design.md#overlays)."""
+    """The version of a REST answer ends in 8 hex digits of the hash of the served set.
+
+    See docs/internals/design.md#overlays.
+    """
     server.push({CLUSTER: {"a": "1"}}, label="v1")
     label, _, digest = ask(server, CLUSTER).version_info.partition("+")
     assert label == "v1"

@@ -1,4 +1,7 @@
-"""Filters by ECDS that guard routes: what is behind a filter never overtakes its change (docs/design.md#traps, 8)."""
+"""Filters by ECDS that guard routes: what is behind a filter never overtakes its change.
+
+See docs/internals/design.md#traps, 8.
+"""
 
 from __future__ import annotations
 

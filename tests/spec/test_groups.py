@@ -1,4 +1,4 @@
-"""The group of a node (docs/design.md#operator-surface), and what happens to live streams when it changes."""
+"""The group of a node (docs/internals/design.md#operator-surface), and what happens to live streams when it changes."""
 
 from __future__ import annotations
 
@@ -216,7 +216,10 @@ def test_a_move_amid_a_transition_starts_from_what_the_client_may_hold(server: S
 
 
 def test_a_selector_that_goes_away_leaves_the_last_answer(server: Server, client: Client) -> None:
-    """A node without a group any more keeps its last answer and is sent nothing (docs/design.md#response-states)."""
+    """A node without a group any more keeps its last answer and is sent nothing.
+
+    See docs/internals/design.md#response-states.
+    """
     push(server, swapped("a"), "green")
     server.select(("green", "node.id == node"))
     start(client)

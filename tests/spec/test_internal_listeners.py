@@ -1,4 +1,7 @@
-"""Internal listeners that a cluster's own endpoints name belong to the cluster's tree (docs/design.md#additions)."""
+"""Internal listeners that a cluster's own endpoints name belong to the cluster's tree.
+
+See docs/internals/design.md#additions.
+"""
 
 from __future__ import annotations
 

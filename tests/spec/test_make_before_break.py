@@ -1,4 +1,4 @@
-"""New resources wait for what they refer to, listener tree by listener tree (docs/design.md#additions)."""
+"""New resources wait for what they refer to, listener tree by listener tree (docs/internals/design.md#additions)."""
 
 from __future__ import annotations
 

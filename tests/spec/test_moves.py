@@ -1,4 +1,4 @@
-"""What a node may still have of a group that it was moved out of (docs/design.md#removals).
+"""What a node may still have of a group that it was moved out of (docs/internals/design.md#removals).
 
 Its secrets and endpoints linger and are not updated. It gets no name of the former group that it never had.
 """

@@ -1,4 +1,4 @@
-"""Swaps that once lost requests, by their names in docs/design.md#named-swaps.
+"""Swaps that once lost requests, by their names in docs/internals/design.md#named-swaps.
 
 ``envoy_like`` says which requests are lost, and why.
 """

@@ -1,4 +1,4 @@
-"""Clients that behave like Envoy and gRPC lose no request in any swap (docs/design.md#order-of-updates)."""
+"""Clients that behave like Envoy and gRPC lose no request in any swap (docs/internals/design.md#order-of-updates)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """2.5 Ordering and warming, rule by rule.
 
-docs/design.md#order-of-updates goes beyond the rules: ``test_make_before_break``, ``test_warming``,
+docs/internals/design.md#order-of-updates goes beyond the rules: ``test_make_before_break``, ``test_warming``,
 ``test_removals``, ``test_refusals`` and ``test_coming_back``.
 """
 

@@ -1,4 +1,7 @@
-"""An overlay of a locality replaces resources of the pushed snapshot and never alters it (docs/design.md#overlays)."""
+"""An overlay of a locality replaces resources of the pushed snapshot and never alters it.
+
+See docs/internals/design.md#overlays.
+"""
 
 from __future__ import annotations
 

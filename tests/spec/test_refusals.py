@@ -1,4 +1,7 @@
-"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#rejections)."""
+"""Resources that refer to a rejected one are held; all others are sent without it.
+
+See docs/internals/design.md#rejections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Resources that a push removes linger with the client, and are removed after a time (docs/design.md#removals)."""
+"""Resources that a push removes linger with the client, and are removed after a time.
+
+See docs/internals/design.md#removals.
+"""
 
 from __future__ import annotations
 

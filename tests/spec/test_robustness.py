@@ -90,7 +90,7 @@ def test_rule_81_all_streams_of_a_group_are_sent_the_same_bytes(server: Server, 
 
 @pytest.mark.parametrize("variant", list(Variant))
 def test_limits_too_many_names_end_the_stream_and_change_nothing(variant: Variant) -> None:
-    """Names per request are limited (docs/design.md#operator-surface); a refused request changes no state."""
+    """Names per request are limited (docs/internals/design.md#operator-surface); a refused request changes no state."""
     server = Server(limits=StreamLimits(names_per_request=10))
     server.push({ENDPOINT: {"n0": "1"}})
     client = Client(server, variant)

@@ -41,7 +41,7 @@ def test_rule_34_absence_is_deletion(server: Server, sotw: Client, url: str) -> 
     sotw.subscribe(url)
     sotw.settle()
     server.push({url: {"b": "1"}})
-    wait(server, REMOVED_S, sotw)  # clusters linger first (docs/design.md#removals)
+    wait(server, REMOVED_S, sotw)  # clusters linger first (docs/internals/design.md#removals)
     assert sotw.texts(url) == {"b": "1"}
     server.push({url: {}})
     server.elapse(REMOVED_S)
@@ -52,7 +52,10 @@ def test_rule_34_absence_is_deletion(server: Server, sotw: Client, url: str) -> 
 
 @pytest.mark.parametrize("url", FULL)
 def test_rule_34_the_removal_of_a_named_resource_is_told(server: Server, sotw: Client, url: str) -> None:
-    """A removal is a response without the resource, possibly without any resource (docs/clients.md#streams)."""
+    """A removal is a response without the resource, possibly without any resource.
+
+    See docs/internals/clients.md#streams.
+    """
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url, "a")
     sotw.settle()
@@ -63,7 +66,7 @@ def test_rule_34_the_removal_of_a_named_resource_is_told(server: Server, sotw: C
 
 @pytest.mark.parametrize("url", FULL)
 def test_rule_34_a_wildcard_is_answered_though_there_is_nothing(server: Server, sotw: Client, url: str) -> None:
-    """A wildcard request is answered by an empty response if there is nothing (docs/clients.md#requests)."""
+    """A wildcard request is answered by an empty response if there is nothing (docs/internals/clients.md#requests)."""
     server.push({SECRET: {"s": "1"}})
     sotw.subscribe(url)
     assert [send.response.names for send in sotw.pending()] == [()]
@@ -133,7 +136,7 @@ def test_rule_37_a_change_outside_the_subscription_is_not_sent(server: Server, c
 
 
 def test_rule_38_a_missing_assignment_is_told_by_an_empty_one(server: Server, sotw: Client) -> None:
-    """SotW cannot say "does not exist". Without an answer Envoy waits 15 s (docs/clients.md#warming)."""
+    """SotW cannot say "does not exist". Without an answer Envoy waits 15 s (docs/internals/clients.md#warming)."""
     server.push({ENDPOINT: {"a": "1"}})
     sotw.subscribe(ENDPOINT, "missing")
     message = sotw.ack_sotw(ENDPOINT)
@@ -141,7 +144,10 @@ def test_rule_38_a_missing_assignment_is_told_by_an_empty_one(server: Server, so
 
 
 def test_rule_38_a_dropped_assignment_is_never_told_by_an_empty_one(server: Server, sotw: Client) -> None:
-    """Only for a name that is new on the stream, never because a push dropped it (docs/design.md#resource-types)."""
+    """Only for a name that is new on the stream, never because a push dropped it.
+
+    See docs/internals/design.md#resource-types.
+    """
     server.push({ENDPOINT: {"a": "1"}})
     sotw.subscribe(ENDPOINT, "a")
     sotw.settle()
@@ -153,7 +159,10 @@ def test_rule_38_a_dropped_assignment_is_never_told_by_an_empty_one(server: Serv
 def test_rule_38_a_client_that_shows_an_earlier_version_is_sent_no_empty_assignment(
     server: Server, sotw: Client
 ) -> None:
-    """Nor where the client shows an earlier version: it may still hold endpoints (docs/design.md#resource-types)."""
+    """Nor where the client shows an earlier version: it may still hold endpoints.
+
+    See docs/internals/design.md#resource-types.
+    """
     server.push({ENDPOINT: {"b": "1"}})
     sotw.request(type_url=ENDPOINT, version_info="of another time", resource_names=["a"])
     assert not sotw.pending()

@@ -246,7 +246,7 @@ def test_rule_33_what_exists_is_answered_though_other_names_do_not(server: Serve
 
 
 def test_aliases_and_collections_are_subscriptions_too(server: Server, client: Client) -> None:
-    """A later member of a subscribed glob is sent (docs/clients.md#on-demand-clusters-and-other-types)."""
+    """A later member of a subscribed glob is sent (docs/internals/clients.md#on-demand-clusters-and-other-types)."""
     glob = "xdstp://auth/envoy.config.cluster.v3.Cluster/foo/*"
     server.push({CLUSTER: {f"{glob[:-1]}a": "1", "a": "1"}})
     client.subscribe(CLUSTER, glob)

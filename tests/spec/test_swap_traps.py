@@ -1,4 +1,4 @@
-"""Traps of the order of updates, by their numbers in docs/design.md#traps."""
+"""Traps of the order of updates, by their numbers in docs/internals/design.md#traps."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_te
 ) -> None:
     """After a reconnect, `initial_resource_versions` lists nothing of a NACKed response, not even what took effect.
 
-    See docs/clients.md#nacks.
+    See docs/internals/clients.md#nacks.
     """
     client = live(server, variant, site("a"))
     push(server, joined(site("a"), {CLUSTER: {"good": "@1", "x": "bad"}, ENDPOINT: {"good": "1"}}))

@@ -147,7 +147,10 @@ def test_rule_16_a_refused_first_response_is_not_sent_again(server: Server, clie
 
 
 def test_rule_16_refused_content_is_tried_again_once_other_content_was_accepted(server: Server, client: Client) -> None:
-    """Only the state REJECTED counts: a later push may bring back rejected content (docs/design.md#response-states)."""
+    """Only the state REJECTED counts: a later push may bring back rejected content.
+
+    See docs/internals/design.md#response-states.
+    """
     server.push({ENDPOINT: {"a": "good"}})
     client.subscribe(ENDPOINT, "a")
     client.settle()
@@ -292,7 +295,10 @@ def test_rule_20_one_response_is_in_flight_and_later_changes_coalesce(server: Se
 
 
 def test_rule_20_an_unanswered_response_gives_way_to_newer_content(server: Server, client: Client) -> None:
-    """After `offer_timeout_s` the newest content is offered under a new nonce (docs/design.md#response-states)."""
+    """After `offer_timeout_s` the newest content is offered under a new nonce.
+
+    See docs/internals/design.md#response-states.
+    """
     server.push({ENDPOINT: {"a": "1"}})
     client.subscribe(ENDPOINT, "a")
     server.push({ENDPOINT: {"a": "2"}})
@@ -308,7 +314,7 @@ def test_rule_20_an_unanswered_response_gives_way_to_newer_content(server: Serve
 
 
 def test_rule_20_an_unanswered_response_without_news_is_not_repeated(server: Server, client: Client) -> None:
-    """A client that never ACKs is not sent the same content again (docs/design.md#response-states)."""
+    """A client that never ACKs is not sent the same content again (docs/internals/design.md#response-states)."""
     server.push({ENDPOINT: {"a": "1"}})
     client.subscribe(ENDPOINT, "a")
     server.elapse(3600)

@@ -41,7 +41,7 @@ def test_the_assignment_goes_out_right_behind_its_changed_cluster(server: Server
 
 
 def test_the_assignment_of_an_unchanged_cluster_is_not_sent(server: Server, client: Client) -> None:
-    """A cluster that is sent again unchanged does not warm (docs/clients.md#warming)."""
+    """A cluster that is sent again unchanged does not warm (docs/internals/clients.md#warming)."""
     push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
     start(client, (CLUSTER, ENDPOINT))
     push(server, {CLUSTER: {"a": "@1", "x": "@1"}, ENDPOINT: {"a": "1"}})

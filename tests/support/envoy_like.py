@@ -1,6 +1,6 @@
 """A simulated Envoy: it warms, drains, withholds ACKs and retries as Envoy 1.40 does, and notices lost requests.
 
-The content of resources is text (``tests.support.texts``). Sources: docs/clients.md#envoy and Envoy's
+The content of resources is text (``tests.support.texts``). Sources: docs/internals/clients.md#envoy and Envoy's
 ``grpc_mux_impl.cc``, ``delta_subscription_state.cc`` and ``watch_map.cc``. Its behaviour:
 
 * CDS is paused while a cluster warms. On ADS the answer is withheld, and a new stream does not request clusters. When

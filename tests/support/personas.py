@@ -1,6 +1,6 @@
 """Clients in memory that behave like Envoy and gRPC, and detect when a request would have been lost.
 
-Texts say which resource refers to which: see ``tests.support.texts``. Source: docs/clients.md.
+Texts say which resource refers to which: see ``tests.support.texts``. Source: docs/internals/clients.md.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ PAGES_OF_CODE = ("", "docs", "examples")  # where code looks for a page that it 
 
 _PAGE = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:#([\w-]+))?")
 _RULES = re.compile(r"\b(?:(LRS )(?:rules? )?|[Rr]ules? )(\d+(?:(?:, | and |-)\d+)*)\b")
-_PAGE_QUOTE = re.compile(r"(docs/[\w-]+\.md)(?:#[\w-]+)?: \"([^\"]+)\"")
-_QUOTE_OF_PAGE = re.compile(r"\"([^\"]+)\" \((docs/[\w-]+\.md)")
+_PAGE_QUOTE = re.compile(r"(docs/[\w/-]+\.md)(?:#[\w-]+)?: \"([^\"]+)\"")
+_QUOTE_OF_PAGE = re.compile(r"\"([^\"]+)\" \((docs/[\w/-]+\.md)")
 _RULE_QUOTE = re.compile(r"\b((?:LRS )?)[Rr]ule (\d+): \"([^\"]+)\"")
 _BEGINS_WITH_QUOTE = re.compile(r"\s*\"([^\"]+)\"(?! \(docs/)")
 _PATH = re.compile(r"(?<![\w/.-])((?:xds|api|tests|bench|docs|examples|deploy|tools)/[\w./-]*\w)(?![\w*<{/])")

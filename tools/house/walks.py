@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tools.house.source import Finding, Repository
 
-WALKS = "docs/walk-of-"
+WALKS = "docs/internals/walk-of-"
 FILES_LIMIT = 35
 ASIDE = "*Beside the way:*"  # begins a paragraph on files that a reader may skip at first
 
-_FILE = re.compile(r"\]\(\.\./(xds/[\w/]+\.py)\)")
+_FILE = re.compile(r"\]\(\.\./\.\./(xds/[\w/]+\.py)\)")
 _COUNT = re.compile(r"main line, in (\d+) files")
 
 
@@ -26,7 +26,7 @@ class Walk:
 
     @property
     def name(self) -> str:
-        """``push`` for ``docs/walk-of-a-push.md``."""
+        """``push`` for ``docs/internals/walk-of-a-push.md``."""
         return self.path.removeprefix(WALKS).removesuffix(".md").replace("-", " ").removeprefix("a ")
 
 

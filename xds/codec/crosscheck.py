@@ -257,7 +257,9 @@ class _Check:
         return reference_paths(resource.type_url, message), served_elsewhere(resource.type_url, message)
 
     def check_sources(self) -> None:
-        """Report a resource that is named by two config sources of different bytes (docs/clients.md#config-sources).
+        """Report a resource that is named by two config sources of different bytes.
+
+        See docs/internals/clients.md#config-sources.
 
         Assignments are not reported: each cluster is sent with its assignment, so Envoy has it by any source.
         """

@@ -2,8 +2,9 @@
 
 v3 kept the field numbers of v2: a v3 message that uses only fields of v2 is a v2 message byte for byte, once the type
 URLs of packed messages are renamed. `PACKED_TYPES` follows Envoy's versioning annotations, as far as v2 clients know
-the types. A resource with anything that v2 lacks is reported and not sent (docs/design.md#codec): dropping a field
-silently would change its meaning. Fields that only tell Envoy which API version to use are changed or dropped.
+the types. A resource with anything that v2 lacks is reported and not sent (docs/internals/design.md#codec): dropping
+a field silently would change its meaning. Fields that only tell Envoy which API version to use are changed or
+dropped.
 
 gRPC's C core until 1.49 accepts only the v2 type of a listener's HttpConnectionManager, and ignores its filters.
 """

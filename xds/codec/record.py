@@ -2,7 +2,7 @@
 
 A blob is a serialized ``envoy.service.discovery.v3.Resource``: any reader of xDS can read the store. It holds what
 defines the resource, and marks a lowered one in the wrapper's metadata. References and the duration of the first health
-check are derived again when it is loaded, so that a newer release can find more (docs/design.md#storage).
+check are derived again when it is loaded, so that a newer release can find more (docs/internals/design.md#storage).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOWERED = "xds_server.lowered"  # in the metadata of a lowered resource
 
 
 def blob_id(blob: bytes) -> str:
-    """The name of a blob: hex BLAKE2b-160 of its bytes (docs/design.md#storage)."""
+    """The name of a blob: hex BLAKE2b-160 of its bytes (docs/internals/design.md#storage)."""
     return blake2b(blob, digest_size=_BLOB_ID_BYTES).hexdigest()
 
 

@@ -1,7 +1,8 @@
 """Reads single resources: from JSON values or serialized messages to checked, canonical `Resource` objects.
 
 A `ResourceReader` reads the resources of one push and collects the findings of all of them. What a ``Resource`` wrapper
-states (name, aliases, TTL) is kept beside the message; virtual hosts get their aliases here (docs/clients.md#envoy).
+states (name, aliases, TTL) is kept beside the message; virtual hosts get their aliases here
+(docs/internals/clients.md#envoy).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A server makes one `ResourceDecoder` and hands it to everything that reads pushes: it remembers resources and message
 parts that passed the checks. The functions of this module read once and remember nothing. The input forms are described
-in docs/design.md#codec.
+in docs/internals/design.md#codec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Takes pushes: plan, commit to the store, build the snapshot, publish it (docs/design.md#push-path)."""
+"""Takes pushes: plan, commit to the store, build the snapshot, publish it (docs/internals/design.md#push-path)."""
 
 from __future__ import annotations
 

@@ -82,7 +82,8 @@ def review_moves(planned: PlannedChange) -> list[Violation]:
     """Warnings about listeners that take an address which another listener leaves in the same change.
 
     Envoy has both for a moment, and rejects the new address: of two listeners that swap addresses it rejects both, of
-    others the one that it reads or warms first (docs/clients.md#nacks). It removes listeners before it adds others.
+    others the one that it reads or warms first (docs/internals/clients.md#nacks). It removes listeners before it adds
+    others.
     """
     if planned.current is None:
         return []

@@ -1,6 +1,6 @@
 """Bootstrap documents that connect a client to this server: for Envoy in each transport, and for gRPC libraries.
 
-Sources: docs/clients.md#envoy and docs/clients.md#grpc.
+Sources: docs/internals/clients.md#envoy and docs/internals/clients.md#grpc.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def node_progress(
 def _is_starting(stream: StreamRecord) -> bool:
     """Whether the client has subscribed to clusters on an aggregated stream and has not ACKed any yet.
 
-    "LDS only after the CDS response" (docs/clients.md#requests): until then it is unknown whether it subscribes to what
-    was pushed.
+    "LDS only after the CDS response" (docs/internals/clients.md#requests): until then it is unknown whether it
+    subscribes to what was pushed.
     """
     if stream.service != AGGREGATED_SERVICE:
         return False

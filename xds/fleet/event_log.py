@@ -299,7 +299,7 @@ def record_nack(log: EventLog, action: str, record: NackRecord, now: float) -> N
 
 
 def record_wait_ended(log: EventLog, stream: StreamRecord, type_url: str, now: float) -> None:
-    """Record that a wait for a type, usually clusters, timed out (docs/design.md#order-of-updates)."""
+    """Record that a wait for a type, usually clusters, timed out (docs/internals/design.md#order-of-updates)."""
     alias = alias_of(type_url)
     log.record(
         EventKind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED

@@ -1,4 +1,4 @@
-"""Lingering and held resources of the clients of a node (docs/design.md#order-of-updates).
+"""Lingering and held resources of the clients of a node (docs/internals/design.md#order-of-updates).
 
 The engine reports both as immutable values that clients share. States for operators are built on demand, in any thread.
 A client has a mixed set while resources linger, are held, or were rejected; a mixed set differs from every pushed set.

@@ -74,7 +74,7 @@ class LingeringResources:
     """Resources of a type that the push of ``revision`` removed and the node keeps for a while.
 
     They are removed at ``until``; None while the client has not ACKed all resources that may refer to them. ``names``
-    are some of ``count`` (docs/design.md#order-of-updates).
+    are some of ``count`` (docs/internals/design.md#order-of-updates).
     """
 
     type: str

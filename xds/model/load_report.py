@@ -1,7 +1,8 @@
 """Load reports (LRS): the requests that a client sent to each locality in an interval that it measured.
 
 Counters cover the time since the previous report; ``in_progress`` is a gauge. Values that exist per locality are
-tuples, because a thousand nodes report millions of localities every ten seconds (docs/design.md#load-reports).
+tuples, because a thousand nodes report millions of localities every ten seconds
+(docs/internals/design.md#load-reports).
 """
 
 from __future__ import annotations

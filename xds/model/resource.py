@@ -27,7 +27,7 @@ class Reference:
     analysed.
 
     ``source_hash`` is the hash of the config source, 0 for none. Envoy subscribes once for each name and config source,
-    so equal references share a subscription (docs/clients.md#config-sources).
+    so equal references share a subscription (docs/internals/clients.md#config-sources).
     """
 
     type_url: str

@@ -1,8 +1,8 @@
 """Resource types and their rules, as a table.
 
 Any type URL can be served. A type that is not in the table has custom rules: partial in SotW, legacy wildcard, a
-missing name is reported in ``removed_resources``. docs/design.md#resource-types explains the table. Rule numbers are
-those of docs/protocol.md#rules.
+missing name is reported in ``removed_resources``. docs/internals/design.md#resource-types explains the table. Rule
+numbers are those of docs/protocol.md#rules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ResourceType:
       of a parent type some are re-sent (`warming`), and a repeated request is answered (rule 43).
     * ``in_tree``: part of a listener tree, whose additions wait for the clusters that the tree refers to.
     * ``after_listeners``: within its tree, the type waits for the ACK of the listeners that refer to it.
-    * ``lingers``: removed resources are served for a while (docs/design.md#removals).
+    * ``lingers``: removed resources are served for a while (docs/internals/design.md#removals).
     * ``is_route_target``: trees wait for new resources of this type, and a rejected one holds them (clusters).
     * ``kept_on_move``: a node that moves to another group keeps its resources of this type, and gets no others of the
       former group.
@@ -60,7 +60,7 @@ class ResourceType:
 
 
 _RULES: tuple[ResourceType, ...] = (
-    # EDS, SDS and RTDS never wait (docs/design.md#order-of-updates).
+    # EDS, SDS and RTDS never wait (docs/internals/design.md#order-of-updates).
     ResourceType("", "runtimes", rank=10, legacy_wildcard=False),
     ResourceType("", "secrets", rank=20, legacy_wildcard=False,
                  parents=("clusters", "extension_configs", "listeners"), lingers=True, kept_on_move=True),

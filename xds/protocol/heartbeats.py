@@ -47,8 +47,8 @@ class Heartbeats:
         """The names among ``uncertain`` that get no heartbeat: their version is unknown (rule 18), so they are sent
         whole next. ``offered`` is the response in flight.
 
-        Names in a rejected response get one. docs/clients.md#ttl: "After a NACK, Envoy continues with the versions and
-        TTLs from before the rejected response".
+        Names in a rejected response get one. docs/internals/clients.md#ttl: "After a NACK, Envoy continues with the
+        versions and TTLs from before the rejected response".
         """
         if not uncertain or not rejections:
             return uncertain

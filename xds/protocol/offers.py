@@ -288,7 +288,7 @@ class Offers:
 
         Rule 29: "An empty VHDS request means the hosts of the subscribed routes". A route configuration without hosts
         needs an answer too. Envoy holds its listener for 15 s unless a VHDS response concerns the route configuration;
-        an empty response does not (docs/clients.md#vhds).
+        an empty response does not (docs/internals/clients.md#vhds).
         """
         routes = client.watches.names(watch.type.narrowed_by)
         before = watch.subscription.interest

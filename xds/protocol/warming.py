@@ -40,8 +40,9 @@ def names_behind(parent: Watch, child: Watch, released: ResourceSet, diffs: Diff
 def note_repeated_ack(watch: Watch, watches: WatchesByType) -> bool:
     """Whether a repeated SotW ACK must be answered. If so, all subscribed names are noted to be re-sent.
 
-    Envoy requests the assignment of a warming cluster by repeating its ACK (docs/clients.md#envoy). The repeat is
-    answered if a parent type was sent after this type. An answer to any other repeat would cause a loop (rule 14).
+    Envoy requests the assignment of a warming cluster by repeating its ACK (docs/internals/clients.md#envoy). The
+    repeat is answered if a parent type was sent after this type. An answer to any other repeat would cause a loop
+    (rule 14).
     """
     if not _parents_sent_since(watch, watches) or watch.ack.state is not ResponseState.SETTLED:
         return False

@@ -80,7 +80,7 @@ class GrpcioTransport:
 
 
 def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
-    """Settings of grpcio's core. Without them it rejects or loses streams: see docs/design.md#push-path."""
+    """Settings of grpcio's core. Without them it rejects or loses streams: see docs/internals/design.md#push-path."""
     return [
         # With the defaults, 785 of 5,000 streams that were opened at once were rejected.
         ("grpc.server.max_pending_requests", 100_000),
@@ -88,7 +88,7 @@ def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
         # grpcio drops calls that were not requested within 30 s, though they can still be served.
         ("grpc.server_max_unrequested_time_in_server", 300),
         ("grpc.http2.bdp_probe", 0),
-        # Thousands of split EDS streams share one connection (docs/clients.md#envoy).
+        # Thousands of split EDS streams share one connection (docs/internals/clients.md#envoy).
         ("grpc.max_concurrent_streams", options.max_streams_per_connection),
         # grpcio ends a call beyond its own limit without notice; requests that we count must reach us first.
         ("grpc.max_receive_message_length", 2 * options.max_receive_bytes),

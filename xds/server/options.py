@@ -28,7 +28,8 @@ class ServerOptions:
     * ``access``: the rules for clients and nodes. None: every client with one of ``tokens``, or every client if there
       are none.
     * ``expiry_spread_s``: streams whose certificate has expired are closed over this many seconds.
-    * ``limits``: how much one stream may request; ``order``: how pushes are ordered (docs/design.md#order-of-updates).
+    * ``limits``: how much one stream may request; ``order``: how pushes are ordered
+    (docs/internals/design.md#order-of-updates).
     * ``max_receive_bytes``: of one request.
     * ``requests_per_s``, ``requests_burst``: per stream. Requests above the rate wait, and the stream is never closed
       for it: the client could not tell that from a failure, and would reconnect with all its subscriptions.

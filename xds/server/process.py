@@ -158,7 +158,7 @@ def tune_gc() -> None:
     """Set the thresholds of the cyclic collector. Call it once, after the start-up state is loaded.
 
     The threshold was the largest single factor at 5,000 streams: 135 -> 74 us per push and ACK
-    (docs/design.md#push-path). Objects alive after start-up stay alive and need not be traversed again.
+    (docs/internals/design.md#push-path). Objects alive after start-up stay alive and need not be traversed again.
     """
     gc.collect()
     gc.freeze()

@@ -70,8 +70,9 @@ class HttpSettings(Section):
 class ServerSettings(Section):
     """The listeners, and rules for pushes.
 
-    ``on_nack`` is the default of groups (docs/design.md#order-of-updates). ``require_if_match`` rejects writes without
-    ``If-Match``. ``undo`` never goes back to a revision that more than ``undo_refused_share`` of its nodes rejected.
+    ``on_nack`` is the default of groups (docs/internals/design.md#order-of-updates). ``require_if_match`` rejects
+    writes without ``If-Match``. ``undo`` never goes back to a revision that more than ``undo_refused_share`` of its
+    nodes rejected.
     """
 
     grpc: GrpcSettings = GrpcSettings()
@@ -88,7 +89,7 @@ class OrderSettings(Section):
 
     With ``enabled: false`` everything is sent and removed at once, which loses requests; it exists for comparison.
     ``removal_delay_s`` and ``listener_drain_s`` are the defaults of groups. `OrderRules` explains each setting except
-    ``endpoint_drain_s`` (docs/services.md#draining). See docs/design.md#order-of-updates.
+    ``endpoint_drain_s`` (docs/services.md#draining). See docs/internals/design.md#order-of-updates.
     """
 
     enabled: bool = True

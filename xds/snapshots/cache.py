@@ -1,8 +1,8 @@
 """The snapshot cache: the snapshot of each group, and all results that are computed once for all streams.
 
 Streams hold no copies. Diffs, releases and encoded responses are kept in bounded memos, keyed by the identity of the
-sets involved, so that a push costs each further stream a few look-ups (docs/design.md#push-path). `precompute` computes
-the results that streams need before a push is served; it may run in another thread.
+sets involved, so that a push costs each further stream a few look-ups (docs/internals/design.md#push-path).
+`precompute` computes the results that streams need before a push is served; it may run in another thread.
 """
 
 from __future__ import annotations

@@ -263,7 +263,10 @@ def encode_heartbeat(resource: Resource) -> bytes:
 
 
 def encode_alias_only(name: str) -> bytes:
-    """A virtual host that does not exist. Rule 57: "VHDS: name and alias without a body"; see docs/clients.md#vhds."""
+    """A virtual host that does not exist. Rule 57: "VHDS: name and alias without a body".
+
+    See docs/internals/clients.md#vhds.
+    """
     return text_field(3, name) + text_field(4, name)
 
 

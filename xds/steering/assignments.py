@@ -1,4 +1,4 @@
-"""The control loop of traffic assignment (docs/assignment-algorithm.md).
+"""The control loop of traffic assignment (docs/internals/assignment-algorithm.md).
 
 At the interval of each policy the loop takes demand from load reports and health from the pushed endpoints, decides,
 and overlays the pushed endpoints of each source locality with the decided weights. Pushed resources are never changed;

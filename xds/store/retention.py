@@ -2,7 +2,7 @@
 
 By default the last 20 revisions of a group and all revisions younger than 7 days keep their content. Who pushed what
 and when is kept much longer. Both have an upper bound, so that fifty pushes a second do not fill the disk in those
-days. See docs/design.md#storage.
+days. See docs/internals/design.md#storage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The constants of flow control, each with its reason, and the request rate limit. See docs/flow.md for the picture."""
+"""The constants of flow control, each with its reason, and the request rate limit.
+
+See docs/internals/flow.md for the picture.
+"""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _scale_weights(entries: Sequence[Any], factor: int) -> None:
     """Multiply the weights of a priority by a factor that depends on the dropped fraction.
 
     Envoy applies a changed ``drop_overload`` only with a change of endpoints or of locality weights
-    (docs/clients.md#envoy). The factor changes no share.
+    (docs/internals/clients.md#envoy). The factor changes no share.
     """
     for entry in entries:
         entry.load_balancing_weight.value = min(entry.load_balancing_weight.value * factor, WEIGHT_SUM_LIMIT)

@@ -1,4 +1,4 @@
-"""Deletes old content from SQLite, in steps that are each a short transaction (docs/design.md#storage).
+"""Deletes old content from SQLite, in steps that are each a short transaction (docs/internals/design.md#storage).
 
 ``trim`` deletes rows of ``past`` and puts the blobs that they named into ``doomed`` in the same transaction. Then all
 blobs that are still named are removed from ``doomed``: first those named in ``entry``, then those in ``past``, which is

@@ -3,7 +3,7 @@
 After a full disk the transaction is rolled back and the push fails. After any other error of the disk the connection is
 closed, because SQLite's state is unknown after a failed fsync; the next call opens a new one. A file that cannot be
 written when it is opened, because the disk is full or read-only, is served from a copy; each write tries the file
-again. The directory stays locked meanwhile. See docs/design.md#storage.
+again. The directory stays locked meanwhile. See docs/internals/design.md#storage.
 """
 
 from __future__ import annotations

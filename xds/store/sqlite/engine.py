@@ -1,4 +1,4 @@
-"""The default engine: SQLite in one file, for one process, with one writer thread (docs/design.md#storage).
+"""The default engine: SQLite in one file, for one process, with one writer thread (docs/internals/design.md#storage).
 
 Every call is one job of the thread (`Worker`), which returns results on the event loop. Reads of the history wait for a
 push in progress; serving is from memory and does not wait. Load reports are not stored.

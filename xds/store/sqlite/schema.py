@@ -1,4 +1,4 @@
-"""The tables, their migrations, and the settings of a connection (docs/design.md#storage).
+"""The tables, their migrations, and the settings of a connection (docs/internals/design.md#storage).
 
 The present content of a group is in ``entry``, one row per resource. A row that is replaced or removed moves to
 ``past`` with the revision that ended it. The content at a revision consists of the rows that began by then and had not
