@@ -31,7 +31,7 @@ help:
 	@echo "make linkerd   a real linkerd2-proxy on this server (Debian, as root; builds it: needs cargo, half an hour)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
-	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
+	@echo "make bench-envoys  pushes to 20 real Envoys, a few minutes"
 	@echo "make bench-attacks  what a good client notices of attacks beside it, twenty minutes"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
@@ -87,19 +87,19 @@ linkerd: $(STAMP)
 	$(BIN)/python -m tests.support.linkerd_binary
 	$(BIN)/python -m pytest -q -m linkerd tests/e2e/test_linkerd_proxy.py
 
-bench: $(BENCH_STAMP)
+bench: $(STAMP)
 	$(BIN)/python -m bench.suite --all
 
-bench-quick: $(BENCH_STAMP)
+bench-quick: $(STAMP)
 	$(BIN)/python -m bench.suite --quick
 
 bench-envoys: $(STAMP)
-	$(BIN)/python -m bench.envoys
+	$(BIN)/python -m bench.suite --all --only h
 
 bench-attacks: $(STAMP)
 	$(BIN)/python -m bench.attacks
 
-# What draws the plots and takes the profile: nothing else needs it.
+# What draws the plots of `bench.assignment` and computes its optimum: nothing else needs it.
 $(BENCH_STAMP): bench/requirements.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
 	@touch $@

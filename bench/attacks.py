@@ -201,11 +201,12 @@ def shown(values: Sequence[float], form: str) -> str:
     return format(values[0], form) if values else MISSING
 
 
-def section(results: Results) -> Iterator[str]:
-    """The parts of the section, without its heading."""
-    cells = list(results.cells.values())
+def section(folder: Path) -> Iterator[str]:
+    """The section of the page of performance; nothing where nothing was measured."""
+    cells = list(Results.load(folder / RESULTS).cells.values())
     if not cells:
         return
+    yield f"## {TITLE}\n"
     yield INTRODUCTION.format(seconds=cells[0].conditions["seconds"], pause=PAUSE_S * 1e3)
     lines = [HEADER, ("---",) * len(HEADER), *((f"`{name}`", *rest) for name, *rest in map(row, cells))]
     yield "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -218,6 +219,8 @@ def section(results: Results) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
+    from bench.suite import report  # which has our section
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(ATTACKS), help="names of attacks, separated by commas")
     parser.add_argument(
@@ -237,15 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results.put(cell)
         results.save(path)
         print(*row(cell), flush=True)
-    write_page(chosen.docs)
-
-
-def write_page(docs: Path) -> None:
-    """The page, with the plots that are there."""
-    from bench.suite import plot, report
-
-    folder = docs / "performance"
-    report.write(Results.load(folder / "results.json"), docs / "performance.md", plot.present(folder))
+    report.write(chosen.docs / "performance.md")
 
 
 if __name__ == "__main__":

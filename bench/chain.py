@@ -235,7 +235,7 @@ def section(folder: Path) -> Iterator[str]:
 
 def keep(figures: list[Figures], docs: Path) -> None:
     """Write the figures, and the page anew."""
-    from bench.envoys.__main__ import write_page
+    from bench.suite import report  # which has our section
 
     held = {
         "commit": machine.commit(),
@@ -244,7 +244,7 @@ def keep(figures: list[Figures], docs: Path) -> None:
         "figures": [asdict(one) for one in figures],
     }
     (docs / "performance" / RESULTS).write_text(json.dumps(held, indent=1) + "\n")
-    write_page(docs)
+    report.write(docs / "performance.md")
 
 
 def main() -> None:

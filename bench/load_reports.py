@@ -221,9 +221,8 @@ def report(fleet: Fleet, result: Result) -> None:
     )
 
 
-def fleet_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
-    """The arguments that say which fleet; `fleet_of` reads them."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--clusters", type=int, default=1_000)
     parser.add_argument("--localities", type=int, default=3)
@@ -232,11 +231,11 @@ def fleet_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     parser.add_argument("--ordered", action="store_true", help="always name the clusters in one order")
     parser.add_argument("--idle-rows", action="store_true", help="report localities without traffic too")
     parser.add_argument("--node-bytes", type=int, default=NODE_BYTES, help="size of the node; 0 for a short one")
-    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--rounds", type=int, default=2)
     return parser
 
 
-def fleets_of(chosen: argparse.Namespace) -> list[Fleet]:
+def _fleets(chosen: argparse.Namespace) -> list[Fleet]:
     """A fleet for each number of requests."""
     return [
         Fleet(
@@ -254,9 +253,9 @@ def fleets_of(chosen: argparse.Namespace) -> list[Fleet]:
 
 
 def main() -> None:
-    arguments = fleet_parser(__doc__, 2).parse_args()
+    arguments = _parser().parse_args()
     tune_gc()
-    for fleet in fleets_of(arguments):
+    for fleet in _fleets(arguments):
         report(fleet, measure(fleet, arguments.rounds))
 
 

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,15 +83,15 @@ class Probe:
         self.found = Lateness()
 
 
-def serve(grpc_port: int, http_port: int, folder: Path, probed: bool = True) -> None:
-    """The real server of ``xds serve``, with the probe on its loop or without."""
+def serve(grpc_port: int, http_port: int, folder: Path) -> None:
+    """The real server of ``xds serve``, with the probe on its loop."""
     from xds.app import server as command
     from xds.app.settings import load_settings
 
     class ProbedServer(command.Server):
         async def start(self) -> None:
             await super().start()
-            self.probe = asyncio.create_task(Probe(folder / "late.json").run()) if probed else None
+            self.probe = asyncio.create_task(Probe(folder / "late.json").run())
 
     flags = {
         "server": {"grpc": {"port": grpc_port}, "http": {"port": http_port}},
@@ -101,15 +101,11 @@ def serve(grpc_port: int, http_port: int, folder: Path, probed: bool = True) -> 
     command.serve(load_settings(None, flags), ProbedServer)
 
 
-PROBED = ("bench.pushes", "--serve")
-UNPROBED = ("bench.pushes", "--unprobed", "--serve")
-
-
 @contextmanager
-def running_server(folder: Path, program: Sequence[str] = PROBED) -> Iterator[Server]:
-    """``serve`` in a process of its own, ended afterwards; or another module that takes ports and folder."""
+def running_server(folder: Path) -> Iterator[Server]:
+    """``serve`` in a process of its own, ended afterwards."""
     ports = [str(free_port()), str(free_port())]
-    process = subprocess.Popen([sys.executable, "-m", *program, *ports, str(folder)])
+    process = subprocess.Popen([sys.executable, "-m", "bench.pushes", "--serve", *ports, str(folder)])
     try:
         server = Server(process.pid, f"127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}")
         wait_ready(server, process)
@@ -295,11 +291,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--variant", choices=METHODS, default="delta")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--unprobed", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         grpc_port, http_port, folder = arguments.serve
-        serve(int(grpc_port), int(http_port), Path(folder), not arguments.unprobed)
+        serve(int(grpc_port), int(http_port), Path(folder))
         return
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(arguments, Path(folder)))

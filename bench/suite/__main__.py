@@ -4,8 +4,7 @@
     python -m bench.suite --report
 
 Every cell is written when it is measured, so an interrupted run keeps its results; ``--only`` replaces the cells
-of those workloads and leaves the others as they were. ``--report`` measures nothing and writes the page and the plots
-again.
+of those workloads and leaves the others as they were. ``--report`` measures nothing and writes the page again.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import httpx
 
 from bench.load.fleet import FleetError
 from bench.peers.child import PeerError
-from bench.suite import machine, plot, report
+from bench.suite import machine, report
 from bench.suite.goals import judge_all
 from bench.suite.results import Results
 from bench.suite.scale import ALL, QUICK
@@ -29,7 +28,6 @@ from bench.suite.stage import Stage
 from bench.suite.workloads import WORKLOADS
 
 DOCS = machine.REPOSITORY / "docs"
-RESULTS = "results.json"
 FAILURES = (AssertionError, OSError, RuntimeError, TimeoutError, FleetError, PeerError, httpx.HTTPError)
 # A server of ours that is ended closes its streams at once: nobody waits for it.
 DRAIN = {"XDS_SERVER__DRAIN_S": "0"}
@@ -49,9 +47,8 @@ async def measure(stage: Stage, letters: Sequence[str]) -> list[str]:
 
 
 def write_report(results: Results, docs: Path) -> None:
-    """The page, and the plots beside the results."""
-    folder = docs / "performance"
-    report.write(results, docs / "performance.md", plot.draw(results, folder))
+    """The page; the verdicts are printed too."""
+    report.write(docs / "performance.md")
     for verdict in judge_all(results):
         value = "" if verdict.value is None else f"{verdict.value:.3g}"
         print(f"{verdict.goal.workload}: {verdict.goal.what}: {value} ({verdict.goal.bound:g}) {verdict.word}")
@@ -71,7 +68,7 @@ def main() -> None:
     letters = arguments.only.split(",")
     if unknown := set(letters) - set(WORKLOADS):
         parser.error(f"no workload {', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
-    path = arguments.docs / "performance" / RESULTS
+    path = arguments.docs / "performance" / report.RESULTS
     results, failed = Results.load(path), []
     if not arguments.report:
         results.machine = machine.describe()

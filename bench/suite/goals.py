@@ -12,7 +12,6 @@ OURS: Final = "ours"
 SNAPSHOT: Final = "go-snapshot"
 LINEAR: Final = "go-linear"
 BROADCASTER: Final = "broadcaster"
-LIBRARIES: Final = "libraries"
 Statistic = Literal["median", "worst"]
 # How a smaller run is told of, by condition.
 SHORT = {"streams": "with {:,} streams", "later_s": "after {:g} s"}
@@ -28,20 +27,12 @@ A Python process serves its streams on one core, so our wall time is our CPU tim
 which the load generator needs too. With 1,000 clusters our server takes a small part of its time. With ten clusters,
 where little work is done per stream, the transport decides: bare `grpc.aio`, which has no protocol and sends prepared
 bytes, is only a little faster than go-control-plane (rows of the broadcaster in (a)), and nearly half of our own time
-is sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). In most of these
+is sockets and the event loop. In most of these
 cells our server is a little faster, in the others a little slower. Which cells these are differs from run to run."""
 WHY_CALL: Final = """\
 As above. In addition our time includes the HTTP request, its validation and its commit (the difference of our two
 columns), while `SetSnapshot` is a function call. With 100 streams these parts decide: from our
 answer to the last ACK takes less time than from their call."""
-WHY_BINARY: Final = """\
-A good part of the time is spent in the libraries on necessary work: protobuf, hashes, three SQLite rows for each
-changed resource, the commit, HTTP (*the libraries alone* in [where an admin push's time
-goes](#where-an-admin-pushs-time-goes)). The rest is Python code that runs for each resource: names, constraints,
-references, comparison, the next snapshot, changes of thread. One row for all new bodies of a push would save little,
-because each body must still be found by its hash. A journal of our own in front of SQLite's, with rows written after
-the answer, would save most of *SQL*. It would be a second place where an acknowledged push can be lost, so it is not
-done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +168,6 @@ def _wall(what: str, figure: str, peer_figure: str, why: str) -> Goal:
     )
 
 
-def _admin(what: str, cells: str, figure: str, bound: float, why: str = "") -> Goal:
-    workload = "admin push of 1,000 EDS clusters and their assignments"
-    return Goal(workload, what, cells, figure, bound, unit="ms", why=why)
-
-
 def _named(variant: str) -> str:
     return "SotW" if variant == "sotw" else "Delta"
 
@@ -216,7 +202,4 @@ GOALS: tuple[Goal, ...] = (
     _storm("longest that an established stream waits for a push", "longest_gap_s", 1, "s"),
     _storm("peak memory over the steady state", "peak_ratio", 3, ""),
     _storm("memory a minute later over the steady state", "later_ratio", 1.3, "", later_s=60),
-    _admin("JSON", "g/json/1000", "answer_ms", 400),
-    _admin("binary", "g/binary/1000", "answer_ms", 40, WHY_BINARY),
-    _admin("longest that the event loop is held", "g/*/1000", "held_ms", 20),
 )  # fmt: skip

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import attacks, catalog_served, chain, load_served, mesh
-from bench.envoys import section
+from bench import attacks, chain
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
 from bench.suite.scale import ROUNDS
@@ -19,9 +18,9 @@ PEERS = {
     "go-snapshot": "go-control-plane, snapshot cache",
     "go-linear": "go-control-plane, linear cache",
     "broadcaster": "bare grpc.aio broadcaster",
-    "libraries": "the libraries alone",
 }
 BUSY_PER_CORE = 2
+RESULTS = "results.json"
 
 INTRODUCTION = """\
 # Performance
@@ -52,7 +51,8 @@ concern our server alone, so go-control-plane has one round of it.
   snapshot is in its cache, which takes no time. So our first column is compared with their second. The comparison of
   calls includes our HTTP request.
 * **Memory**: resident memory of the server process. Socket buffers of the kernel are not included.
-* **Ours** is `xds serve` with the memory store and pushes in protobuf. (g) measures JSON and the store on disk.
+* **Ours** is `xds serve` with the memory store and pushes in protobuf. `python -m bench.pushes` measures JSON and
+  the store on disk.
 * **Peers**: go-control-plane with its snapshot cache and with its linear cache, with the same resources; and a
   broadcaster on bare `grpc.aio`, which sends one prepared message to each stream and discards what it receives. It has
   no protocol and shows the cost of gRPC's own transport. The programs are in `bench/peers`.
@@ -64,44 +64,23 @@ MARK = """\
 A ratio is our figure divided by the peer's. The brackets have the smallest and largest ratio of consecutive rounds."""
 
 
-def render(
-    results: Results,
-    plots: Mapping[str, str],
-    profile: str,
-    fleets: Results | None = None,
-    attacked: Results | None = None,
-    others: Iterable[str] = (),
-) -> str:
-    """The whole page. ``plots`` are file names by workload, ``profile`` a section written by hand.
-
-    ``fleets`` is what ``python -m bench.envoys`` has measured, ``attacked`` what ``python -m bench.attacks`` has, and
-    ``others`` are the sections of other benches.
-    """
+def render(results: Results, others: Iterable[str] = ()) -> str:
+    """The whole page; ``others`` are the sections of other benches."""
     parts = [INTRODUCTION, *_machine(results.machine), "## Goals\n", MARK + "\n", *_busy(results)]
     verdicts = judge_all(results)
     parts += (_goals(verdicts), *_reasons(verdicts))
-    if profile:
-        parts.append(profile.rstrip() + "\n")
     for letter, workload in WORKLOADS.items():
         cells = [cell for cell in results.cells.values() if cell.workload == letter]
         if cells:
-            parts += _workload(letter, workload, cells, plots)
-    if fleets is not None and fleets.cells:
-        parts += (f"## {section.TITLE}\n", *section.section(fleets))
-    if attacked is not None and attacked.cells:
-        parts += (f"## {attacks.TITLE}\n", *attacks.section(attacked))
+            parts += _workload(letter, workload, cells)
     parts += others
     return "\n".join(parts)
 
 
-def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
-    """Write the page; ``profile`` and what other benches have measured come from its folder."""
+def write(page: Path) -> None:
+    """Write the page from what its folder has of all benches."""
     folder = page.with_suffix("")
-    written_by_hand = folder / "profile.md"
-    profile = written_by_hand.read_text() if written_by_hand.exists() else ""
-    fleets, attacked = (Results.load(folder / each) for each in (section.RESULTS, attacks.RESULTS))
-    others = [line for each in (load_served, chain, catalog_served, mesh) for line in each.section(folder)]
-    page.write_text(render(results, plots, profile, fleets, attacked, others))
+    page.write_text(render(Results.load(folder / RESULTS), [*attacks.section(folder), *chain.section(folder)]))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -169,7 +148,7 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     yield f"{against}`{verdict.cell}`{missed}" if verdict.cell else ""
 
 
-def _workload(letter: str, workload: Workload, cells: Sequence[Cell], plots: Mapping[str, str]) -> Iterator[str]:
+def _workload(letter: str, workload: Workload, cells: Sequence[Cell]) -> Iterator[str]:
     title = f"({letter}) {workload.title}" if len(letter) == 1 else workload.title
     yield f"## {title}\n"
     yield workload.text + "\n"
@@ -180,8 +159,6 @@ def _workload(letter: str, workload: Workload, cells: Sequence[Cell], plots: Map
     days = sorted({cell.measured_at[:10] for cell in cells})
     commits = ", ".join(sorted({f"`{cell.commit}`" for cell in cells if cell.commit}))
     yield f"Measured {' and '.join(days)} at {commits} ({scales}), load average {min(loads):.1f} to {max(loads):.1f}.\n"
-    if letter in plots:
-        yield f"![{workload.title}](performance/{plots[letter]})\n"
 
 
 def _rows(cell: Cell, workload: Workload) -> Iterator[list[str]]:

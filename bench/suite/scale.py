@@ -29,14 +29,12 @@ class Scale:
     """The sizes of the workloads. ``idle`` are clusters and streams, ``named`` names and streams.
 
     ``rounds`` are those of a cell, but in (d) and (e), whose rounds each start the servers anew: ``storm_rounds`` of
-    our server and ``idle_rounds``. ``variants`` are those of (e) and (f), ``profiled`` counts the situations of the
-    profile.
+    our server and ``idle_rounds``. ``variants`` are those of (e) and (f).
     """
 
     name: str
     rounds: int
     variants: tuple[Variant, ...]
-    profiled: int
     sizes: tuple[Size, ...]
     assignments: int
     named: tuple[tuple[int, int], ...]
@@ -48,7 +46,6 @@ class Scale:
     idle_rounds: int
     idle: tuple[tuple[int, int], ...]
     growth: tuple[tuple[int, tuple[int, ...]], ...]
-    admin: tuple[int, ...]
     envoys: int
     envoy_clusters: tuple[int, ...]
     tls_streams: int
@@ -63,7 +60,6 @@ QUICK = Scale(
     name="quick",
     rounds=ROUNDS,
     variants=("delta",),
-    profiled=1,
     # Only what a goal asks for: 10,000 clusters take go-control-plane seconds a push.
     sizes=(
         Size(10, 1_000, sotw=("all",), delta=("all",)),
@@ -80,7 +76,6 @@ QUICK = Scale(
     idle_rounds=1,
     idle=((10, 1_000), (1_000, 500), (10_000, 500)),
     growth=((10, (1_000, 10_000)),),
-    admin=(10, 1_000),
     envoys=20,
     envoy_clusters=(10,),
     tls_streams=500,
@@ -91,7 +86,6 @@ ALL = Scale(
     name="all",
     rounds=ROUNDS,
     variants=BOTH,
-    profiled=3,
     sizes=(Size(10, 1_000), Size(1_000, 1_000), Size(10_000, 200)),
     assignments=QUICK.assignments,
     named=((100, 1_000), (10_000, 200)),
@@ -103,7 +97,6 @@ ALL = Scale(
     idle_rounds=ROUNDS,
     idle=((10, 1_000), (1_000, 1_000), (10_000, 1_000)),
     growth=((10, (100, 1_000, 5_000, 10_000)), (1_000, (100, 1_000, 5_000, 10_000))),
-    admin=(10, 1_000, 10_000, 50_000),
     envoys=20,
     envoy_clusters=(10, 1_000),
     tls_streams=1_000,

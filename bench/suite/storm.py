@@ -33,8 +33,8 @@ async def storm(stage: Stage) -> None:
     """All streams of a fleet are cut and reconnect at once, each with Envoy's node of 61 KB and its held versions.
 
     100 clusters. A hundred streams of another fleet stay connected, and a cluster changes every second throughout. The
-    steady state is the memory after some of these pushes with all clients connected, before the cut. The plots show
-    the round with the median longest wait. One rejected client in one round misses the goal.
+    steady state is the memory after some of these pushes with all clients connected, before the cut. One
+    rejected client in one round misses the goal.
     """
     rounds: dict[Kind, int] = {OURS: stage.scale.storm_rounds, SNAPSHOT: PEER_ROUNDS}
     for variant in VARIANTS:
@@ -46,7 +46,7 @@ async def storm(stage: Stage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A round of one server: its figures, and what the plots show of it."""
+    """A round of one server: its figures, and their course over time."""
 
     figures: dict[str, float]
     distributions: dict[str, list[float]]

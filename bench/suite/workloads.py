@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from bench.suite import admin, envoys, idle, profile, pushes, rate, storm
+from bench.suite import envoys, idle, pushes, rate, storm
 from bench.suite.stage import Stage
 
 
@@ -42,22 +42,6 @@ STORM = {
 }
 
 WORKLOADS: Mapping[str, Workload] = {
-    "profile": Workload(
-        "Where each microsecond goes",
-        profile.profiled,
-        {
-            "cpu_us": "CPU per push + ACK, us",
-            "grpc_us": "transport",
-            "loop_us": "event loop",
-            "engine_us": "engine",
-            "shell_us": "streams",
-            "observed_us": "observers",
-            "push_us": "the push",
-            "rest_us": "rest",
-            "transport_us": "bare gRPC",
-        },
-        in_rounds=False,
-    ),
     "a": Workload("All changed, one changed", pushes.fan_out, {**PUSH, "alone_us": "without streams, us", **GENERATOR}),
     "node": Workload("A 61 KB node in every ACK", pushes.large_node, {**PUSH, **GENERATOR}),
     "b": Workload("One assignment of many, by name", pushes.assignments, {**PUSH, **GENERATOR}),
@@ -86,34 +70,6 @@ WORKLOADS: Mapping[str, Workload] = {
         },
     ),
     "f": Workload("Growth", pushes.growth, {**PUSH, **GENERATOR}),
-    "g": Workload(
-        "The admin call itself",
-        admin.admin_calls,
-        {
-            "answer_ms": "answer, ms",
-            "cpu_ms": "CPU, ms",
-            "held_ms": "loop held, ms",
-            "late_ms": "by the clock, ms",
-            "body_mb": "body, MB",
-        },
-    ),
-    "call": Workload(
-        "Where an admin push's time goes",
-        admin.divided_calls,
-        {
-            "answer_ms": "answer, ms",
-            "read_ms": "reading",
-            "rules_ms": "rules",
-            "references_ms": "references",
-            "blobs_ms": "blobs",
-            "compare_ms": "comparing",
-            "store_ms": "SQL",
-            "disk_ms": "disk",
-            "snapshot_ms": "snapshot",
-            "publish_ms": "telling",
-            "rest_ms": "rest",
-        },
-    ),
     "h": Workload("Real Envoys", envoys.real_envoys, {"call_ms": "call to last ACK, ms", "cpu_us": "CPU a proxy, us"}),
     "i": Workload("TLS against plaintext", pushes.encrypted, {**PUSH, **GENERATOR}),
 }

@@ -30,7 +30,6 @@ BENCHES = {
     ),
     "bench.assignment_live": (["--phase-s", "1"], ("low", "high", "low-again", "killed")),
     "bench.chain": (["--services", "20,30", "--rounds", "1"], ("20", "30")),
-    "bench.mesh": (["--services", "30,40", "--clients", "4", "--rounds", "1"], ("30", "40")),
     "bench.catalog": (
         ["--services", "20,30", "--streams", "3", "--rounds", "3", "--rate", "100", "--seconds", "0.5"],
         ("20", "30"),
@@ -41,7 +40,7 @@ BENCHES = {
 
 
 # Those that start a server, an Envoy or a process for each row, but for one.
-LONG = {"bench.engine", "bench.fanout", "bench.assignment_live", "bench.mesh", "bench.destination", "bench.assignment"}
+LONG = {"bench.engine", "bench.fanout", "bench.assignment_live", "bench.destination", "bench.assignment"}
 in_soak = [pytest.param(module, marks=pytest.mark.soak if module in LONG else ()) for module in BENCHES]
 
 

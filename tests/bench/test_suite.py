@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,13 +15,11 @@ import pytest
 
 from bench.load.fleet import Fleet, FleetSpec, Variant
 from bench.peers.peer import Kind, Peer
-from bench.suite import admin, idle, process, report, storm
-from bench.suite.clocks import PARTS, Clocks
+from bench.suite import idle, process, report, storm
 from bench.suite.goals import GOALS, Goal, judge, judge_all
 from bench.suite.latency import convergence_s, quantile
 from bench.suite.measure import Change, Clients, Side, alternate, push_once
 from bench.suite.process import cpu_s, rest, rss_kb
-from bench.suite.profile import divide
 from bench.suite.pushes import clients
 from bench.suite.results import Cell, Figures, Results, merge
 from bench.suite.scale import ALL, QUICK
@@ -167,17 +164,14 @@ def test_the_page_has_the_goals_the_machine_and_a_table_for_each_workload(tmp_pa
         cell("d/sotw", [10.5] * 5, [20], "longest_wait_s", streams=5_000),
     )
     page = tmp_path / "performance.md"
-    (tmp_path / "performance").mkdir()
-    (tmp_path / "performance" / "profile.md").write_text("## Where each microsecond goes\n\nHere.\n")
-    report.write(found, page, {"a": "cpu.png"})
+    found.save(tmp_path / "performance" / report.RESULTS)
+    report.write(page)
     text = page.read_text()
     assert "| cpu | a fast one |" in text
     assert "| 10 clusters, SotW, of the snapshot cache | at most 1 | 0.8 | met | 80 / 100 us; `a/sotw/10/all` |" in text
     assert "at most 10 s | 10.5 s | **missed** | `d/sotw` |" in text
     assert "| `a/sotw/10/all` | 1,000 | ours | 80 |" in text
     assert "100 (x 0.8)" in text
-    assert "![All changed, one changed](performance/cpu.png)" in text
-    assert "## Where each microsecond goes\n\nHere.\n" in text
     assert "(e) Idle streams" not in text
 
 
@@ -187,7 +181,7 @@ def test_the_page_says_who_had_fewer_than_five_rounds() -> None:
         cell("e/sotw/10", [12, 13], [50, 52], "stream_kb", streams=1_000),
         cell("c/sotw/100", [3], [4], "p50", streams=100),
     )
-    text = report.render(found, {}, "")
+    text = report.render(found)
     assert "each round starts one server anew" in text
     assert "one run each" not in text
     assert "| `d/sotw` | 5,000 | ours |  | 9 |" in text
@@ -198,18 +192,18 @@ def test_the_page_says_who_had_fewer_than_five_rounds() -> None:
 
 def test_a_busy_machine_is_told_of() -> None:
     found = results(cell("a/sotw/10/all", [80], [100]), cell("e/sotw/10", [80], [100], "stream_kb"))
-    assert "busy" not in report.render(found, {}, "")
+    assert "busy" not in report.render(found)
     found.cells["e/sotw/10"].load = 4.5
-    assert "load average above 4) while some cells of e were measured" in report.render(found, {}, "")
+    assert "load average above 4) while some cells of e were measured" in report.render(found)
 
 
 def test_the_page_says_why_a_goal_is_missed_as_long_as_it_is() -> None:
-    slow = report.render(results(cell("g/binary/1000", [132], [1], "answer_ms")), {}, "")
+    slow = report.render(results(cell("a/sotw/10/all", [132], [100], "call_ms")))
     assert "### What is missed, and why\n" in slow
-    why = next(goal.why for goal in GOALS if goal.what == "binary")
-    assert f"assignments, binary**.\n  {why.splitlines()[0]}\n" in slow
-    assert "What is missed" not in report.render(results(cell("g/binary/1000", [39], [1], "answer_ms")), {}, "")
-    assert "What is missed" not in report.render(results(), {}, "")
+    goal = next(goal for goal in GOALS if goal.figure == "call_ms")
+    assert f"* **wall time, {goal.what}**.\n  {goal.why.splitlines()[0]}\n" in slow
+    assert "What is missed" not in report.render(results(cell("a/sotw/10/all", [39], [100], "call_ms")))
+    assert "What is missed" not in report.render(results())
 
 
 def test_every_workload_says_what_it_measures() -> None:
@@ -299,7 +293,9 @@ def run_of(longest_s: float) -> Run:
 
 
 @pytest.mark.parametrize(("waits", "shown"), [([7, 9, 8], 8), ([7, 9, 8, 6], 7), ([7], 7)])
-def test_the_plots_show_the_storm_with_the_median_longest_wait(waits: list[float], shown: float) -> None:
+def test_the_waits_kept_of_storms_are_those_of_the_storm_with_the_median_longest_wait(
+    waits: list[float], shown: float
+) -> None:
     assert gather([run_of(longest_s) for longest_s in waits]) == {
         "longest_wait_s": waits,
         "rejected": [0.0] * len(waits),
@@ -386,58 +382,3 @@ async def test_one_cell_for_real(tmp_path: Path) -> None:
         assert len(kept.values(kind, "cpu_us")) == 2
         assert min(kept.values(kind, "cpu_us")) > 0
         assert min(kept.values(kind, "call_ms")) > 0
-
-
-def test_samples_belong_to_the_innermost_part() -> None:
-    outer = "run (/lib/asyncio/runners.py);_write (/x/xds/server/discovery.py)"
-    samples = [
-        f"{outer};grpc_call_start_batch (cygrpc.so);send (libc.so.6) 6",
-        f"{outer};wait (/lib/asyncio/locks.py) 2",
-        f"{outer};offer (/x/xds/protocol/stream.py);<listcomp> (<string>) 1",
-        "clone (libc.so.6) 1",
-        "_worker (/lib/concurrent/futures/thread.py);_queue_SimpleQueue_get_impl (_queue.c) 7",
-    ]
-    shares = divide(samples)
-    assert {part: share for part, share in shares.items() if share} == {
-        "grpc_us": 0.6,
-        "loop_us": 0.2,
-        "engine_us": 0.1,
-        "rest_us": 0.1,
-    }
-
-
-def test_time_within_a_part_is_not_that_of_the_part_around_it() -> None:
-    clocks = Clocks()
-    inner = clocks.timed("inner", lambda: time.sleep(0.05))
-    began = time.perf_counter()
-    clocks.timed("outer", lambda: [inner(), inner()])()
-    took_s = time.perf_counter() - began
-    assert clocks.spent_s["inner"] >= 0.1
-    assert sum(clocks.spent_s.values()) <= took_s
-    assert clocks.spent_s["outer"] <= took_s - 0.1
-
-
-@pytest.mark.soak
-async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "DIVIDED", 300)
-    stage = Stage(QUICK.in_rounds(1), Results(), tmp_path / "results.json")
-    await admin.divided_calls(stage)
-    new, changed, same = (stage.results.cells[f"call/binary/300/{one}"] for one in ("new", "changed", "same"))
-    assert all(new.median("ours", part) for part in PARTS)
-    assert all(changed.median("ours", part) for part in PARTS)
-    assert [same.median("ours", part) for part in ("rules_ms", "snapshot_ms")] == [0, 0]
-    least = changed.figures["libraries"]
-    assert all(least[part][0] > 0 for part in ("read_ms", "blobs_ms", "store_ms", "disk_ms", "rest_ms"))
-    assert sum(values[0] for values in least.values()) == pytest.approx(2 * least["answer_ms"][0])
-    for cell in (new, changed, same):
-        parts_ms = [cell.values("ours", part)[0] for part in (*PARTS, "rest_ms")]
-        assert sum(parts_ms) == pytest.approx(cell.values("ours", "answer_ms")[0])
-
-
-@pytest.mark.soak
-async def test_an_answer_is_timed_where_nothing_else_is_measured(tmp_path: Path) -> None:
-    stage = Stage(replace(QUICK, admin=(10,)).in_rounds(1), Results(), tmp_path / "results.json")
-    await admin.admin_calls(stage)
-    for form in admin.MEDIA:
-        found = stage.results.cells[f"g/{form}/10"]
-        assert all(found.median("ours", figure) for figure in ("answer_ms", "cpu_ms", "held_ms", "late_ms"))

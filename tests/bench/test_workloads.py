@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bench.peers.peer import Kind, number_of
-from bench.suite import admin, idle, measure, profile, rate, report, storm
+from bench.suite import idle, measure, rate, report, storm
 from bench.suite.goals import BROADCASTER, LINEAR, OURS, SNAPSHOT
 from bench.suite.results import Results
 from bench.suite.scale import BOTH, Scale, Size
@@ -24,7 +20,6 @@ SHORTEST = Scale(
     name="shortest",
     rounds=1,
     variants=BOTH,
-    profiled=1,
     sizes=(Size(4, 3),),
     assignments=16,
     named=((4, 4), (16, 3)),
@@ -36,15 +31,12 @@ SHORTEST = Scale(
     idle_rounds=1,
     idle=((4, 5),),
     growth=((4, (2, 4)),),
-    admin=(4,),
     envoys=1,
     envoy_clusters=(2,),
     tls_streams=3,
     node_streams=3,
 )
 FEWER = (
-    (profile, "STREAMS", 3),
-    (profile, "PROFILED_PUSHES", 2),
     (rate, "ASSIGNMENTS", 20),
     (rate, "NAMES", 10),
     (storm, "SIZE", 4),
@@ -52,19 +44,13 @@ FEWER = (
     (storm, "STEADY_S", 1.5),  # two pushes of one a second
     (idle, "WARM_STREAMS", 3),
     (idle, "IDLE_S", 0.1),
-    (admin, "DIVIDED", 4),
     (measure, "WARM_ROUNDS", 0),
-    (admin, "WARM_ROUNDS", 0),
 )
-# go-control-plane needs Go: its tests, and that of the profile, are part of `make soak`.
+# go-control-plane needs Go: its tests are part of `make soak`.
 OF_GO: frozenset[Kind] = frozenset({SNAPSHOT, LINEAR})
 # Those in `make test`; the others, each a minute of one core, are part of `make soak`.
 QUICK_ONES = {"a"}
-LETTERS = [
-    pytest.param(letter, marks=[] if letter in QUICK_ONES else pytest.mark.soak)
-    for letter in WORKLOADS
-    if letter != "profile"
-]
+LETTERS = [pytest.param(each, marks=[] if each in QUICK_ONES else pytest.mark.soak) for each in WORKLOADS]
 
 
 async def run(letter: str, folder: Path, without: frozenset[Kind]) -> Results:
@@ -79,17 +65,6 @@ async def run(letter: str, folder: Path, without: frozenset[Kind]) -> Results:
         assert not missing, f"{key} lacks {missing}"
         assert all(math.isfinite(value) for row in cell.figures.values() for each in row.values() for value in each)
     return kept
-
-
-@contextmanager
-def running(*command: str) -> Iterator[int]:
-    """The pid of a process that lives as long as the block."""
-    process = subprocess.Popen(command)
-    try:
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(autouse=True)
@@ -120,36 +95,7 @@ async def test_a_workload_runs_to_its_end(letter: str, tmp_path: Path) -> None:
 async def test_a_workload_runs_to_its_end_with_its_peers(letter: str, tmp_path: Path) -> None:
     kept = await run(letter, tmp_path, frozenset())
     assert all(SNAPSHOT in cell.figures for cell in kept.cells.values())
-    report.write(kept, tmp_path / "page.md", {})
-    assert WORKLOADS[letter].title in (tmp_path / "page.md").read_text()
-
-
-@pytest.mark.soak
-async def test_the_profile_runs_to_its_end(tmp_path: Path) -> None:
-    await run("profile", tmp_path, frozenset())
-
-
-@pytest.mark.soak  # needs py-spy
-async def test_a_profile_begins_when_py_spy_looks(tmp_path: Path) -> None:
-    """Pushes that took less time than its start ended it without a word."""
-    with running(sys.executable, "-c", "while True: pass") as pid:
-        async with profile.recording(pid, tmp_path / "raw"):
-            pass
-    assert (tmp_path / "raw").exists()
-
-
-@pytest.mark.soak  # needs py-spy
-async def test_a_profile_tells_why_py_spy_sees_nothing(tmp_path: Path) -> None:
-    with running("sleep", "60") as pid, pytest.raises(RuntimeError, match=r"py-spy ended with 1: .*python version"):
-        async with profile.recording(pid, tmp_path / "raw"):
-            pass
-
-
-async def test_a_profile_without_py_spy_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(RuntimeError, match=r"py-spy is missing: .* -m pip install -r bench/requirements\.txt"):
-        async with profile.recording(0, tmp_path / "raw"):
-            pass
+    assert WORKLOADS[letter].title in report.render(kept)
 
 
 def test_versions_are_in_the_order_of_pushes() -> None:
