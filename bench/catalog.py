@@ -158,16 +158,16 @@ async def storing(site: Site, rounds: int) -> float:
 
 
 async def flood(site: Site, rate: int, seconds: float) -> tuple[float, float]:
-    """The part of a core that this many changes a second take, and the longest time until one is laid."""
+    """The part of a core that this many changes a second take, and the longest time until one is served."""
     waiting: dict[str, float] = {}
     late = 0.0
 
-    async def laid(changed: Collection[str]) -> None:
+    async def served(changed: Collection[str]) -> None:
         nonlocal late
         now = time.perf_counter()
         late = max([late, *(now - waiting.pop(name) for name in changed if name in waiting)])
 
-    site.catalog.listen(laid)
+    site.catalog.listen(served)
     site.catalog.start()
     start, cpu, done = time.perf_counter(), time.process_time(), 0
     while (passed := time.perf_counter() - start) < seconds:
@@ -182,7 +182,7 @@ async def flood(site: Site, rate: int, seconds: float) -> tuple[float, float]:
 
 
 async def starting(services: int, store: Store, instances_n: int) -> tuple[float, float]:
-    """CPU of all threads and memory per service, from the store to laid assignments."""
+    """CPU of all threads and memory per service, from the store to served assignments."""
     docs = await store.docs("binding")
     assert len(docs) == services
     site = Site(services, 0, store, instances_n)

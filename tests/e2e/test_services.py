@@ -113,7 +113,7 @@ def site(
     server.push(GROUP, [r.eds_cluster("web"), r.listener("web", r.rds("web")), r.route_config("web", r.route("web"))])
     made.bind()
     path = f"/groups/{GROUP}/bindings/web"
-    wait_until(lambda: server.get(path)["state"] == "laid", "the file is read")  # it is read when it rests
+    wait_until(lambda: server.get(path)["state"] == "live", "the file is read")  # it is read when it rests
     for variant, node in NODES.items():
         bootstrap = EnvoyBootstrap(server.grpc_port, variant, node_id=node)
         envoy = running.enter_context(EnvoyProcess(tmp_path, bootstrap, node))

@@ -103,7 +103,7 @@ async def test_a_binding_is_put_shown_compared_and_deleted(edge: Api) -> None:
     first = await bound(edge, {"service": "web", "filter": "Service.Meta.version == 2"}, params={"author": "ann"})
     item = first.json()
     assert first.status_code == 200
-    assert (item["state"], item["endpoints"], item["warnings"], item["changed"]) == ("laid", 1, [], True)
+    assert (item["state"], item["endpoints"], item["warnings"], item["changed"]) == ("live", 1, [], True)
     assert item["actor"] == "ann"
     etag = first.headers["etag"]
     assert etag == f'"{item["etag"]}"'

@@ -31,7 +31,7 @@ BINDINGS = TableLayout(
     columns=(
         Column("ASSIGNMENT", lambda item: item["assignment"]),
         Column("SERVICE", lambda item: item["service"]),
-        Column("STATE", lambda item: item["state"], lambda item: "good" if item["state"] == "laid" else "warn"),
+        Column("STATE", lambda item: item["state"], lambda item: "good" if item["state"] == "live" else "warn"),
         Column("ENDPOINTS", lambda item: str(item["endpoints"])),
         Column("SELECTS", selection_text, is_prose=True),
         Column("BY", lambda item: item["actor"]),

@@ -162,7 +162,7 @@ class BindingItem(TypedDict):
     * ``port``: the name of the port; empty: the first port;
     * ``datacenter``: the datacenter of the instances; empty: all;
     * ``only_passing``: true if instances with a warning get no requests;
-    * ``state``: ``laid`` if the instances are served; ``waiting`` until a source has shown the service, while the
+    * ``state``: ``live`` if the instances are served; ``waiting`` until a source has shown the service, while the
       pushed assignment is served;
     * ``endpoints``: the number of instances that it selects;
     * ``left_out``: how often the filter could not be evaluated for an instance, which then is left out;
@@ -304,7 +304,7 @@ def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, wa
         "port": binding.port,
         "datacenter": binding.datacenter,
         "only_passing": binding.only_passing,
-        "state": "laid" if bound.is_live else "waiting",
+        "state": "live" if bound.is_live else "waiting",
         "endpoints": endpoints,
         "left_out": bound.selection.failures,
         "actor": owner.actor if owner is not None else "",
