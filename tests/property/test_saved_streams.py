@@ -292,6 +292,20 @@ STORIES: dict[str, Story] = {
         [Push(plan=Plan(r1="d", extra="ecds:f"), told=False), EndOne(stream=9), Go(choices=(2, 6)), Wait(seconds=6.0)],
         Plan(r1="b", texts=("@1", "hc:8", "@1")),
     ),
+    "a cluster that was removed while a client came back has its assignment": (
+        SOTW,
+        True,
+        "delays replicas",
+        Plan(inline="ab", web="inline", texts=("sds:u", "@1", "@1")),
+        [
+            Push(PLAIN),
+            Cut(moves=True),
+            Go((6,)),
+            Push(Plan(texts=("eds:y", "@1", "@1")), told=False),
+            Push(Plan(r1="d")),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -56,7 +56,7 @@ from xds.protocol.returning import (
     shows_return,
     taken_back,
     unsaid_names,
-    with_left,
+    with_left_clusters,
     with_shown,
 )
 from xds.protocol.transition import (
@@ -284,7 +284,7 @@ class ClientState:
             return
         watch.begin(None, ShownContent(is_unknown=watch.type.full_state and bool(shown)))
         if watch.type.is_route_target:
-            self.released, self.lingering = with_left(facts, url, shown.label)
+            self.released, self.lingering = with_left_clusters(facts, shown.label)
         elif watch.shown.is_unknown:
             self.transition = with_withheld(facts, self._begin(now_s, is_return=True), url)
 

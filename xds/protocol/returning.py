@@ -68,11 +68,20 @@ def _at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
     for held in released:
         if held.type.in_tree:
             released = facts.releases.replaced(released, empty_set(held.type.type_url))
+    return _with_left_parts(facts._replace(released=released))
+
+
+def with_left_clusters(facts: ClientFacts, label: str) -> tuple[Snapshot, Lingering]:
+    """As `with_left` of clusters, and of their assignments and secrets: those of pushes since the first request."""
+    released, lingering = with_left(facts, facts.url_of("clusters"), label)
+    return _with_left_parts(facts._replace(released=released, lingering=lingering))
+
+
+def _with_left_parts(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
     for alias in PARTS:
-        facts = facts if released is facts.released else facts._replace(released=released)
         released, lingering = with_left(facts, facts.url_of(alias))
-        facts = facts if lingering is facts.lingering else facts._replace(lingering=lingering)
-    return released, facts.lingering
+        facts = facts._replace(released=released, lingering=lingering)
+    return facts.released, facts.lingering
 
 
 def with_left(facts: ClientFacts, url: str, label: str = "") -> tuple[Snapshot, Lingering]:
