@@ -275,6 +275,20 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a search that begins anew leaves nothing of the one before": (
+        SOTW,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Cut(restart=True, missed=(Plan(trouble="malformed"),)),
+            Push(Plan(trouble="leading")),
+            Push(Plan(r1="ad", trouble="malformed")),
+            Cut(restart=True),
+            Push(Plan(texts=("hc:2", "@1", "@1"))),
+        ],
+        Plan(texts=("eds:y", "@1", "@1")),
+    ),
 }
 
 # As above, without the variant: each happened in both.

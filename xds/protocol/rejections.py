@@ -147,7 +147,7 @@ class Rejections:
         """
         if is_whole and is_unknown and not named:  # what is bad was in each of its sets
             news = dict(news.items() & self.suspects.items()) or news
-            self.suspects = {}
+            self._drop_suspects(self.suspects)
         candidates = news or versions
         guilty = tuple(name for name in versions if name in named)
         if not guilty and len(candidates) == 1:
