@@ -402,6 +402,12 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
         [Push(Plan(r1="b")), Wait(620.0), Cut(missed=(Plan(r2="b", web="r2"),))],
         Plan(r2="b", web="r2"),
     ),
+    "a route does not overtake the filter of a listener of which an earlier version is in flight": (
+        "",
+        Plan(svc="inline"),
+        [Push(PLAIN), Guard(), Push(PLAIN)],
+        PLAIN,
+    ),
 }
 
 

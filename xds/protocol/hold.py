@@ -169,12 +169,23 @@ def _without_needed(
     if filtered:
         # The filters are sent before the listener, which then uses the new filters and the new routes.
         used |= releases.used_by(filtered, facts.goal)
-    needed = without_resources(needed, used)
+    needed = without_resources(needed, used | _used_in_flight(facts, goal))
     # What listeners request that the client has in their newest versions makes these ready.
     requested = without_resources(
         _not_fetched(facts, before), releases.used_by(changed.added_or_changed | filtered, facts.goal)
     )
     return without_names(waiting, merge_names(needed, requested))
+
+
+def _used_in_flight(facts: ClientFacts, goal: ResourceSet) -> frozenset[ResourceId]:
+    """What changed listeners refer to in a version that is in flight: the client may have that version already."""
+    used, releases = _NO_RESOURCES, facts.releases
+    for watch in facts.watches.pending(goal.type.type_url):
+        if watch.offered is not None and watch.offered.resource_set is not goal:
+            sent = watch.offered.resource_set
+            changed = frozenset(releases.diff(sent, goal).change.changed)
+            used |= releases.used_by(changed, releases.replaced(facts.released, sent))
+    return used
 
 
 # -- listeners ------------------------------------------------------------------------------------------------------
