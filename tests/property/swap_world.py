@@ -7,6 +7,7 @@ from functools import partial
 
 from tests.property.swap_servers import Fleet, HalfOpen
 from tests.property.swap_watch import Watch
+from tests.support.envoy_like import FETCH_S
 from tests.support.envoy_link import Link
 from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, spend
 from tests.support.texts import TARGET, Site, assignment_of
@@ -245,6 +246,8 @@ class World:
         if self.is_moving:  # "a cut while a cluster of the former group warms may lose requests"
             self.wait(CAUGHT_UP_S)
         gone = self.clients if restart else [self.clients[choice % len(self.clients)]]
+        if any(self._gives_up(client, seconds) for client in gone):
+            self.flush()  # it has what it waits for before
         for client in gone:
             self._disconnect(client, is_noticed=restart or seconds > BACK_S)
         for made in missed:
@@ -261,6 +264,18 @@ class World:
             self.watches[self.clients.index(client)].look(client)
             self.watches[self.clients.index(client)].note_return()
             client.reconnect(lambda links: list(reversed(links)) if backwards else links)
+
+    def _gives_up(self, client: EnvoyLike, seconds: float) -> bool:
+        """Whether a client that is away for so long goes live without what it waits for.
+
+        "A cluster or a listener that warms for 15 s" (docs/protocol.md#what-is-not-promised). Until the clusters that
+        warm are checked, it requests no clusters.
+        """
+        warming = client.warming.values()
+        check_s = max((each.parsed.check_s for each in warming), default=0.0)
+        waiting = [each for each in (*warming, *client.opening.values()) if each.waits]
+        back_s = self.server.now + seconds + BACK_S + check_s
+        return any(each.since + FETCH_S <= back_s for each in waiting)
 
     def _disconnect(self, client: EnvoyLike, *, is_noticed: bool) -> None:
         self.away = {link: other for link, other in self.away.items() if other is not client}
