@@ -28,7 +28,7 @@ def test_a_published_document_is_current(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["settings", "policy"])
-def test_a_schema_is_one(name: str) -> None:
+def test_a_schema_is_valid_json_schema(name: str) -> None:
     assert jsonschema_rs.meta.is_valid(schema(name))
 
 

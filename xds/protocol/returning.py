@@ -72,7 +72,7 @@ def _at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
 
 
 def with_left_clusters(facts: ClientFacts, label: str) -> tuple[Snapshot, Lingering]:
-    """As `with_left` of clusters, and of their assignments and secrets: those of pushes since the first request."""
+    """As `with_left` of clusters; and of assignments and secrets, of which pushes may have removed some meanwhile."""
     released, lingering = with_left(facts, facts.url_of("clusters"), label)
     return _with_left_parts(facts._replace(released=released, lingering=lingering))
 
