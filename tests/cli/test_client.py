@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.http_peer import Peer, serving
 from tests.support.process import LOOPBACK
 from xds.cli.arguments import parse_address
 from xds.cli.client import Client, group_path
@@ -18,57 +15,12 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.resources import known_type
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers as its server's ``plan`` says, and remembers what it was asked."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        server: Any = self.server
-        self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        server.asked.append((self.path, dict(self.headers)))
-        status, body, is_last = server.plan(self.path)
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-        self.close_connection = is_last  # without saying so, as a server that gives an idle connection up
-
-    def do_PUT(self) -> None:
-        self.do_GET()
-
-    def do_DELETE(self) -> None:
-        self.do_GET()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        return
-
-
-class Peer(ThreadingHTTPServer):
-    """A server that answers by ``plan``: path to status, body, and whether it then closes the connection."""
-
-    def __init__(self) -> None:
-        super().__init__((LOOPBACK, 0), Handler)
-        self.asked: list[tuple[str, dict[str, str]]] = []
-        self.plan: Callable[[str], tuple[int, object, bool]] = lambda path: (200, {}, False)
-        self.url = f"http://{LOOPBACK}:{self.server_address[1]}"
-
-    def answers(self, status: int, body: object, is_last: bool = False) -> None:
-        self.plan = lambda path: (status, body, is_last)
-
-
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
     for name in ("XDS_ADDR", "XDS_TOKEN", "XDS_TOKEN_FILE", "http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    found = Peer()
-    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield found
-    found.shutdown()
-    thread.join()
-    found.server_close()
+    with serving() as found:
+        yield found
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ class Feed(Client):
         path: str,
         query: Mapping[str, str],
         headers: Mapping[str, str],
-        quiet_s: float,
         begun: Callable[[Mapping[str, str]], None],
     ) -> Iterator[str]:
         newest, count = self.newest.pop(0), self.plan.pop(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -51,17 +52,29 @@ def url(server: ServerProcess) -> str:
     return f"http://127.0.0.1:{server.http_port}"
 
 
-@pytest.fixture(params=["blocking", "asynchronous"])
-def client(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
-    """Each test runs with both clients."""
-    if request.param == "blocking":
-        with Client(url) as found:
+@contextmanager
+def opened(kind: str, url: str, **arguments: Any) -> Iterator[Any]:
+    """A client of this kind, called as a blocking one."""
+    if kind == "blocking":
+        with Client(url, **arguments) as found:
             yield found
         return
     with asyncio.Runner() as runner:
-        asynchronous = AsyncClient(url)
+        asynchronous = AsyncClient(url, **arguments)
         yield Driven(asynchronous, runner)
         runner.run(asynchronous.close())
+
+
+@pytest.fixture(params=["blocking", "asynchronous"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each test runs with both clients."""
+    return str(request.param)
+
+
+@pytest.fixture
+def client(kind: str, url: str) -> Iterator[Any]:
+    with opened(kind, url) as found:
+        yield found
 
 
 _used = iter(range(1, 10_000))

@@ -196,27 +196,11 @@ def test_undo_rollback_and_differences(client: Any, group: str) -> None:
     assert client.snapshot(group, revision=1).resources[0]["connect_timeout"] == "1s"
 
 
-def test_lists_go_over_pages(client: Any, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xds.client import calls
-
-    for index in range(5):
-        client.apply(group, [a_cluster(f"c{index}")])
-    monkeypatch.setattr(calls, "flags", lambda **given: {"limit": "2"})
-    monkeypatch.setattr(calls, "history", _history_in_pages(calls.history))
-    assert [line.revision for line in client.history(group)] == [5, 4, 3, 2, 1]
-
-
-def _history_in_pages(history: Any) -> Any:
-    from dataclasses import replace
-
-    return lambda group, endpoints: replace(history(group, endpoints), query={"limit": "2"})
-
-
 def test_no_server_and_a_foreign_server(server: ServerProcess) -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(UnreachableServerError, match="cannot reach"):
         client.group("x")
     wrong = {
-        f"http://127.0.0.1:{server.grpc_port}": "perhaps a gRPC port; the admin API is at http://127.0.0.1:18080",
+        f"http://127.0.0.1:{server.grpc_port}": "this is a gRPC port (HTTP/2), perhaps that of xDS; the admin API is at http://127.0.0.1:18080",
         f"https://127.0.0.1:{server.http_port}": "the server speaks plain HTTP there; use http://",
     }
     for url, told in wrong.items():
@@ -232,3 +216,12 @@ def test_both_clients_offer_the_same() -> None:
         return {name: tuple(inspect.signature(method).parameters) for name, method in methods if name[0] != "_"}
 
     assert public(Client) == public(AsyncClient)
+    assert {"apply", "events", "nodes"} <= public(Client).keys()
+
+
+async def test_methods_show_the_arguments_and_the_text_of_their_calls() -> None:
+    with Client("http://127.0.0.1:1") as blocking:
+        async with AsyncClient("http://127.0.0.1:1") as asynchronous:
+            for method in (blocking.put, asynchronous.put):
+                assert list(inspect.signature(method).parameters) == ["group", "type", "name", "resource", "options"]
+                assert (inspect.getdoc(method) or "").startswith("Add or replace one resource")

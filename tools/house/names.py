@@ -9,9 +9,17 @@ from collections.abc import Collection, Iterator, Mapping
 from tools.house.source import Finding, Module, Repository
 
 LINES_LIMIT = 500
-# The admin API, the command line and the program present or join what lies below them, so their modules may carry its
-# names.
-FACES = ("xds/admin/routes/", "xds/admin/shapes/", "xds/admin/", "xds/cli/commands/", "xds/cli/", "xds/app/")
+# The admin API, its calls, the command line and the program present or join what lies below them, so their modules may
+# carry its names.
+FACES = (
+    "xds/admin/routes/",
+    "xds/admin/shapes/",
+    "xds/admin/",
+    "xds/calls/",
+    "xds/cli/commands/",
+    "xds/cli/",
+    "xds/app/",
+)
 FEATURE = "/feature.py"  # a room with this module is a feature
 
 

@@ -60,7 +60,8 @@ class Shared:
 
     def connect(self) -> Client:
         """A client of the server named by the options, the environment or a context. Raises ``CommandError``."""
-        from xds.cli.client import ADDRESS_VARIABLE, Client
+        from xds.calls.access import ADDRESS_VARIABLE
+        from xds.cli.client import Client
         from xds.cli.contexts import read_contexts
 
         if not self.context and (self.server or os.environ.get(ADDRESS_VARIABLE)):

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client, document_of, group_path
 from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.commands.nodes import NODES
 from xds.cli.commands.rollout import HISTORY, STATUS
@@ -128,7 +128,7 @@ def _node(client: Client, node: str) -> Json:
 def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -> Json:
     answer = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
     return {
-        "resource": answer.json(),
+        "resource": document_of(answer),
         "group": group,
         "etag": answer.headers.get("etag", "").strip('"'),
         "version": answer.headers.get("x-resource-version", ""),

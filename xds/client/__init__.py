@@ -1,10 +1,13 @@
 """The client library of the admin API: `Client` and `AsyncClient`, their results and errors (docs/python.md)."""
 
-from xds.client.asynchronous import AsyncClient
-from xds.client.blocking import Client
-from xds.client.calls import EntryArguments, PatchInput, PushArguments
-from xds.client.encoding import ResourceInput
-from xds.client.failures import (
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xds.calls.call import EntryArguments, PushArguments
+from xds.calls.encoding import ResourceInput
+from xds.calls.endpoints import EndpointArguments, ResetArguments
+from xds.calls.failures import (
     AbsentError,
     AccessError,
     AdminApiError,
@@ -17,7 +20,8 @@ from xds.client.failures import (
     WriteConflictError,
     check_taken,
 )
-from xds.client.results import (
+from xds.calls.groups import PatchInput
+from xds.calls.results import (
     AssignedEndpoint,
     AssignmentOwner,
     ChangedNames,
@@ -44,6 +48,10 @@ from xds.client.results import (
     UndoProposal,
     ValidationOutcome,
 )
+from xds.client.blocking import Client
+
+if TYPE_CHECKING:
+    from xds.client.asynchronous import AsyncClient
 
 __all__ = [
     "AbsentError",
@@ -54,6 +62,7 @@ __all__ = [
     "AsyncClient",
     "ChangedNames",
     "Client",
+    "EndpointArguments",
     "EntryArguments",
     "EntryChanged",
     "EntryOutcome",
@@ -74,6 +83,7 @@ __all__ = [
     "PushArguments",
     "PushOutcome",
     "PushProgress",
+    "ResetArguments",
     "ResourceDifference",
     "ResourceInput",
     "ServedAssignment",
@@ -89,3 +99,12 @@ __all__ = [
     "WriteConflictError",
     "check_taken",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`AsyncClient`, when it is asked for: `Client` does not need httpx."""
+    if name != "AsyncClient":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from xds.client.asynchronous import AsyncClient
+
+    return AsyncClient

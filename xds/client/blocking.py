@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self
 
-import httpx
-
-from xds.client import calls, fleet_calls
-from xds.client.calls import ApiCall, EntryArguments, Json, PatchInput, PushArguments
-from xds.client.encoding import ResourceInput
-from xds.client.exchange import (
-    QUIET_S,
-    RECONNECT_S,
-    ServerAccess,
-    document_of,
-    may_repeat,
-    reaching,
-    read_document,
-    request_arguments,
-    result_of,
-)
-from xds.client.failures import AdminApiError, ServerBusyError, UnreachableServerError
-from xds.client.fleet_calls import EventCursor
-from xds.client.results import (
-    EntryOutcome,
-    GroupRevision,
-    GroupSnapshot,
-    GroupState,
-    Nack,
-    NodeStatus,
-    PushOutcome,
-    PushProgress,
-    ResourceDifference,
-    ServedAssignment,
-    ServerEvent,
-    StoredEntry,
-    TransactionOutcome,
-    UndoProposal,
-    ValidationOutcome,
-)
-
-T = TypeVar("T")
+from xds.calls.access import QUIET_S, TIMEOUT_S, ServerAccess
+from xds.calls.call import Answer, ApiCall, document_of
+from xds.calls.failures import ServerBusyError, UnreachableServerError
+from xds.calls.fleet import EventCursor
+from xds.calls.results import ServerEvent
+from xds.calls.sender import BlockingSender
+from xds.client.methods import BlockingMethods
+from xds.client.table import Calls
 
 
-class Client:
+class Client(BlockingMethods, Calls):
     """The admin API of one server. Methods raise ``AdminApiError``; see its subclasses.
 
     ``server`` is its URL. Arguments that are left out come from the environment, as for the ``xds`` command:
@@ -64,10 +34,10 @@ class Client:
         cacert: str | Path = "",
         cert: str | Path = "",
         key: str | Path = "",
-        timeout_s: float = 60.0,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._access = ServerAccess(server, token, cacert, cert, key, timeout_s)
-        self._http = httpx.Client(**self._access.arguments())
+        access = ServerAccess(server, token, cacert=cacert, cert=cert, key=key)
+        self._sender = BlockingSender(access, timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -77,148 +47,11 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._sender.close()
 
-    # Pushes
-
-    def apply(
-        self,
-        group: str,
-        resources: Iterable[ResourceInput],
-        *,
-        version: str = "",
-        versions: Mapping[str, str] | None = None,
-        **options: Unpack[PushArguments],
-    ) -> PushOutcome:
-        """Replace all resources of a group.
-
-        A resource is a dictionary with ``@type``, a protobuf message, or a message of envoy-data-plane. ``version`` is
-        served as version_info; ``versions`` by type alias.
-        """
-        return self._run(calls.apply(group, resources, version, versions, **options))
-
-    def put(
-        self, group: str, type: str, name: str, resource: ResourceInput, **options: Unpack[PushArguments]
-    ) -> PushOutcome:
-        """Add or replace one resource; the others stay. ``type`` is an alias (``clusters``) or a type URL."""
-        return self._run(calls.put(group, type, name, resource, **options))
-
-    def delete(self, group: str, type: str, name: str, **options: Unpack[PushArguments]) -> PushOutcome:
-        """Remove one resource; the others stay."""
-        return self._run(calls.delete(group, type, name, **options))
-
-    def transact(
-        self,
-        changes: Iterable[PatchInput] = (),
-        *,
-        put_entries: Sequence[Mapping[str, Any]] = (),
-        delete_entries: Sequence[tuple[str, str]] = (),
-        **options: Unpack[PushArguments],
-    ) -> TransactionOutcome:
-        """Change several groups, and config entries, all or none."""
-        return self._run(calls.transact(changes, put_entries, delete_entries, **options))
-
-    def validate(self, resources: Iterable[ResourceInput], *, strict: bool = False) -> ValidationOutcome:
-        """Check a snapshot without pushing it. Raises ``InvalidInputError`` with all findings."""
-        return self._run(calls.validate(resources, strict))
-
-    def rollback(
-        self, group: str, to: int, *, keep_endpoints: bool = False, **options: Unpack[PushArguments]
-    ) -> PushOutcome:
-        """Make a new revision with the content of an old one."""
-        return self._run(calls.rollback(group, to, keep_endpoints, **options))
-
-    def undo(self, group: str, **options: Unpack[PushArguments]) -> PushOutcome:
-        """Undo the last configuration change. Raises ``AdminApiError`` if there is nothing to go back to."""
-        return self._run(calls.undo(self.undo_plan(group), options))
-
-    def undo_plan(self, group: str) -> UndoProposal:
-        """What ``undo`` would do."""
-        return self._run(calls.undo_plan(group))
-
-    def progress(self, group: str, revision: int, *, wait_s: float = 0.0) -> PushProgress:
-        """How many of the nodes that were connected at a recent push have it."""
-        return self._run(calls.progress(group, revision, wait_s))
-
-    # Groups
-
-    def groups(self) -> Iterator[GroupState]:
-        """All groups by name."""
-        return self._pages(calls.groups())
-
-    def group(self, name: str) -> GroupState:
-        """One group."""
-        return self._run(calls.group(name))
-
-    def configure_group(
-        self,
-        name: str,
-        *,
-        selector: str | None = None,
-        priority: int | None = None,
-        on_nack: str | None = None,
-        removal_delay_s: float | None = None,
-        listener_drain_s: float | None = None,
-        if_match: str | int | None = None,
-        author: str = "",
-        dry_run: bool = False,
-        allow_empty: bool = False,
-    ) -> GroupState:
-        """Create a group, or set its settings. Settings that are left out are reset.
-
-        ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings yet.
-        """
-        settings = {
-            "selector": selector,
-            "priority": priority,
-            "on_nack": on_nack,
-            "removal_delay_s": removal_delay_s,
-            "listener_drain_s": listener_drain_s,
-        }
-        return self._run(calls.configure_group(name, settings, if_match, author, dry_run, allow_empty))
-
-    def delete_group(self, name: str, **options: Unpack[PushArguments]) -> PushOutcome:
-        """Delete a group with its settings; ``moves`` of the result counts its nodes by the group that they move to."""
-        return self._run(calls.push("DELETE", calls.place("groups", name), **options))
-
-    def snapshot(self, group: str, *, revision: int | None = None, show_secrets: bool = False) -> GroupSnapshot:
-        """All resources of a group, now or at a revision."""
-        return self._run(calls.snapshot(group, revision, show_secrets))
-
-    def resource(self, group: str, type: str, name: str, *, show_secrets: bool = False) -> Json:
-        """One resource as a document."""
-        return self._run(calls.resource(group, type, name, show_secrets))
-
-    def history(self, group: str, *, endpoints: bool = True) -> Iterator[GroupRevision]:
-        """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
-        return self._pages(calls.history(group, endpoints))
-
-    def difference(
-        self, group: str, revision: int, base: int | None = None, *, show_secrets: bool = False
-    ) -> Iterator[ResourceDifference]:
-        """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing."""
-        return self._pages(calls.difference(group, revision, base, show_secrets))
-
-    # The fleet
-
-    def nodes(self, *, group: str = "", state: str = "", selector: str = "") -> Iterator[NodeStatus]:
-        """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
-        return self._pages(fleet_calls.nodes(group, state, selector))
-
-    def node(self, id: str) -> NodeStatus:
-        """One node with its streams."""
-        return self._run(fleet_calls.node(id))
-
-    def disconnect(self, id: str, *, author: str = "") -> int:
-        """End the streams of a node, which may reconnect at once; returns their number."""
-        return self._run(fleet_calls.disconnect(id, author))
-
-    def nacks(
-        self, *, group: str = "", node: str = "", type: str = "", since: datetime | str = "", state: str = ""
-    ) -> Iterator[Nack]:
-        """NACKs, the newest first. ``since`` is a time or an age (``15m``), ``state`` ``open`` or ``resolved``."""
-        after = since if isinstance(since, str) else since.astimezone().isoformat()
-        return self._pages(fleet_calls.nacks(group, node, type, after, state))
+    def send(self, call: ApiCall[Any], page: str = "") -> Answer:
+        """The answer to a call, whatever its status. Raises ``UnreachableServerError``."""
+        return self._sender.send(call, page)
 
     def events(
         self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
@@ -229,155 +62,19 @@ class Client:
         an event of the kind ``lagged`` says so. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
         does not answer for a minute, and with ``reconnects=False`` when the connection is lost.
         """
-        cursor, attempt = EventCursor(kinds, group, node, after), 0
+        cursor = EventCursor(kinds, group, node, after, reconnects)
         while True:
             try:
-                for event in self._events(cursor):
-                    attempt = 0
-                    yield event
-            except (UnreachableServerError, ServerBusyError):
-                if not reconnects or not cursor.has_begun or attempt == len(RECONNECT_S):
-                    raise
-            else:
-                if not reconnects:
-                    return
-            time.sleep(RECONNECT_S[min(attempt, len(RECONNECT_S) - 1)])
-            attempt += 1
-
-    # Live endpoints
-
-    def assignments(self, group: str, *, live: bool = False) -> Iterator[ServedAssignment]:
-        """The assignments of a group, without their endpoints; ``live``: only live assignments."""
-        return self._pages(fleet_calls.assignments(group, live))
-
-    def assignment(self, group: str, name: str) -> ServedAssignment:
-        """One assignment as it is served, with its endpoints."""
-        return self._run(fleet_calls.assignment(group, name))
-
-    def set_endpoints(
-        self,
-        group: str,
-        name: str,
-        assignment: ResourceInput,
-        *,
-        if_match: str | int | None = None,
-        author: str = "",
-        drain_s: float | None = None,
-        dry_run: bool = False,
-        allow_empty: bool = False,
-    ) -> ServedAssignment:
-        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
-        body = fleet_calls.assignment_body(assignment)
-        options = {
-            "if_match": if_match,
-            "author": author,
-            "drain_s": drain_s,
-            "dry_run": dry_run,
-            "allow_empty": allow_empty,
-        }
-        return self._run(fleet_calls.edit_endpoints("PUT", group, name, body, options))
-
-    def change_endpoints(
-        self,
-        group: str,
-        name: str,
-        *,
-        put: Iterable[Mapping[str, Any] | str] = (),
-        remove: Iterable[str] = (),
-        localities: Iterable[Mapping[str, Any]] = (),
-        if_match: str | int | None = None,
-        author: str = "",
-        drain_s: float | None = None,
-        dry_run: bool = False,
-        allow_empty: bool = False,
-    ) -> ServedAssignment:
-        """Add, change and remove some endpoints. One is its ``HOST:PORT``, or ``{"address", "weight"?, ...}``."""
-        body = fleet_calls.endpoints_patch(put, remove, localities)
-        options = {
-            "if_match": if_match,
-            "author": author,
-            "drain_s": drain_s,
-            "dry_run": dry_run,
-            "allow_empty": allow_empty,
-        }
-        return self._run(fleet_calls.edit_endpoints("PATCH", group, name, body, options))
-
-    def reset_endpoints(
-        self,
-        group: str,
-        name: str,
-        *,
-        author: str = "",
-        drain_s: float | None = None,
-        dry_run: bool = False,
-        allow_empty: bool = False,
-    ) -> ServedAssignment:
-        """Serve the pushed assignment again."""
-        options = {"author": author, "drain_s": drain_s, "dry_run": dry_run, "allow_empty": allow_empty}
-        return self._run(fleet_calls.edit_endpoints("DELETE", group, name, None, options))
-
-    # Config entries
-
-    def config_entries(self, kind: str = "") -> Iterator[StoredEntry]:
-        """Config entries by kind and name."""
-        return self._pages(fleet_calls.config_entries(kind))
-
-    def config_entry(self, kind: str, name: str) -> StoredEntry:
-        """One config entry, and who modified it last."""
-        return self._run(fleet_calls.config_entry(kind, name))
-
-    def put_config_entries(
-        self, entries: Sequence[Mapping[str, Any]], **options: Unpack[EntryArguments]
-    ) -> EntryOutcome:
-        """Write several config entries, all or none. ``if_match`` is about all of them."""
-        return self._run(fleet_calls.put_config_entries(entries, **options))
-
-    def put_config_entry(
-        self, kind: str, name: str, entry: Mapping[str, Any], **options: Unpack[EntryArguments]
-    ) -> EntryOutcome:
-        """Write one config entry. ``if_match`` is about this entry."""
-        return self._run(fleet_calls.put_config_entry(kind, name, entry, **options))
-
-    def delete_config_entry(self, kind: str, name: str, **options: Unpack[EntryArguments]) -> EntryOutcome:
-        """Delete one config entry. ``if_match`` is about this entry."""
-        return self._run(fleet_calls.delete_config_entry(kind, name, **options))
-
-    def roll_back_config_entries(self, to: int, **options: Unpack[EntryArguments]) -> EntryOutcome:
-        """Make a new revision with the config entries of an earlier one; 0: none."""
-        return self._run(fleet_calls.roll_back_config_entries(to, **options))
-
-    # Sending
-
-    def _run(self, call: ApiCall[T]) -> T:
-        return result_of(call, self._send(call))
-
-    def _send(self, call: ApiCall[Any], token: str = "") -> httpx.Response:
-        for attempt in (0, 1):
-            try:
-                with reaching(self._access.url):
-                    return self._http.request(**request_arguments(call, self._access.timeout_s, token))
-            except AdminApiError as error:
-                if not may_repeat(call, error, attempt):
-                    raise
-        raise AssertionError  # the second attempt returns or raises
-
-    def _pages(self, call: ApiCall[tuple[T, ...]]) -> Iterator[T]:
-        token = ""
-        while True:
-            document = document_of(self._send(call, token))
-            yield from read_document(call, document)
-            token = str(document.get("next_page_token", ""))
-            if not token:
+                yield from self._events(cursor)
+            except (UnreachableServerError, ServerBusyError) as error:
+                cursor.fail(error)
+            if not reconnects:
                 return
+            time.sleep(cursor.delay_s())
 
     def _events(self, cursor: EventCursor) -> Iterator[ServerEvent]:
-        call = cursor.call()
-        with reaching(self._access.url), self._http.stream(**request_arguments(call, QUIET_S)) as response:
-            if not response.is_success:
-                response.read()
-                document_of(response)
-            cursor.begin(response.headers)
-            for line in response.iter_lines():
-                event = cursor.read(line)
-                if event is not None:
-                    yield event
+        with self._sender.begun(cursor.call(), QUIET_S) as answer:
+            if not answer.is_success:
+                document_of(answer.whole())
+            cursor.begin(answer.headers)
+            yield from filter(None, map(cursor.read, answer.lines()))

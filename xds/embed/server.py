@@ -17,7 +17,7 @@ from xds.app.features import with_sources
 from xds.app.server import Hosting
 from xds.app.server import Server as StandaloneServer
 from xds.app.settings import make_settings
-from xds.client.encoding import ResourceInput, encode_resource, encode_resources
+from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
 from xds.codec.resources import DecodedPush
 from xds.codec.schema import add_descriptor_sets
 from xds.control.audit_log import Caller

@@ -13,7 +13,8 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from xds.cli.client import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, read_token
+from xds.calls.access import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
+from xds.cli.client import read_token
 from xds.cli.errors import CommandError, Exit
 from xds.proto.linkerd import conduit_common_pb2, conduit_destination_pb2, destination_pb2
 

@@ -41,7 +41,6 @@ def event_line(event: Json) -> str:
     return printable("  ".join(part for part in (event.get("time", "-"), what, where, message) if part)) + "\n"
 
 
-KEEP_ALIVE_LIMIT_S = 45.0  # the server sends at least an empty line every 15 s
 RETRY_S = 2.0
 RETRY_LIMIT_S = 30.0
 RENDER_S = 1.0  # between two renderings, at least
@@ -71,7 +70,7 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "", follo
     while True:
         parameter = {"last_event_id": position} if position else {}
         try:
-            for line in client.lines("/events", {**query, **parameter}, _FEED, KEEP_ALIVE_LIMIT_S, on_headers):
+            for line in client.lines("/events", {**query, **parameter}, _FEED, on_headers):
                 is_first, delay_s = False, RETRY_S
                 event: Json = json.loads(line or "{}")
                 if "id" in event:

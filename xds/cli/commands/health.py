@@ -16,7 +16,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption
-from xds.cli.client import Client, RefusedError
+from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.table import Column, TableLayout
@@ -110,7 +110,7 @@ def _live(client: Client) -> CheckResult:
 
 def _ready(client: Client) -> CheckResult:
     try:
-        return OK, str(client.probe("/readyz").json().get("status", "ready"))
+        return OK, str(document_of(client.probe("/readyz")).get("status", "ready"))
     except RefusedError as error:
         return FAILED, str(error.problem.get("status") or error)
 

@@ -23,7 +23,7 @@ from xds.cli.arguments import (
     WaitOption,
     parse_revision,
 )
-from xds.cli.client import Client, RefusedError, group_path
+from xds.cli.client import Client, RefusedError, document_of, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
@@ -116,7 +116,7 @@ def roll_back(
     """
     if not to:
         response = client.fetch("GET", group_path(group, "/undo"))
-        plan = response.json()
+        plan = document_of(response)
         if not headers:
             _check_undone(client, plan, query.get("author", ""), response.headers.get("date", ""))
         to = plan["to"] or _chosen(plan)

@@ -1,12 +1,15 @@
-"""Errors of the client: one class for each reason that a program may need to distinguish."""
+"""Errors of calls: one class for each reason that a program may need to distinguish."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from xds.client.reading import read_value
-from xds.client.results import Finding, PushOutcome, UndoProposal
+from xds.calls.reading import read_value
+
+if TYPE_CHECKING:
+    from xds.calls.results import Finding, PushOutcome, UndoProposal
 
 FINDINGS_SHOWN = 10  # in the text of an error
 
@@ -22,8 +25,15 @@ class AdminApiError(Exception):
         super().__init__(message)
         self.status = status
         self.problem = problem or {}
-        self.findings: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
         self.request_id = str(self.problem.get("request_id", ""))
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every error that the server found in the input."""
+        from xds.calls.results import Finding
+
+        found: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
+        return found
 
     def __str__(self) -> str:
         """The message, and a line for each of the first findings, with place and hint."""
@@ -32,8 +42,27 @@ class AdminApiError(Exception):
         return "\n  ".join((super().__str__(), *map(str, shown), *more))
 
 
+# What an argument that is missing would be good for.
+_WANTED = {
+    "cacert": "; cacert or XDS_CACERT names the authorities to trust",
+    "cert": "; the server may ask for a client certificate: cert, key",
+}
+
+
 class UnreachableServerError(AdminApiError):
-    """No answer: no server, a lost connection, or a timeout. A write may have happened."""
+    """No answer: no server, a lost connection, or a timeout. A write may have happened.
+
+    ``is_lost``: the connection was lost after the request. ``wants`` is ``cacert`` or ``cert`` if a credential of this
+    kind may be what is missing.
+    """
+
+    def __init__(self, message: str, *, is_lost: bool = False, wants: str = "") -> None:
+        super().__init__(message)
+        self.is_lost = is_lost
+        self.wants = wants
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}{_WANTED.get(self.wants, '')}"
 
 
 class UnexpectedAnswerError(AdminApiError):

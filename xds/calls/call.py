@@ -1,0 +1,190 @@
+"""A call of the admin API as a value: the request, and how to read its answer. No I/O.
+
+The functions that make calls are in modules ``calls`` here and in features. All senders send the same calls, so that
+they behave alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Generic, TypedDict, TypeVar
+from urllib.parse import quote, urlencode
+
+from xds.calls.failures import UnexpectedAnswerError, failure_of
+from xds.calls.reading import ShapeError, read_value
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+PREFIX = "/api/v1"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+JSON_TYPE = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request, whatever its status. ``headers`` have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    reason: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request was carried out."""
+        return 200 <= self.status < 300
+
+    def document(self) -> Json | None:
+        """The body; None if it is not a JSON object."""
+        try:
+            document = json.loads(self.body)
+        except ValueError:
+            return None
+        return document if isinstance(document, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall(Generic[T]):
+    """One request. ``read`` makes the result from the JSON of the answer, or the call that comes next.
+
+    ``body`` is a JSON value, or an open file, whose type is in ``headers``. The server may wait ``wait_s`` on request.
+    """
+
+    method: str
+    path: str
+    read: Callable[[Any], T | ApiCall[T]]
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: object = None
+    wait_s: float = 0.0
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the request may be sent again after its answer was lost."""
+        return self.method == "GET" or IDEMPOTENCY_KEY in self.headers
+
+    def target(self, page: str = "") -> str:
+        """Path and query; ``page`` is the token of a page."""
+        query = {**self.query, **({"page_token": page} if page else {})}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    def content(self) -> bytes | IO[bytes] | None:
+        """The body as it is sent."""
+        if self.body is None or hasattr(self.body, "read"):
+            return self.body  # type: ignore[return-value]  # an open file
+        return json.dumps(self.body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+    def sent_headers(self) -> dict[str, str]:
+        """The headers, without those of the connection and of credentials."""
+        has_json = self.body is not None and not hasattr(self.body, "read")
+        return {"Accept": JSON_TYPE, **({"Content-Type": JSON_TYPE} if has_json else {}), **self.headers}
+
+
+def document_of(answer: Answer) -> Json:
+    """The JSON object of an answer. Raises ``AdminApiError`` if the request failed."""
+    document = answer.document()
+    if not answer.is_success or document is None:
+        raise failure_of(answer.status, document)
+    return document
+
+
+def result_of(call: ApiCall[T], document: Json) -> T | ApiCall[T]:
+    """The result in a document, or the next call. Raises ``UnexpectedAnswerError``."""
+    try:
+        return call.read(document)
+    except (ShapeError, KeyError, TypeError, ValueError) as error:
+        raise UnexpectedAnswerError(f"{call.method} {call.path}: the answer cannot be read: {error}") from None
+
+
+def next_page(document: Json) -> str:
+    """The token of the next page; empty at the end."""
+    return str(document.get("next_page_token", ""))
+
+
+class EntryArguments(TypedDict, total=False):
+    """Options of writes of config entries, all optional.
+
+    ``message`` and ``author`` go into the history; the server also records the authenticated caller. ``if_match`` is an
+    etag, or a revision as a number, that must still be the current one; 0 means that there must be nothing yet. A
+    repeated call with the same ``idempotency_key`` gets the first answer again. ``dry_run`` checks and compares, and
+    changes nothing; with ``strict``, warnings are errors.
+    """
+
+    message: str
+    author: str
+    if_match: str | int
+    idempotency_key: str
+    dry_run: bool
+    strict: bool
+
+
+class PushArguments(EntryArguments, total=False):
+    """Options of pushes: those of config entries, and two of the fleet.
+
+    ``wait_s``: wait until all connected nodes have ACKed or rejected the push, but at most this many seconds (up to
+    300); the result then has ``progress``. ``allow_empty`` allows a push that takes all resources from connected nodes.
+    ``force`` (of ``delete`` and ``transact``) allows deleting resources that others of the group name.
+    """
+
+    allow_empty: bool
+    force: bool
+    wait_s: float
+
+
+PUSH_ARGUMENTS = PushArguments.__optional_keys__
+ENTRY_ARGUMENTS = EntryArguments.__optional_keys__
+
+
+def place(*parts: str) -> str:
+    """A path below the prefix of the API; each part is percent-encoded."""
+    return PREFIX + "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def reader(kind: Any) -> Callable[[Any], Any]:
+    """Reads an answer as a value of a type."""
+    return lambda value: read_value(kind, value)
+
+
+def items(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
+    """Reads the items of a page."""
+    return lambda value: tuple(read_value(kind, each) for each in value["items"])
+
+
+def flags(**given: object) -> dict[str, str]:
+    """Query parameters, without those that are None, False or empty."""
+    return {
+        name: "true" if value is True else str(value)
+        for name, value in given.items()
+        if value is not None and value is not False and value != ""
+    }
+
+
+def precondition(if_match: str | int | None, prefix: str = "r") -> dict[str, str]:
+    """The headers of a precondition: an etag, a revision number, or 0: the object must not exist."""
+    if if_match is None or if_match == "":
+        return {}
+    if if_match == 0:
+        return {"If-None-Match": "*"}
+    return {"If-Match": if_match if isinstance(if_match, str) else f"{prefix}{if_match}"}
+
+
+def write_parts(
+    given: Mapping[str, Any], known: frozenset[str], prefix: str = "r"
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Query and headers of the options of a write; ``prefix`` is that of etags.
+
+    Raises ``TypeError`` for an option that is not ``known``.
+    """
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise TypeError(f"unknown option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
+    names = ("message", "author", "dry_run", "strict", "allow_empty", "force", "drain_s")
+    headers = precondition(given.get("if_match"), prefix)
+    if given.get("idempotency_key"):
+        headers[IDEMPOTENCY_KEY] = given["idempotency_key"]
+    if given.get("wait_s"):
+        headers["Prefer"] = f"wait={max(1, round(given['wait_s']))}"
+    return flags(**{name: given.get(name) for name in names}), headers

@@ -1,0 +1,75 @@
+"""The calls about live endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict, Unpack
+
+from xds.calls.call import ApiCall, flags, items, place, reader, write_parts
+from xds.calls.encoding import ResourceInput, encode_resource
+from xds.calls.results import ServedAssignment
+
+
+class ResetArguments(TypedDict, total=False):
+    """Options of writes of live endpoints, all optional.
+
+    ``drain_s``: how long removed endpoints drain. ``allow_empty`` permits that a cluster loses its last one.
+    """
+
+    author: str
+    drain_s: float | None
+    dry_run: bool
+    allow_empty: bool
+
+
+class EndpointArguments(ResetArguments, total=False):
+    """Options of changes of live endpoints: also ``if_match``, the etag that was read, or 0: there must be none yet."""
+
+    if_match: str | int | None
+
+
+def assignments(group: str, *, live: bool = False) -> ApiCall[tuple[ServedAssignment, ...]]:
+    """The assignments of a group, without their endpoints; ``live``: only live assignments."""
+    return ApiCall("GET", place("groups", group, "endpoints"), items(ServedAssignment), flags(live=live))
+
+
+def assignment(group: str, name: str) -> ApiCall[ServedAssignment]:
+    """One assignment as it is served, with its endpoints."""
+    return ApiCall("GET", place("groups", group, "endpoints", name), reader(ServedAssignment))
+
+
+def set_endpoints(
+    group: str, name: str, assignment: ResourceInput, **options: Unpack[EndpointArguments]
+) -> ApiCall[ServedAssignment]:
+    """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
+    return _edit("PUT", group, name, encode_resource(assignment, "the assignment"), options)
+
+
+def change_endpoints(
+    group: str,
+    name: str,
+    *,
+    put: Iterable[Mapping[str, Any] | str] = (),
+    remove: Iterable[str] = (),
+    localities: Iterable[Mapping[str, Any]] = (),
+    **options: Unpack[EndpointArguments],
+) -> ApiCall[ServedAssignment]:
+    """Add, change and remove some endpoints. One is its ``HOST:PORT``, or ``{"address", "weight"?, ...}``."""
+    parts = {
+        "put": [{"address": each} if isinstance(each, str) else dict(each) for each in put],
+        "remove": list(remove),
+        "localities": [dict(each) for each in localities],
+    }
+    return _edit("PATCH", group, name, {part: value for part, value in parts.items() if value}, options)
+
+
+def reset_endpoints(group: str, name: str, **options: Unpack[ResetArguments]) -> ApiCall[ServedAssignment]:
+    """Serve the pushed assignment again."""
+    return _edit("DELETE", group, name, None, options)
+
+
+def _edit(
+    method: str, group: str, name: str, body: object, given: EndpointArguments | ResetArguments
+) -> ApiCall[ServedAssignment]:
+    query, headers = write_parts(given, EndpointArguments.__optional_keys__, "e-")
+    return ApiCall(method, place("groups", group, "endpoints", name), reader(ServedAssignment), query, headers, body)

@@ -1,0 +1,231 @@
+"""The calls about groups: pushes, history, settings, content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from xds.calls.call import (
+    PUSH_ARGUMENTS,
+    ApiCall,
+    Json,
+    PushArguments,
+    flags,
+    items,
+    place,
+    precondition,
+    reader,
+    write_parts,
+)
+from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
+from xds.calls.failures import NothingToUndoError
+from xds.calls.reading import read_object, read_value
+from xds.calls.results import (
+    GroupRevision,
+    GroupSnapshot,
+    GroupState,
+    PushOutcome,
+    PushProgress,
+    ResourceDifference,
+    TransactionOutcome,
+    UndoProposal,
+    ValidationOutcome,
+)
+
+
+class PatchInput(TypedDict, total=False):
+    """A change of one group in a transaction: ``snapshot``, or ``put`` and ``delete`` (pairs of type and name)."""
+
+    group: str
+    snapshot: Sequence[ResourceInput]
+    put: Sequence[ResourceInput]
+    delete: Sequence[tuple[str, str]]
+    if_match: str | int
+
+
+def _push(method: str, path: str, body: object = None, **given: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+    query, headers = write_parts(given, PUSH_ARGUMENTS)
+    return ApiCall(method, path, reader(PushOutcome), query, headers, body, given.get("wait_s", 0.0))
+
+
+def apply(
+    group: str,
+    resources: Iterable[ResourceInput],
+    *,
+    version: str = "",
+    versions: Mapping[str, str] | None = None,
+    **options: Unpack[PushArguments],
+) -> ApiCall[PushOutcome]:
+    """Replace all resources of a group.
+
+    A resource is a dictionary with ``@type``, a protobuf message, or a message of envoy-data-plane. ``version`` is
+    served as version_info; ``versions`` by type alias.
+    """
+    body: Json = {"resources": encode_resources(resources)}
+    if version:
+        body["version"] = version
+    if versions:
+        body["versions"] = dict(versions)
+    return _push("PUT", place("groups", group, "snapshot"), body, **options)
+
+
+def put(
+    group: str, type: str, name: str, resource: ResourceInput, **options: Unpack[PushArguments]
+) -> ApiCall[PushOutcome]:
+    """Add or replace one resource; the others stay. ``type`` is an alias (``clusters``) or a type URL."""
+    return _push("PUT", place("groups", group, "resources", type, name), encode_resource(resource), **options)
+
+
+def delete(group: str, type: str, name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+    """Remove one resource; the others stay."""
+    return _push("DELETE", place("groups", group, "resources", type, name), **options)
+
+
+def transact(
+    changes: Iterable[PatchInput] = (),
+    *,
+    put_entries: Sequence[Mapping[str, Any]] = (),
+    delete_entries: Sequence[tuple[str, str]] = (),
+    **options: Unpack[PushArguments],
+) -> ApiCall[TransactionOutcome]:
+    """Change several groups, and config entries, all or none. ``if_match`` is a member of each change."""
+    if "if_match" in options:
+        raise TypeError("if_match is a member of each change of a transaction")
+    query, headers = write_parts(options, PUSH_ARGUMENTS)
+    body: Json = {"changes": [_change(change) for change in changes]}
+    if put_entries or delete_entries:
+        deleted = [{"kind": kind, "name": name} for kind, name in delete_entries]
+        body["config_entries"] = {"put": [dict(entry) for entry in put_entries], "delete": deleted}
+    wait_s = options.get("wait_s", 0.0)
+    return ApiCall("POST", place("transactions"), reader(TransactionOutcome), query, headers, body, wait_s)
+
+
+def _change(change: PatchInput) -> Json:
+    body: Json = {"group": change["group"]}
+    if "snapshot" in change:
+        body["snapshot"] = {"resources": encode_resources(change["snapshot"])}
+    if "put" in change:
+        body["put"] = encode_resources(change["put"])
+    if "delete" in change:
+        body["delete"] = [{"type": type, "name": name} for type, name in change["delete"]]
+    headers = precondition(change.get("if_match"))
+    if "If-Match" in headers:
+        body["if_match"] = headers["If-Match"]
+    elif headers:
+        body["if_none_match"] = "*"
+    return body
+
+
+def validate(resources: Iterable[ResourceInput], *, strict: bool = False) -> ApiCall[ValidationOutcome]:
+    """Check a snapshot without pushing it. Raises ``InvalidInputError`` with all findings."""
+    body = {"resources": encode_resources(resources)}
+    return ApiCall("POST", place("validate"), reader(ValidationOutcome), flags(strict=strict), body=body)
+
+
+def rollback(
+    group: str, to: int, *, keep_endpoints: bool = False, **options: Unpack[PushArguments]
+) -> ApiCall[PushOutcome]:
+    """Make a new revision with the content of an old one."""
+    body = {"to": to, "keep_endpoints": keep_endpoints}
+    return _push("POST", place("groups", group, "rollback"), body, **options)
+
+
+def undo_plan(group: str) -> ApiCall[UndoProposal]:
+    """What ``undo`` would do."""
+    return ApiCall("GET", place("groups", group, "undo"), reader(UndoProposal))
+
+
+def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+    """Undo the last configuration change, unless something changes meanwhile.
+
+    Clusters that exist before and after keep their current endpoints, as with ``xds rollout undo``. Raises
+    ``NothingToUndoError`` or ``AbsentError`` if there is nothing to go back to.
+    """
+    write_parts(options, PUSH_ARGUMENTS)  # an unknown option is told before anything is sent
+
+    def planned(value: object) -> ApiCall[PushOutcome]:
+        plan = read_object(UndoProposal, value)
+        if plan.to is None:
+            raise NothingToUndoError(plan)
+        given = options.copy()
+        given["if_match"] = plan.etag
+        return rollback(plan.group, plan.to, keep_endpoints=True, **given)
+
+    return ApiCall("GET", place("groups", group, "undo"), planned)
+
+
+def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushProgress]:
+    """How many of the nodes that were connected at a recent push have it."""
+    path = place("groups", group, "revisions", str(revision), "progress")
+    return ApiCall("GET", path, reader(PushProgress), flags(wait=wait_s or None), wait_s=wait_s)
+
+
+def groups() -> ApiCall[tuple[GroupState, ...]]:
+    """All groups by name."""
+    return ApiCall("GET", place("groups"), items(GroupState))
+
+
+def group(name: str) -> ApiCall[GroupState]:
+    """One group."""
+    return ApiCall("GET", place("groups", name), reader(GroupState))
+
+
+def configure_group(
+    name: str,
+    *,
+    selector: str | None = None,
+    priority: int | None = None,
+    on_nack: str | None = None,
+    removal_delay_s: float | None = None,
+    listener_drain_s: float | None = None,
+    if_match: str | int | None = None,
+    author: str = "",
+    dry_run: bool = False,
+    allow_empty: bool = False,
+) -> ApiCall[GroupState]:
+    """Create a group, or set its settings. Settings that are left out are reset.
+
+    ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings yet.
+    """
+    settings = {
+        "selector": selector,
+        "priority": priority,
+        "on_nack": on_nack,
+        "removal_delay_s": removal_delay_s,
+        "listener_drain_s": listener_drain_s,
+    }
+    body = {key: value for key, value in settings.items() if value is not None}
+    query = flags(author=author, dry_run=dry_run, allow_empty=allow_empty)
+    return ApiCall("PUT", place("groups", name), reader(GroupState), query, precondition(if_match, "s-"), body)
+
+
+def delete_group(name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+    """Delete a group with its settings; ``moves`` of the result counts its nodes by the group that they move to."""
+    return _push("DELETE", place("groups", name), **options)
+
+
+def snapshot(group: str, *, revision: int | None = None, show_secrets: bool = False) -> ApiCall[GroupSnapshot]:
+    """All resources of a group, now or at a revision."""
+    parts = ("snapshot",) if revision is None else ("revisions", str(revision))
+    return ApiCall("GET", place("groups", group, *parts), reader(GroupSnapshot), flags(show_secrets=show_secrets))
+
+
+def resource(group: str, type: str, name: str, *, show_secrets: bool = False) -> ApiCall[Json]:
+    """One resource as a document."""
+    path = place("groups", group, "resources", type, name)
+    return ApiCall("GET", path, reader(dict[str, Any]), flags(show_secrets=show_secrets))
+
+
+def history(group: str, *, endpoints: bool = True) -> ApiCall[tuple[GroupRevision, ...]]:
+    """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
+    query = {} if endpoints else {"endpoints": "false"}
+    return ApiCall("GET", place("groups", group, "revisions"), items(GroupRevision), query)
+
+
+def difference(
+    group: str, revision: int, base: int | None = None, *, show_secrets: bool = False
+) -> ApiCall[tuple[ResourceDifference, ...]]:
+    """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing."""
+    query = flags(**{"from": base, "show_secrets": show_secrets})
+    path = place("groups", group, "revisions", str(revision), "diff")
+    return ApiCall("GET", path, lambda value: read_value(tuple[ResourceDifference, ...], value["resources"]), query)
