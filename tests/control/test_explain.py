@@ -156,7 +156,7 @@ async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -
     assert deliveries(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
 
 
-async def test_a_node_without_a_group_keeps_what_it_has(plane: Plane) -> None:
+async def test_a_node_without_a_group_keeps_its_resources(plane: Plane) -> None:
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     client.subscribe(CLUSTER)

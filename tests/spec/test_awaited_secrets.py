@@ -38,21 +38,21 @@ def test_a_secret_that_a_listener_newly_names_is_waited_for(server: Server, warm
     assert warming.texts(SECRET) == {"s": "@1"}
 
 
-def test_a_secret_that_never_comes_is_told_after_the_order_timeout(server: Server, warming: Client) -> None:
+def test_a_missing_secret_is_reported_after_the_order_timeout(server: Server, warming: Client) -> None:
     server.elapse(ORDER_TIMEOUT_S - 1)
     assert not told(warming)
     server.elapse(2)
     assert told(warming) == REMOVED
 
 
-def test_a_secret_is_told_when_no_listener_names_it_any_more(server: Server, warming: Client) -> None:
+def test_a_missing_secret_is_reported_when_no_listener_names_it_any_more(server: Server, warming: Client) -> None:
     """A client may still ask for it."""
     push(server, A)
     told_names = [send.response.removed for send in warming.settle()]
     assert told_names.count(("s",)) == 1
 
 
-def test_a_client_that_starts_is_told_at_once(server: Server, delta: Client) -> None:
+def test_a_missing_secret_is_reported_to_a_new_client_at_once(server: Server, delta: Client) -> None:
     """It goes live only when it knows of each secret that its listeners name."""
     push(server, SECURE)
     start(delta)
@@ -60,7 +60,7 @@ def test_a_client_that_starts_is_told_at_once(server: Server, delta: Client) -> 
     assert told(delta) == REMOVED
 
 
-def test_a_secret_that_no_new_listener_names_is_told_at_once(server: Server, warming: Client) -> None:
+def test_a_missing_secret_that_no_new_listener_names_is_reported_at_once(server: Server, warming: Client) -> None:
     warming.subscribe(SECRET, "other")
     assert told(warming) == [("secrets", (), ("other",))]
 

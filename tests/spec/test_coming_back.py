@@ -34,7 +34,7 @@ def route_of(client: Client) -> str:
     return client.texts(ROUTE)["r1"]
 
 
-def test_clients_that_come_back_at_different_times_share_what_is_decided(server: Server) -> None:
+def test_clients_that_return_at_different_times_share_one_decision(server: Server) -> None:
     push(server, A)
     clients = [Client(server, Variant.SOTW, name, peer=name) for name in ("one", "two")]
     for each in clients:
@@ -54,9 +54,7 @@ def test_clients_that_come_back_at_different_times_share_what_is_decided(server:
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
 @pytest.mark.parametrize("pushes", [1, 3])
-def test_a_client_that_comes_back_is_served_in_order(
-    server: Server, client: Client, pushes: int, restarted: bool
-) -> None:
+def test_a_returning_client_is_served_in_order(server: Server, client: Client, pushes: int, restarted: bool) -> None:
     """However many pushes it missed. What they removed stays until its end in the log, in a new process as well."""
     push(server, A)
     start(client)
@@ -80,7 +78,7 @@ def test_a_client_that_comes_back_is_served_in_order(
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_a_client_that_comes_back_may_ask_for_its_types_in_any_order(server: Server, client: Client) -> None:
+def test_a_returning_client_may_request_its_types_in_any_order(server: Server, client: Client) -> None:
     """On split streams routes may be asked for before clusters: they wait for them all the same."""
     push(server, A)
     start(client)
@@ -95,7 +93,7 @@ def test_a_client_that_comes_back_may_ask_for_its_types_in_any_order(server: Ser
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_a_client_that_asks_for_routes_only_is_not_kept_waiting(server: Server, client: Client) -> None:
+def test_a_client_that_requests_only_routes_does_not_wait(server: Server, client: Client) -> None:
     """Nothing says that it takes clusters here: the types that it may still ask for are awaited for ``return_s``."""
     push(server, A)
     client.subscribe(ROUTE, "r1")
@@ -125,7 +123,7 @@ def return_while_a_cluster_warms(client: Client, *names: str) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
-def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Client, restarted: bool) -> None:
+def test_a_request_for_clusters_is_waited_for(server: Server, client: Client, restarted: bool) -> None:
     """A client that requests the assignment of a cluster of the newest set or the log takes clusters here.
 
     Its trees wait for its CDS request, `order_timeout_s` at most.
@@ -171,7 +169,7 @@ def test_an_assignment_of_two_clusters_proves_none_of_them(server: Server, clien
     assert route_of(client) == "a"
 
 
-def test_a_client_that_asks_for_all_it_took_ends_no_wait(server: Server, client: Client) -> None:
+def test_a_client_that_requests_all_its_types_ends_no_wait(server: Server, client: Client) -> None:
     """``AckWaitTimedOut`` is for operators: something was served without proof. Here nothing was."""
     push(server, A)
     start(client)
@@ -183,7 +181,7 @@ def test_a_client_that_asks_for_all_it_took_ends_no_wait(server: Server, client:
     assert not [event for event in client.events if isinstance(event, AckWaitTimedOut)]
 
 
-def test_a_client_that_comes_back_to_what_it_left_is_sent_nothing_anew(server: Server, delta: Client) -> None:
+def test_a_client_that_missed_nothing_is_sent_nothing_again(server: Server, delta: Client) -> None:
     """Nothing changed while it was away; a wildcard is answered all the same, with nothing (rule 64)."""
     push(server, A)
     start(delta, (CLUSTER, LISTENER, ROUTE))
@@ -212,7 +210,7 @@ def test_a_client_that_left_amid_a_swap_is_served_in_order(server: Server, clien
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
-def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Client, restarted: bool) -> None:
+def test_lingering_resources_keep_their_end_over_a_reconnect(server: Server, client: Client, restarted: bool) -> None:
     """However often the connection is cut: the end is in the log of the group, and a new process computes the same."""
     push(server, A)
     start(client)
@@ -231,7 +229,7 @@ def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Cli
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_what_lingers_stays_for_the_removal_delay_of_each_connection(server: Server, client: Client) -> None:
+def test_lingering_resources_stay_for_the_removal_delay_of_each_connection(server: Server, client: Client) -> None:
     """Its end in the log may be over when the client returns: retries and paused requests look the clusters up."""
     push(server, A)
     start(client)
@@ -245,7 +243,7 @@ def test_what_lingers_stays_for_the_removal_delay_of_each_connection(server: Ser
     assert set(client.texts(CLUSTER)) == {"a", "b"}
 
 
-def test_what_was_released_for_a_group_is_not_kept_for_a_client_that_returns(server: Server, client: Client) -> None:
+def test_removals_released_for_a_group_are_not_kept_for_a_returning_client(server: Server, client: Client) -> None:
     """The operator has said that nothing uses it. What the client has of it stays until it has everything newest."""
     push(server, A)
     start(client)
@@ -260,7 +258,7 @@ def test_what_was_released_for_a_group_is_not_kept_for_a_client_that_returns(ser
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_what_the_log_does_not_have_stays_for_the_drain_time(server: Server, delta: Client) -> None:
+def test_resources_that_the_log_lacks_linger_for_the_drain_time(server: Server, delta: Client) -> None:
     """In Delta a client shows such clusters: nobody knows since when it drains."""
     push(server, site("b", listener="to:b"))
     delta.types = {
@@ -295,7 +293,7 @@ def test_a_new_process_keeps_however_many_names_linger(server: Server, client: C
     assert (route_of(client), len(client.texts(CLUSTER))) == ("c", 83)
 
 
-def test_what_lingers_of_a_rejected_cluster_is_the_version_before(server: Server, sotw: Client) -> None:
+def test_a_rejected_cluster_lingers_in_its_earlier_version(server: Server, sotw: Client) -> None:
     """In SotW a removed cluster that some node rejected is sent in the last version that none rejected."""
     push(server, joined(A, {CLUSTER: {f"x{each}": "static" for each in range(18)}}))
     start(sotw)
@@ -318,7 +316,7 @@ def test_what_lingers_of_a_rejected_cluster_is_the_version_before(server: Server
     assert route_of(sotw) == "c"
 
 
-def test_what_was_pushed_away_meanwhile_lingers(server: Server, client: Client) -> None:
+def test_resources_removed_while_the_client_was_away_linger(server: Server, client: Client) -> None:
     """The drain of a client that was away begins when it has taken the new listener."""
     push(server, A)
     start(client)
@@ -335,7 +333,7 @@ def test_what_was_pushed_away_meanwhile_lingers(server: Server, client: Client) 
 # -- what it shows that nobody knows -----------------------------------------------------------------------------------
 
 
-def test_a_client_of_another_server_is_told_of_no_removal_before_its_clusters_are_shown(
+def test_a_client_of_another_server_gets_no_removal_before_it_shows_its_clusters(
     server: Server, connect: Connect
 ) -> None:
     """Content of another server is unknown content."""
@@ -428,7 +426,7 @@ def test_a_client_whose_revision_is_not_retained_ends_in_step(server: Server, cl
     assert route_of(client) == "b"
 
 
-def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(server: Server, delta: Client) -> None:
+def test_unknown_names_are_reported_as_removed_when_lingering_ends(server: Server, delta: Client) -> None:
     """In Delta: an unknown cluster in `initial_resource_versions` is not reported as removed before lingering ends.
 
     Trap 9. Nothing is said of its assignment meanwhile.
@@ -447,7 +445,7 @@ def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(s
     assert states(delta) == {"synced"}
 
 
-def test_an_assignment_that_nobody_knows_is_told_as_missing_at_once(server: Server, delta: Client) -> None:
+def test_an_unknown_assignment_is_reported_as_missing_at_once(server: Server, delta: Client) -> None:
     """In Delta, where no cluster lingers that may need it."""
     push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
     delta.request(type_url=ENDPOINT, resource_names_subscribe=["a", "x"], initial_resource_versions={"x": "unheard of"})
@@ -471,7 +469,7 @@ def test_assignments_and_secrets_are_answered_from_the_newest_set_or_the_log(
     assert client.texts(url) == {"a": "1", "b": "2", "c": "1"}
 
 
-def test_a_stream_of_its_own_for_each_type_comes_back_in_any_order(server: Server, connect: Connect) -> None:
+def test_separate_streams_return_in_any_order(server: Server, connect: Connect) -> None:
     """On separate streams too, routes wait for the clusters of a client that has `return_s` to request them."""
     push(server, A, source="api")
     names = {ENDPOINT: ("a", "b"), ROUTE: ("r1",)}

@@ -61,7 +61,7 @@ def go_on(client: Client, stream: DiscoveryStream, inbox: list[Send], error: str
 
 
 @pytest.mark.parametrize("error", ["", "no good"])
-def test_a_copy_goes_on_as_its_client_would(client: Client, error: str) -> None:
+def test_a_copy_behaves_as_its_client(client: Client, error: str) -> None:
     copy = copied(client)
     waiting = [send for send, _ in client.inbox]
     assert waiting, "clusters are in flight"
@@ -71,7 +71,7 @@ def test_a_copy_goes_on_as_its_client_would(client: Client, error: str) -> None:
     assert copy.status() == client.stream.status()
 
 
-def test_what_happens_to_a_client_leaves_its_copy_alone(client: Client) -> None:
+def test_changes_of_a_client_do_not_change_its_copy(client: Client) -> None:
     copy = copied(client)
     before, due = copy.status(), copy.deadline()
     assert before == client.stream.status()
@@ -82,7 +82,7 @@ def test_what_happens_to_a_client_leaves_its_copy_alone(client: Client) -> None:
     assert client.stream.status() != before
 
 
-def test_what_happens_to_a_copy_leaves_the_client_alone(client: Client) -> None:
+def test_changes_of_a_copy_do_not_change_the_client(client: Client) -> None:
     copy = copied(client)
     before = client.stream.status()
     go_on(client, copy, [send for send, _ in client.inbox], "no good")

@@ -97,7 +97,7 @@ def test_rule_52_an_answer_and_a_change_of_interest_share_a_message(
 
 
 @pytest.mark.parametrize("url", NAMED)
-def test_rule_53_resubscribing_to_a_held_name_is_answered(server: Server, delta: Client, url: str) -> None:
+def test_rule_53_resubscribing_to_a_known_name_is_answered(server: Server, delta: Client, url: str) -> None:
     """Rule 53: even if the server knows that the client has the latest version."""
     server.push({url: {"a": "1", "b": "1"}})
     delta.subscribe(url, "a", "b")
@@ -106,7 +106,7 @@ def test_rule_53_resubscribing_to_a_held_name_is_answered(server: Server, delta:
     delta.settle()
 
 
-def test_rule_53_resubscribing_to_a_name_held_through_the_wildcard_is_answered(server: Server, delta: Client) -> None:
+def test_rule_53_resubscribing_to_a_name_known_through_the_wildcard_is_answered(server: Server, delta: Client) -> None:
     """Rule 53, for a wildcard client."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.subscribe(CLUSTER)
@@ -172,7 +172,7 @@ def test_rule_54_initial_versions_count_in_the_first_message_only(server: Server
     assert sends(events) == []
 
 
-def test_rule_55_what_vanished_while_away_is_removed_explicitly(server: Server, delta: Client) -> None:
+def test_rule_55_names_removed_while_away_are_reported_as_removed(server: Server, delta: Client) -> None:
     """Rule 55: a Delta client with a wildcard learns of such a removal in no other way."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.subscribe(CLUSTER)
@@ -184,7 +184,7 @@ def test_rule_55_what_vanished_while_away_is_removed_explicitly(server: Server, 
     assert delta.texts(CLUSTER) == {"a": "1"}
 
 
-def test_rule_55_what_vanished_is_removed_though_the_server_never_knew_it(server: Server, delta: Client) -> None:
+def test_rule_55_shown_names_that_the_server_never_had_are_reported_as_removed(server: Server, delta: Client) -> None:
     """Rule 55, at a server that has lost its history: when what lingers ends."""
     server.push({CLUSTER: {"a": "1"}})
     delta.request(type_url=CLUSTER, initial_resource_versions={"a": version("a", "1"), "x": "unheard of"})
@@ -229,7 +229,7 @@ def test_rule_56_requested_assignments_and_secrets_are_answered_at_their_current
     assert len(sends(delta.events)) == 1
 
 
-def test_rule_56_a_client_that_missed_nothing_is_in_step_without_a_word(server: Server, delta: Client) -> None:
+def test_rule_56_a_client_that_missed_nothing_is_in_step_without_a_response(server: Server, delta: Client) -> None:
     """Rule 56: it is shown as in step all the same."""
     server.push({CLUSTER: {"a": "1"}})
     events = delta.request(
@@ -260,7 +260,7 @@ def test_rule_57_a_missing_name_stays_subscribed(server: Server, delta: Client, 
     assert delta.texts(url) == {"late": "1"}
 
 
-def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, delta: Client) -> None:
+def test_rule_57_a_missing_virtual_host_is_reported_by_its_alias(server: Server, delta: Client) -> None:
     """A `Resource` with name and alias and no body gives a 404 at once (docs/internals/clients.md#vhds)."""
     server.push({ROUTE: {"r": "1"}, VIRTUAL_HOST: {"r/a.com": "1"}})
     delta.subscribe(VIRTUAL_HOST, "r/nowhere.com")
@@ -270,7 +270,7 @@ def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, del
     assert not message.removed_resources
 
 
-def test_rule_57_a_missing_filter_configuration_is_not_told(server: Server, delta: Client) -> None:
+def test_rule_57_a_missing_filter_configuration_is_not_reported(server: Server, delta: Client) -> None:
     """A missing ECDS name is not reported at all (docs/internals/design.md#resource-types)."""
     server.push({CLUSTER: {"c": "1"}})
     delta.subscribe(EXTENSION_CONFIG, "missing")
@@ -299,7 +299,7 @@ def test_rule_59_unsubscribing_needs_no_answer_and_unknown_names_are_ignored(ser
     assert sends(delta.request(type_url=ENDPOINT, resource_names_unsubscribe=["a", "never-asked-for"])) == []
 
 
-def test_rule_59_a_name_that_the_wildcard_still_wants_is_answered(server: Server, delta: Client) -> None:
+def test_rule_59_a_name_that_the_wildcard_still_covers_is_answered(server: Server, delta: Client) -> None:
     """Rule 59: the client drops the resource when it unsubscribes, so the response has the resource."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.subscribe(CLUSTER, "*", "a")
@@ -404,7 +404,7 @@ def test_rule_67_a_locator_is_a_name(server: Server, client: Client) -> None:
     assert client.pending()[0].response.names == ("a",)
 
 
-def test_rule_68_what_a_client_holds_is_what_it_acked(server: Server, delta: Client) -> None:
+def test_rule_68_known_is_what_the_client_acked(server: Server, delta: Client) -> None:
     """Rule 68: the server computes the next difference from the last ACK, so a rejected change is part of it."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     delta.subscribe(ENDPOINT, "a", "b")

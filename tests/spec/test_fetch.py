@@ -25,7 +25,7 @@ def ask(server: Server, url: str, *names: str, version_info: str = "") -> Fetche
 
 
 @pytest.mark.parametrize(("url", "names"), [(CLUSTER, ()), (CLUSTER, ("a",)), (ENDPOINT, ("a", "missing"))])
-def test_rule_75_a_client_at_the_current_version_is_told_nothing(
+def test_rule_75_a_client_at_the_current_version_is_answered_304(
     server: Server, url: str, names: tuple[str, ...]
 ) -> None:
     """Rule 75: the answer is 304, never 200 with the same content."""

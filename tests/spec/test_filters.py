@@ -66,7 +66,9 @@ def test_trap_8_a_route_waits_for_a_filter_that_changed_while_the_client_was_awa
     assert_in_step(client, content)
 
 
-def test_trap_8_a_route_goes_with_a_refused_filter_where_the_group_says_so(server: Server, variant: Variant) -> None:
+def test_trap_8_a_route_is_sent_beside_a_rejected_filter_where_on_nack_is_proceed(
+    server: Server, variant: Variant
+) -> None:
     """`on_nack: proceed`."""
     content = joined(site("a", listener="r1 ecds:f"), {ROUTE: {"r1": "a"}, EXTENSION_CONFIG: {"f": "@1"}})
     client = live(server, variant, content)

@@ -79,11 +79,11 @@ def test_a_group_without_a_snapshot_takes_no_nodes() -> None:
         'node.user_agent.version matches "^1[.]40[.]"',
     ],
 )
-def test_what_a_selector_sees_of_a_node(selector: str) -> None:
+def test_selectors_match_these_fields_of_a_node(selector: str) -> None:
     assert matched(rule("a", selector)) == GroupMatch("a", "selector")
 
 
-def test_a_selector_that_cannot_be_answered_does_not_match_and_is_told_once() -> None:
+def test_a_selector_that_fails_does_not_match_and_is_reported_once() -> None:
     told: list[tuple[str, EvaluationError]] = []
     membership = Membership({"a", "default"}.__contains__)
     membership.on_failure = lambda group, error: told.append((group, error))
@@ -107,7 +107,7 @@ def test_metadata_on_the_wire_decides(server: Server, connect: Connect) -> None:
     assert (list(blue.texts(CLUSTER)), list(green.texts(CLUSTER))) == (["a"], ["b"])
 
 
-def test_a_push_costs_no_match(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_matches_no_selectors(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream remembers where its node belongs until groups or selectors change."""
     push(server, swapped("a"), "g")
     server.select(("g", "node.id == node"))
@@ -199,7 +199,9 @@ def assert_routed(client: Client) -> None:
     assert target in client.texts(CLUSTER), f"the route leads to {target}"
 
 
-def test_a_move_amid_a_transition_starts_from_what_the_client_may_hold(server: Server, client: Client) -> None:
+def test_a_move_amid_a_transition_starts_from_the_resources_that_the_client_may_have(
+    server: Server, client: Client
+) -> None:
     push(server, swapped("a"))
     push(server, swapped("c"), "green")
     start(client)
@@ -215,7 +217,7 @@ def test_a_move_amid_a_transition_starts_from_what_the_client_may_hold(server: S
     assert set(client.texts(CLUSTER)) == {"c"}
 
 
-def test_a_selector_that_goes_away_leaves_the_last_answer(server: Server, client: Client) -> None:
+def test_a_node_keeps_its_last_group_when_the_selector_is_removed(server: Server, client: Client) -> None:
     """A node without a group any more keeps its last answer and is sent nothing.
 
     See docs/internals/design.md#response-states.
@@ -269,7 +271,7 @@ def test_a_client_that_was_away_while_its_group_changed_keeps_its_clusters_until
     assert (set(client.texts(CLUSTER)), client.texts(ROUTE)) == ({"b"}, {"r1": "b"})
 
 
-def test_what_groups_do_on_a_nack_may_differ(server: Server, client: Client) -> None:
+def test_on_nack_is_a_setting_of_each_group(server: Server, client: Client) -> None:
     """`on_nack`, which is `hold` or `proceed`, is a setting of the group."""
     push(server, swapped("a"))
     start(client)
@@ -284,7 +286,7 @@ def test_what_groups_do_on_a_nack_may_differ(server: Server, client: Client) -> 
     assert "listeners" not in pending(client)
 
 
-def test_a_changed_mind_about_nacks_reaches_a_transition_that_is_held(server: Server, client: Client) -> None:
+def test_a_changed_on_nack_applies_to_a_held_transition(server: Server, client: Client) -> None:
     push(server, swapped("a"))
     start(client)
     push(server, swapped("b"))

@@ -62,7 +62,7 @@ def reasons(server: Server) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_rejected_resource_holds_is_shown_with_it(
+def test_held_content_is_shown_with_the_rejected_resource(
     server: Server, variant: Variant, split: bool, case: str
 ) -> None:
     """Nothing is left of it when the rejected resource is repaired, and nothing waits for a cluster."""
@@ -78,7 +78,7 @@ def test_what_a_rejected_resource_holds_is_shown_with_it(
     assert not client.lost
 
 
-def test_a_rejected_listener_is_no_reason_for_what_it_does_not_hold(server: Server, variant: Variant) -> None:
+def test_a_rejected_listener_is_no_reason_for_content_of_other_trees(server: Server, variant: Variant) -> None:
     """Its routes moved to another listener: no push of them waits, and nothing is said of them."""
     client = live(server, variant, A)
     content = joined(A, {LISTENER: {TARGET: "r2 bad", "web": "r1"}, ROUTE: {"r1": "a @2", "r2": "a"}})
@@ -91,7 +91,7 @@ def test_a_rejected_listener_is_no_reason_for_what_it_does_not_hold(server: Serv
         assert reasons(server) == {}
 
 
-def test_listeners_that_are_suspect_are_shown_with_what_they_hold(server: Server, client: Client) -> None:
+def test_suspect_listeners_are_shown_with_the_content_that_they_hold(server: Server, client: Client) -> None:
     """The client rejected the response without a word on which of them is bad."""
     two = joined(A, site("a", name="web", route="r2"))
     push(server, two)

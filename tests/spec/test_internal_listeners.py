@@ -43,7 +43,7 @@ def _source(split: bool) -> str:
 @pytest.mark.parametrize("route", ["r1", "to:tunnel"], ids=["rds", "inline"])
 @pytest.mark.parametrize(("split", "inner"), [(False, "to:b"), (False, "r2"), (True, "to:b")])
 @BY_EDS
-def test_what_leads_to_a_new_internal_listener_waits_for_its_ack(
+def test_a_tree_waits_for_the_ack_of_a_new_internal_listener(
     server: Server, variant: Variant, split: bool, route: str, inner: str, by_eds: bool
 ) -> None:
     """On separate streams, the routes of the internal listener are not waited for."""
@@ -76,7 +76,7 @@ def test_an_internal_listener_stays_as_long_as_the_cluster_that_leads_to_it(
 
 @SPLIT
 @BY_EDS
-def test_an_internal_listener_that_is_refused_holds_what_leads_to_it(
+def test_a_rejected_internal_listener_holds_the_trees_that_lead_to_it(
     server: Server, variant: Variant, split: bool, by_eds: bool
 ) -> None:
     client = live(server, variant, site("a"), split=split)
@@ -89,7 +89,9 @@ def test_an_internal_listener_that_is_refused_holds_what_leads_to_it(
 
 
 @SPLIT
-def test_internal_listeners_that_lead_to_each_other_hold_nothing(server: Server, variant: Variant, split: bool) -> None:
+def test_internal_listeners_that_refer_to_each_other_hold_nothing(
+    server: Server, variant: Variant, split: bool
+) -> None:
     """A cycle through internal listeners: they go out together."""
     client = live(server, variant, site("a"), split=split)
     after: Site = {
@@ -106,7 +108,9 @@ def test_internal_listeners_that_lead_to_each_other_hold_nothing(server: Server,
 
 
 @SPLIT
-def test_a_changed_internal_listener_serves_as_it_was(server: Server, variant: Variant, split: bool) -> None:
+def test_a_changed_internal_listener_serves_its_earlier_version_while_it_is_held(
+    server: Server, variant: Variant, split: bool
+) -> None:
     """Nobody waits for it, but what it newly leads to is there before it."""
     client: EnvoyLike = live(server, variant, tunnelled(), split=split)
     after = tunnelled("c", text="hc:12")
@@ -162,7 +166,7 @@ def test_the_internal_listener_stays_until_nothing_uses_it(
 @BY_EDS
 @pytest.mark.parametrize("is_away", [False, True], ids=["there", "away"])
 @pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
-def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again(
+def test_a_route_that_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again(
     server: Server, variant: Variant, split: bool, by_eds: bool, is_away: bool
 ) -> None:
     """An internal listener lingers first and drains then. Meanwhile, Envoy keeps its routes, but not their clusters."""
@@ -171,7 +175,7 @@ def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names
 
 @SPLIT
 @BY_EDS
-def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again_in_sotw(
+def test_a_route_that_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again_in_sotw(
     server: Server, split: bool, by_eds: bool
 ) -> None:
     """Not after a return: a label does not tell which version of a route a client has."""

@@ -50,7 +50,7 @@ def test_endpoints_flow_while_everything_else_waits(server: Server, client: Clie
 
 
 @pytest.mark.parametrize("url", [LISTENER, ROUTE, SCOPED_ROUTE, EXTENSION_CONFIG, VIRTUAL_HOST])
-def test_what_leads_to_a_new_cluster_waits_for_the_cds_ack(server: Server, client: Client, url: str) -> None:
+def test_routes_to_a_new_cluster_wait_for_the_cds_ack(server: Server, client: Client, url: str) -> None:
     """Whatever type of the tree refers to it."""
     if url == VIRTUAL_HOST and client.variant is Variant.SOTW:
         return  # VHDS is Delta only (rule 1)
@@ -76,7 +76,7 @@ def test_what_leads_to_a_new_cluster_waits_for_the_cds_ack(server: Server, clien
     assert pending(client) == [alias_of(url)]
 
 
-def test_a_listener_waits_for_what_its_routes_lead_to(server: Server, client: Client) -> None:
+def test_a_listener_waits_for_the_clusters_of_its_routes(server: Server, client: Client) -> None:
     """A listener and what it refers to are one tree: scopes, routes, virtual hosts and extension configurations."""
     push(server, A)
     start(client)
@@ -87,7 +87,7 @@ def test_a_listener_waits_for_what_its_routes_lead_to(server: Server, client: Cl
     assert pending(client) == ["listeners"]
 
 
-def test_trees_that_lead_to_nothing_new_do_not_wait(server: Server, client: Client) -> None:
+def test_trees_without_new_clusters_do_not_wait(server: Server, client: Client) -> None:
     """One push has two releases: other trees at once, and those that refer to new clusters at the CDS ACK."""
     other = site("a", name="other", route="r2")
     push(server, joined(A, other))
@@ -121,7 +121,7 @@ def test_a_type_that_a_push_does_not_touch_is_not_waited_for(server: Server, cli
     assert pending(client) == ["routes"]
 
 
-def test_a_type_that_the_client_does_not_ask_for_is_not_waited_for(server: Server, client: Client) -> None:
+def test_a_type_that_the_client_does_not_request_is_not_waited_for(server: Server, client: Client) -> None:
     """A client of routes only is not held by clusters that it never asked for."""
     push(server, A)
     start(client, (ROUTE,))
@@ -140,7 +140,7 @@ def test_clusters_outside_of_the_snapshot_are_not_waited_for(server: Server, cli
 # -- within a tree -----------------------------------------------------------------------------------------------------
 
 
-def test_routes_wait_for_the_listener_that_leads_to_them(server: Server, client: Client) -> None:
+def test_routes_wait_for_the_listener_that_names_them(server: Server, client: Client) -> None:
     """ECDS and LDS come first. SRDS, RDS and VHDS follow when everything that the listener newly names is ACKed."""
     push(server, joined(A, {EXTENSION_CONFIG: {"f": "@1"}, LISTENER: {TARGET: "r1 ecds:f"}}))
     start(client, (*TYPES, EXTENSION_CONFIG))
@@ -152,7 +152,7 @@ def test_routes_wait_for_the_listener_that_leads_to_them(server: Server, client:
     assert pending(client) == ["routes"]
 
 
-def test_a_listener_goes_with_a_filter_that_it_newly_names(server: Server, client: Client) -> None:
+def test_a_listener_is_sent_with_a_filter_that_it_newly_names(server: Server, client: Client) -> None:
     """It warms for that. One that changes is in use at once, or refused."""
     push(server, A)
     start(client)
@@ -165,7 +165,7 @@ def test_a_listener_goes_with_a_filter_that_it_newly_names(server: Server, clien
     assert pending(client) == ["routes"]
 
 
-def test_routes_wait_for_what_their_listener_newly_names(server: Server, client: Client) -> None:
+def test_routes_wait_for_the_resources_that_their_listener_newly_names(server: Server, client: Client) -> None:
     """The listener warms until that is ACKed, and the old one serves."""
     push(server, A)
     start(client, (*TYPES, SECRET))
@@ -179,7 +179,9 @@ def test_routes_wait_for_what_their_listener_newly_names(server: Server, client:
     assert pending(client) == ["routes"]
 
 
-def test_what_a_listener_newly_names_is_waited_for_up_to_the_order_timeout(server: Server, client: Client) -> None:
+def test_resources_that_a_listener_newly_names_are_waited_for_up_to_the_order_timeout(
+    server: Server, client: Client
+) -> None:
     """A name that never comes ends the wait after `order_timeout_s`."""
     push(server, A)
     start(client)
@@ -210,7 +212,7 @@ def test_listeners_are_replaced_within_one_response(server: Server, sotw: Client
     assert [send.response.names for send in sotw.pending()] == [("new",)]
 
 
-def test_a_listener_that_replaces_another_goes_with_it(server: Server, client: Client) -> None:
+def test_a_listener_replaces_another_in_one_response(server: Server, client: Client) -> None:
     """The old one serves until the new one may come: it is not taken away first."""
     push(server, site("a", name="old"))
     start(client)
@@ -224,7 +226,7 @@ def test_a_listener_that_replaces_another_goes_with_it(server: Server, client: C
     assert client.texts(LISTENER) == {"new": "r1"}
 
 
-def test_aggregates_go_after_their_members(server: Server, client: Client) -> None:
+def test_aggregates_are_sent_after_their_members(server: Server, client: Client) -> None:
     """New members are sent beside the old aggregate cluster, then the new aggregate, then removals."""
     whole = {CLUSTER: {"whole": "of:a"}}
     push(server, joined(site("a", listener="to:whole"), whole))
@@ -242,7 +244,7 @@ def test_aggregates_go_after_their_members(server: Server, client: Client) -> No
 # -- requests meanwhile ------------------------------------------------------------------------------------------------
 
 
-def test_a_request_meanwhile_is_answered_at_once(server: Server, client: Client) -> None:
+def test_a_request_amid_a_transition_is_answered_at_once(server: Server, client: Client) -> None:
     """The client needs the name for content that it holds, and gets it from the content released to it."""
     push(server, joined(A, {ROUTE: {"q": "a"}}))
     start(client)
@@ -272,7 +274,7 @@ def test_a_name_of_a_held_tree_is_missing_when_it_is_held_for_long(server: Serve
 # -- pushes meanwhile --------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_pinned_but_what_is_not_acked(server: Server, client: Client) -> None:
+def test_only_responses_without_an_ack_are_pinned(server: Server, client: Client) -> None:
     """Whatever differs between the content released to this client and the newest snapshot may be sent."""
     push(server, A)
     start(client)
@@ -287,7 +289,7 @@ def test_nothing_is_pinned_but_what_is_not_acked(server: Server, client: Client)
     assert client.texts(CLUSTER) == {"c": "@1"}
 
 
-def test_a_newer_cds_goes_out_when_the_older_one_was_read(server: Server, client: Client) -> None:
+def test_a_newer_cds_response_is_sent_when_the_older_one_was_read(server: Server, client: Client) -> None:
     """A CDS response counts as read when the client answers something that was sent after it."""
     push(server, A)
     start(client)
@@ -299,7 +301,7 @@ def test_a_newer_cds_goes_out_when_the_older_one_was_read(server: Server, client
     assert "c" in client.pending(CLUSTER)[1].response.names
 
 
-def test_no_route_points_to_a_cluster_the_client_lacks(server: Server, client: Client) -> None:
+def test_no_route_refers_to_a_cluster_that_the_client_lacks(server: Server, client: Client) -> None:
     """Rule 48: listeners of one push are never beside clusters of the one before, whatever is pushed in between."""
     push(server, A)
     start(client)
@@ -316,7 +318,7 @@ def test_no_route_points_to_a_cluster_the_client_lacks(server: Server, client: C
     assert client.texts(CLUSTER) == {"c": "@1"}
 
 
-def test_without_removals_a_type_is_one_response(server: Server, client: Client) -> None:
+def test_without_removals_a_push_makes_one_response_per_type(server: Server, client: Client) -> None:
     """What is pushed is sent once, under the label of the push."""
     push(server, A, label="one")
     start(client)

@@ -40,7 +40,7 @@ def moved(server: Server, connect: Connect) -> Client:
     return client
 
 
-def test_what_it_has_lingers(server: Server, connect: Connect) -> None:
+def test_secrets_and_clusters_of_the_former_group_linger(server: Server, connect: Connect) -> None:
     client = moved(server, connect)
     assert client.texts(SECRET) == {"had": "@1"}
     assert {"a", "b"} <= client.texts(CLUSTER).keys()
@@ -49,7 +49,9 @@ def test_what_it_has_lingers(server: Server, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("url", [SECRET, ENDPOINT])
-def test_what_it_never_had_is_not_given_anew(server: Server, connect: Connect, url: str) -> None:
+def test_a_moved_node_gets_no_name_of_its_former_group_that_it_never_had(
+    server: Server, connect: Connect, url: str
+) -> None:
     client = moved(server, connect)
     client.subscribe(url, "never")
     client.settle()
@@ -58,7 +60,7 @@ def test_what_it_never_had_is_not_given_anew(server: Server, connect: Connect, u
     assert client.texts(url).get("never") != "@1"
 
 
-def test_nor_on_another_stream_of_its_connection(server: Server, connect: Connect) -> None:
+def test_another_stream_of_a_moved_node_gets_no_name_of_its_former_group(server: Server, connect: Connect) -> None:
     moved(server, connect)
     other = connect("node", type_url=SECRET)
     other.subscribe(SECRET, "never", "own")
@@ -66,7 +68,7 @@ def test_nor_on_another_stream_of_its_connection(server: Server, connect: Connec
     assert other.texts(SECRET) == {"own": "@1"}
 
 
-def test_what_it_has_is_not_updated(server: Server, connect: Connect) -> None:
+def test_lingering_secrets_of_the_former_group_are_not_updated(server: Server, connect: Connect) -> None:
     client = moved(server, connect)
     push(server, joined(FORMER, {SECRET: {"had": "@2", "never": "@2"}}))
     client.settle()
@@ -76,7 +78,7 @@ def test_what_it_has_is_not_updated(server: Server, connect: Connect) -> None:
     assert client.texts(SECRET) == {"had": "@1"}
 
 
-def test_nor_is_it_given_when_it_comes_back(server: Server, connect: Connect) -> None:
+def test_a_moved_node_that_reconnects_gets_no_secret_of_its_former_group(server: Server, connect: Connect) -> None:
     """The label and the names of a reconnecting client are its own word."""
     client = moved(server, connect)
     client.types[SECRET].names |= {"never"}
@@ -87,7 +89,7 @@ def test_nor_is_it_given_when_it_comes_back(server: Server, connect: Connect) ->
     assert client.texts(ENDPOINT).get("never") != "@1"
 
 
-def test_nor_when_it_was_moved_while_it_was_away(server: Server, connect: Connect) -> None:
+def test_a_node_moved_while_away_gets_no_secret_of_its_former_group(server: Server, connect: Connect) -> None:
     client = holding(server, connect)
     client.disconnect()
     push(server, PRESENT, "node")
@@ -97,7 +99,9 @@ def test_nor_when_it_was_moved_while_it_was_away(server: Server, connect: Connec
     assert client.texts(SECRET).keys() - {"had"} == {"own"}
 
 
-def test_nothing_is_said_of_what_it_had_when_it_comes_back(server: Server, connect: Connect) -> None:
+def test_secrets_of_the_former_group_are_not_reported_as_removed_to_a_node_that_reconnects(
+    server: Server, connect: Connect
+) -> None:
     """Secrets and assignments of the former group: neither sent nor told as removed while its clusters linger."""
     client = holding(server, connect)
     client.disconnect()
@@ -111,7 +115,7 @@ def test_nothing_is_said_of_what_it_had_when_it_comes_back(server: Server, conne
         assert sum(name in each.names for each in sent) == 1, "before the move"
 
 
-def test_clusters_of_its_former_group_linger_for_the_drain_time_when_it_comes_back(
+def test_clusters_of_the_former_group_linger_for_the_drain_time_after_a_reconnect(
     server: Server, connect: Connect
 ) -> None:
     """The end in the log of that group is not the one of the move."""
@@ -137,7 +141,7 @@ def test_a_cds_response_in_flight_is_superseded_at_once(server: Server, connect:
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_nor_while_no_group_matches(server: Server, connect: Connect) -> None:
+def test_a_node_without_a_group_gets_no_name_of_its_former_group(server: Server, connect: Connect) -> None:
     client = holding(server, connect)
     server.drop()
     client.subscribe(SECRET, "never")

@@ -173,7 +173,7 @@ def test_counting_again_is_rare() -> None:
     assert not all(spent(budget, holder, [*invented(1)]) for _ in range(ROOM))
 
 
-def test_a_budget_lives_as_long_as_a_stream_of_its_connection() -> None:
+def test_a_budget_lasts_as_long_as_a_stream_of_its_connection() -> None:
     budgets = NameBudgets(400)
     kept = budgets.of("peer")
     assert budgets.of("peer") is kept

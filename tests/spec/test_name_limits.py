@@ -50,7 +50,7 @@ def test_a_client_may_request_all_that_it_is_served(server: Server, variant: Var
     assert client.texts(ENDPOINT) == dict.fromkeys(OLD, "1")
 
 
-def test_a_client_may_request_what_is_removed_beside_what_is_new(server: Server, variant: Variant) -> None:
+def test_a_client_may_request_removed_names_beside_new_ones(server: Server, variant: Variant) -> None:
     """It learns of the removal of clusters later than of the new ones, and restates all names meanwhile (SotW)."""
     client = Client(server, variant)
     client.subscribe(CLUSTER)
@@ -68,7 +68,7 @@ def test_a_client_may_request_what_is_removed_beside_what_is_new(server: Server,
     assert client.texts(ENDPOINT) == dict.fromkeys(NEW, "1")
 
 
-def test_a_client_that_missed_the_push_may_request_what_it_had(server: Server, variant: Variant) -> None:
+def test_a_client_that_missed_the_push_may_request_its_earlier_names(server: Server, variant: Variant) -> None:
     client = Client(server, variant)
     client.subscribe(ENDPOINT, *OLD)
     client.settle()

@@ -87,7 +87,7 @@ def test_b1_where_no_listener_changes_a_cluster_lingers_for_retries_only(server:
     assert_in_step(client, site("b"))
 
 
-def test_b1_what_lingers_counts_as_in_step(server: Server, start: Start) -> None:
+def test_b1_lingering_counts_as_in_step(server: Server, start: Start) -> None:
     """Otherwise `apply --wait` would wait for the end of lingering."""
     client = start(inline("a"))
     push(server, inline("b"))
@@ -96,7 +96,7 @@ def test_b1_what_lingers_counts_as_in_step(server: Server, start: Start) -> None
     assert {status.state for status in client.status()} == {"synced"}
 
 
-def test_b1_what_comes_back_while_it_lingers_stays(server: Server, start: Start) -> None:
+def test_b1_a_lingering_resource_that_is_pushed_again_stays(server: Server, start: Start) -> None:
     """A -> B -> A: what lingered is there still, and what replaced it lingers in its turn."""
     client = start(inline("a"))
     for name in "babcb":
@@ -119,7 +119,7 @@ def secured(secret: str, *, by_cluster: bool) -> Site:
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 @pytest.mark.parametrize("by_cluster", [False, True], ids=["listener", "cluster"])
-def test_a_secret_is_there_while_what_named_it_may_use_it(
+def test_a_secret_stays_while_clusters_that_name_it_linger(
     server: Server, start: Start, *, by_cluster: bool, split: bool
 ) -> None:
     """A push names another secret and drops the old one; a connection is cut before its client has the new one."""
@@ -148,7 +148,7 @@ def test_a_secret_is_there_while_what_named_it_may_use_it(
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["cut", "restart"])
-def test_b2_a_client_that_asks_for_no_clusters_has_one_that_warms(
+def test_b2_a_client_that_requests_no_clusters_has_one_that_warms(
     server: Server, start: Start, restarted: bool
 ) -> None:
     """It requests the assignment of a served cluster but no clusters: the server waits for these, `order_timeout_s` at
@@ -265,7 +265,7 @@ delta_only = pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
     [(CLUSTER, {CLUSTER: {"x": "bad"}}), (CLUSTER, {CLUSTER: {"x": "hc:60"}}), (LISTENER, {LISTENER: {"x": "bad"}})],
     ids=["cluster-refused", "cluster-withheld", "listener-refused"],
 )
-def test_b3_heartbeats_go_on_whatever_is_in_flight_or_refused(
+def test_b3_heartbeats_continue_while_a_response_is_in_flight_or_rejected(
     server: Server, start: Start, url: str, added: Site
 ) -> None:
     """They are sent in every state, for all names whose version at the client is known."""
@@ -280,7 +280,7 @@ def test_b3_heartbeats_go_on_whatever_is_in_flight_or_refused(
 
 @delta_only
 @pytest.mark.parametrize("pushes", [1, 3])
-def test_b3_heartbeats_go_on_for_what_a_rejected_response_leaves_in_doubt(
+def test_b3_heartbeats_continue_for_uncertain_names_of_a_rejected_response(
     server: Server, start: Start, pushes: int
 ) -> None:
     """Envoy names no resource when it cannot read a response: all of its names are in doubt for some time."""
@@ -298,7 +298,7 @@ def test_b3_heartbeats_go_on_for_what_a_rejected_response_leaves_in_doubt(
 
 
 @delta_only
-def test_b3_nothing_is_due_when_no_ttl_is_left(server: Server, start: Start) -> None:
+def test_b3_no_heartbeat_is_due_when_no_resource_has_a_ttl(server: Server, start: Start) -> None:
     """A resource that is sent again without a TTL has none any more."""
     client = start(site("a"), ttls={CLUSTER: TTL_S})
     push(server, site("a"))
@@ -307,7 +307,7 @@ def test_b3_nothing_is_due_when_no_ttl_is_left(server: Server, start: Start) -> 
 
 
 @delta_only
-def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) -> None:
+def test_b3_resources_of_a_rejected_heartbeat_are_sent_whole(server: Server, start: Start) -> None:
     """A client that rejects a heartbeat has dropped the resource."""
     client = start(site("a"), ttls={CLUSTER: TTL_S})
     server.now += TTL_S + 1  # the server was busy
@@ -323,7 +323,7 @@ def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) 
 
 @delta_only
 @pytest.mark.parametrize("url", [ENDPOINT, ROUTE])
-def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, start: Start, url: str) -> None:
+def test_b3_heartbeats_begin_when_a_client_returns_in_step(server: Server, start: Start, url: str) -> None:
     """It is sent nothing else, because it missed nothing."""
     client = start(site("a"), ttls={url: TTL_S})
     client.disconnect()
@@ -335,7 +335,7 @@ def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, s
 # -- B4: one refused assignment ----------------------------------------------------------------------------------------
 
 
-def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) -> None:
+def test_b4_a_rejected_assignment_does_not_stop_others(server: Server, start: Start) -> None:
     """New content is sent first, without the suspects."""
     content = site("a", "y", "z")
     client = start(content)
@@ -350,7 +350,7 @@ def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) ->
     assert_in_step(client, content)
 
 
-def test_b4_the_guilty_one_among_many_is_found(server: Server, start: Start) -> None:
+def test_b4_the_rejected_assignment_among_many_is_found(server: Server, start: Start) -> None:
     """Halves of the suspects are tried between other content. In the end the rejected one is alone, and is left out."""
     names = [f"c{index:02}" for index in range(50)]
     client = start(site(*names))
@@ -373,7 +373,7 @@ def sent(client: EnvoyLike, url: str) -> int:
 # -- B5 to B13 ---------------------------------------------------------------------------------------------------------
 
 
-def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, start: Start) -> None:
+def test_b5_a_mixed_set_is_built_from_the_content_that_the_client_has(server: Server, start: Start) -> None:
     """After two coalesced pushes that is not the revision before: listeners of revision 1 still use cluster ``a``."""
     client = start(site("a"))
     push(server, site("b"), wake=False)
@@ -386,7 +386,7 @@ def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, sta
     assert_in_step(client, site("c"))
 
 
-def test_b6_routes_that_are_yet_to_be_asked_for_are_waited_for(server: Server, start: Start) -> None:
+def test_b6_routes_that_are_not_requested_yet_are_waited_for(server: Server, start: Start) -> None:
     """On separate streams, the client has not requested the routes of its listeners yet. Removals wait until they are
     ACKed."""
     client = start(inline("a"), split=True)
@@ -408,7 +408,7 @@ def test_b8_assignments_from_elsewhere_are_not_waited_for(server: Server, start:
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
-def test_b8_what_another_listener_has_from_elsewhere_holds_no_routes(server: Server, start: Start, split: bool) -> None:
+def test_b8_routes_of_another_listener_from_elsewhere_hold_no_routes(server: Server, start: Start, split: bool) -> None:
     """Whether a listener that a client shows still warms for it is not known, and no reason to wait.
 
     On separate streams a client shows a cluster before it is warm.
@@ -426,7 +426,7 @@ def test_b8_what_another_listener_has_from_elsewhere_holds_no_routes(server: Ser
     assert client.serving()[ROUTE] == {"r1": "a @2"}
 
 
-def test_b9_what_was_never_released_answers_no_request(server: Server, start: Start) -> None:
+def test_b9_content_that_was_never_released_answers_no_request(server: Server, start: Start) -> None:
     """A route to a refused cluster does not come to light when the repaired push brings its name."""
     client = start(joined(inline("a"), {ROUTE: {}}))
     push(server, joined(site("a", route="r"), {ROUTE: {"r": "x"}, CLUSTER: {"x": "bad"}, ENDPOINT: {"x": "1"}}))
@@ -437,7 +437,7 @@ def test_b9_what_was_never_released_answers_no_request(server: Server, start: St
     assert_in_step(client, site("b", route="r"))
 
 
-def test_b10_a_name_that_a_client_does_not_hold_is_answered_anew(server: Server, start: Start) -> None:
+def test_b10_a_name_that_the_client_lacks_is_answered_with_the_newest_content(server: Server, start: Start) -> None:
     """It shows version 1 without names, and then requests ``r1``: it gets the newest ``r1``, not that of revision 1."""
     client = start(site("a"))
     push(server, inline("b"))
@@ -475,7 +475,7 @@ def test_b11_the_label_of_another_server_means_nothing_here(server: Server, star
 
 
 @delta_only
-def test_b13_a_cluster_on_its_way_keeps_its_assignment(server: Server, start: Start) -> None:
+def test_b13_a_cluster_in_flight_keeps_its_assignment(server: Server, start: Start) -> None:
     """The assignment is not reported as removed while a response in flight has the cluster that uses it."""
     client = start(assigned("x"))
     client.disconnect()

@@ -72,7 +72,7 @@ def test_an_observed_assignment_may_stand_beside_pushed_ones(server: Server, con
     assert client.texts(ENDPOINT) == {"web": "2"}
 
 
-def test_the_pushed_snapshot_is_not_altered_and_comes_back(server: Server, connect: Connect) -> None:
+def test_the_pushed_snapshot_is_not_altered_and_is_served_again(server: Server, connect: Connect) -> None:
     before = server.push(SITE)
     client = start(connect())
     server.observe({"web": "live", "beside": "live"})
@@ -114,7 +114,7 @@ def test_an_observed_assignment_equal_to_the_pushed_one_is_the_pushed_one(server
     assert served(server).resources["web"].body == b"web=1"
 
 
-def test_the_version_info_is_that_of_the_push_and_the_hash_of_what_is_served(server: Server) -> None:
+def test_the_version_info_is_that_of_the_push_and_the_hash_of_the_served_set(server: Server) -> None:
     server.push(SITE, label="blue")
     server.observe({"web": "live"})
     server.observe({"other": "live"})
@@ -197,7 +197,9 @@ def test_weights_are_laid_over_the_observed_assignment(server: Server, connect: 
     assert send.response.names == ("other",)
 
 
-def test_an_assignment_beside_that_goes_lingers(server: Server, connect: Connect) -> None:
+def test_an_observed_assignment_that_was_never_pushed_lingers_when_it_is_removed(
+    server: Server, connect: Connect
+) -> None:
     """Its cluster may still be in use: the endpoints stay for the time of removals, and are then told as gone."""
     server.push(SITE)
     server.observe({"beside": "live"})
@@ -215,7 +217,7 @@ def test_an_assignment_beside_that_goes_lingers(server: Server, connect: Connect
     assert client.texts(ENDPOINT)["beside"] == "again"
 
 
-def test_a_live_change_does_not_wait_for_a_transition_and_ends_none(server: Server, connect: Connect) -> None:
+def test_a_live_change_does_not_wait_for_a_transition_nor_end_it(server: Server, connect: Connect) -> None:
     push(server, moved("web"))
     client = start(connect())
     push(server, moved("web", "new"))
@@ -239,7 +241,7 @@ def test_a_new_cluster_of_a_push_gets_its_observed_endpoints_first(server: Serve
     assert client.texts(ENDPOINT)["fresh"] == "live"
 
 
-def test_a_layer_outlives_its_group_until_it_is_taken_away(server: Server) -> None:
+def test_a_layer_outlives_its_group_until_it_is_removed(server: Server) -> None:
     assert not server.observe({"web": "live"}), "nobody is served it yet"
     server.push(SITE)
     assert served(server).resources["web"].body == b"web=live"

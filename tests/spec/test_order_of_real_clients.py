@@ -157,7 +157,7 @@ def test_a_changed_cluster_is_warmed_without_a_timer(connect: Open, variant: Var
 
 
 @pytest.mark.parametrize("variant", list(Variant))
-def test_a_refused_cluster_loses_nothing_and_is_repaired(variant: Variant) -> None:
+def test_a_rejected_cluster_loses_nothing_and_is_repaired(variant: Variant) -> None:
     """NACK, then the fix."""
     server = Server()
     push(server, site("a"))
@@ -237,7 +237,7 @@ def test_a_group_change_loses_nothing(variant: Variant) -> None:
     check(client, site("a"))
 
 
-def test_a_grpc_client_is_never_told_that_a_cluster_it_still_uses_is_gone() -> None:
+def test_a_grpc_client_never_loses_a_cluster_that_it_uses() -> None:
     """It ACKs the route first and asks for the new cluster then; the old one stays until it has moved over."""
     server = Server()
     push(server, site("a"))
@@ -305,7 +305,7 @@ def test_a_grpc_client_that_reads_nothing_for_long_loses_nothing(pushes: int, aw
 
 
 @pytest.mark.parametrize("rejected", [CLUSTER, ENDPOINT])
-def test_what_a_grpc_client_rejects_does_not_keep_a_removed_cluster_for_ever(rejected: str) -> None:
+def test_a_rejection_of_a_grpc_client_does_not_keep_a_removed_cluster_without_end(rejected: str) -> None:
     """It cannot use the new cluster, so the old one stays for ``order_timeout`` and the drain time alone."""
     server = Server()
     push(server, site("a"))

@@ -71,7 +71,7 @@ def test_rule_45_first_requests_come_in_any_order(server: Server, client: Client
     assert {url: client.texts(url) for url in site("a")} == site("a")
 
 
-def test_rule_46_a_cluster_without_endpoints_is_told_so(server: Server, variant: Variant) -> None:
+def test_rule_46_a_cluster_without_endpoints_gets_an_empty_assignment(server: Server, variant: Variant) -> None:
     """Rule 46: silence would let the cluster warm for 15 s."""
     push(server, {CLUSTER: {"a": "1"}})
     client = EnvoyLike(server, variant)

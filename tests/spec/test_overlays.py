@@ -47,7 +47,7 @@ def pushed(server: Server) -> ResourceSet:
     return found.get(ENDPOINT)
 
 
-def test_nodes_of_a_locality_get_its_overlay_and_others_what_was_pushed(server: Server, connect: Connect) -> None:
+def test_nodes_of_a_locality_get_its_overlay_and_others_the_pushed_content(server: Server, connect: Connect) -> None:
     server.push(SITE)
     near, far, nowhere = (start(connect(f"node-{zone}", peer=zone, zone=zone)) for zone in ("za", "zb", ""))
     server.lay_over({"za": {"web": "+a"}, "zb": {"web": "+b"}})
@@ -58,7 +58,7 @@ def test_nodes_of_a_locality_get_its_overlay_and_others_what_was_pushed(server: 
     assert nowhere.texts(ENDPOINT) == {"web": "1", "other": "1"}
 
 
-def test_only_what_differs_is_sent(server: Server, connect: Connect) -> None:
+def test_an_overlay_sends_only_resources_that_differ(server: Server, connect: Connect) -> None:
     server.push(SITE)
     client, other = start(connect(zone="za")), start(connect("other", peer="other", zone="zb"))
     server.lay_over({"za": {"web": "+a"}})
@@ -82,7 +82,7 @@ def test_the_pushed_snapshot_is_not_altered(server: Server) -> None:
     assert pushed(server).version_info == "1"
 
 
-def test_the_version_info_is_that_of_the_push_and_the_hash_of_what_is_served(server: Server) -> None:
+def test_the_version_info_is_that_of_the_push_and_the_hash_of_the_served_set(server: Server) -> None:
     """docs/protocol.md#overlays: "`version_info` is that of the push with `+<8 hex of the served set>`"."""
     server.push(SITE, label="blue")
     server.lay_over({"za": {"web": "+a"}})
@@ -108,13 +108,13 @@ def test_all_nodes_of_a_locality_share_one_view_and_one_response(server: Server,
     assert first.pending()[0].body is second.pending()[0].body
 
 
-def test_an_overlay_that_changes_nothing_is_none(server: Server) -> None:
+def test_an_overlay_without_changes_serves_the_pushed_snapshot(server: Server) -> None:
     server.push(SITE)
     server.lay_over({"za": {"web": "", "missing": "+a"}})
     assert endpoints(server, "za") is pushed(server)
 
 
-def test_an_overlay_without_endpoints_to_lie_over_is_none(server: Server) -> None:
+def test_an_overlay_without_pushed_endpoints_serves_the_pushed_snapshot(server: Server) -> None:
     server.push({CLUSTER: {"web": "1"}})
     server.lay_over({"za": {"web": "+a"}})
     assert len(endpoints(server, "za")) == 0

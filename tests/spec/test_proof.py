@@ -55,7 +55,7 @@ REFUSED: Mapping[str, tuple[Site, Site]] = {
 @SPLIT
 @pytest.mark.parametrize("lingers", [True, False], ids=["lingering", "removed"])
 @pytest.mark.parametrize("kind", REFUSED)
-def test_the_hold_of_a_refused_cluster_outlives_a_roll_back(
+def test_the_hold_of_a_rejected_cluster_outlives_a_roll_back(
     server: Server, variant: Variant, kind: str, lingers: bool, split: bool
 ) -> None:
     """Bad push, roll back, repaired push, still bad: the route is held as it was by the first bad push."""
@@ -71,7 +71,7 @@ def test_the_hold_of_a_refused_cluster_outlives_a_roll_back(
     assert client.serving()[ROUTE] == {"r1": "b"}
 
 
-def test_the_repair_after_a_roll_back_goes_out_behind_its_assignment(server: Server, client: Client) -> None:
+def test_the_repair_after_a_roll_back_is_sent_behind_its_assignment(server: Server, client: Client) -> None:
     """The cluster lingers, so its assignment alone is sent; its ACK is the proof."""
     push(server, A)
     start(client)
@@ -126,7 +126,7 @@ def test_a_cluster_is_cold_until_its_assignment_is_observed(server: Server, vari
 
 
 @SPLIT
-def test_an_assignment_without_endpoints_is_no_missing_one(server: Server, variant: Variant, split: bool) -> None:
+def test_an_assignment_without_endpoints_counts_as_present(server: Server, variant: Variant, split: bool) -> None:
     """The cluster is known to be empty, so that a failover goes on to the next one."""
     client = live(server, variant, joined(A, {CLUSTER: {"d": "of:a"}}), split=split)
     push(server, joined(LATE, {CLUSTER: {"d": "of:b,a"}, ROUTE: {"r1": "d"}}), source="api" if split else "ads")
@@ -139,7 +139,7 @@ def test_an_assignment_without_endpoints_is_no_missing_one(server: Server, varia
     assert client.serving()[ROUTE] == {"r1": "d"}
 
 
-def test_a_wait_for_an_assignment_that_never_comes_ends_and_is_told(server: Server, client: Client) -> None:
+def test_a_wait_for_a_missing_assignment_ends_with_an_event(server: Server, client: Client) -> None:
     push(server, A)
     start(client)
     push(server, LATE)
@@ -153,7 +153,7 @@ def test_a_wait_for_an_assignment_that_never_comes_ends_and_is_told(server: Serv
     assert [event.type_url for event in client.events if isinstance(event, AckWaitTimedOut)] == [CLUSTER]
 
 
-def test_a_cluster_that_was_waited_for_in_vain_is_not_waited_for_again(server: Server, client: Client) -> None:
+def test_a_cluster_whose_wait_ended_is_not_waited_for_again(server: Server, client: Client) -> None:
     """Until its assignment exists: then the ACK of that is waited for."""
     push(server, A)
     start(client)
@@ -171,7 +171,7 @@ def test_a_cluster_that_was_waited_for_in_vain_is_not_waited_for_again(server: S
     assert pending(client) == ["routes"]
 
 
-def test_what_leads_elsewhere_does_not_wait_with_it(server: Server, client: Client) -> None:
+def test_trees_that_lead_to_other_clusters_do_not_wait(server: Server, client: Client) -> None:
     push(server, A)
     start(client)
     push(server, joined(LATE, {ROUTE: {"r1": "a @2"}}))
@@ -234,7 +234,9 @@ def test_assignments_that_a_client_does_not_request_here_are_not_waited_for(
     assert client.serving()[ROUTE] == {"r1": "b"}
 
 
-def test_it_is_waited_for_though_the_client_has_just_come_back(server: Server, variant: Variant) -> None:
+def test_a_missing_assignment_is_waited_for_though_the_client_has_just_returned(
+    server: Server, variant: Variant
+) -> None:
     """The push came while it was away."""
     client = live(server, variant, A)
     client.disconnect()
@@ -270,7 +272,7 @@ def test_a_cluster_that_a_returning_client_shows_stays_as_it_was_while_its_next_
     assert client.serving()[CLUSTER] == {"a": "eds:y"}
 
 
-def test_what_was_missing_at_the_start_is_waited_for_by_a_later_push(server: Server, variant: Variant) -> None:
+def test_an_assignment_missing_at_the_start_is_waited_for_by_a_later_push(server: Server, variant: Variant) -> None:
     """Nothing led to the cluster when the client went live."""
     client = live(server, variant, joined(LATE, {ROUTE: {"r1": "a"}}))
     spend(10 * ORDER_TIMEOUT_S, client)
@@ -290,7 +292,7 @@ def test_a_missing_secret_of_a_new_cluster_is_waited_for(server: Server, client:
     assert client.texts(ROUTE) == {"r1": "b"}
 
 
-def test_listeners_wait_likewise(server: Server, client: Client) -> None:
+def test_listeners_wait_for_a_missing_assignment(server: Server, client: Client) -> None:
     """With an inline route."""
     push(server, A)
     start(client)
@@ -349,7 +351,7 @@ def test_a_part_of_a_proved_cluster_without_an_answer_holds_nothing(
     assert pushed(client, joined(changed, {ROUTE: {"r1": "a @2"}})) == "a @2"
 
 
-def test_a_changed_secret_holds_what_leads_to_a_cluster_that_newly_names_it(server: Server, client: Client) -> None:
+def test_a_changed_secret_holds_the_routes_to_a_cluster_that_newly_names_it(server: Server, client: Client) -> None:
     """The cluster is new in the same push, so it is proved by the ACK of this version of the secret."""
     push(server, WITH_SECRET)
     start(client, (*TYPES, SECRET))

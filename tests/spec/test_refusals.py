@@ -29,7 +29,7 @@ def of_cluster(*names: str) -> str:
 # -- what a refused cluster holds --------------------------------------------------------------------------------------
 
 
-def test_a_refused_cluster_holds_what_leads_to_it_and_nothing_else(server: Server, client: Client) -> None:
+def test_a_rejected_cluster_holds_the_trees_that_lead_to_it_and_no_others(server: Server, client: Client) -> None:
     """Endpoints and other trees are sent."""
     other = site("a", name="other", route="r2")
     push(server, joined(A, other))
@@ -47,7 +47,7 @@ def test_a_refused_cluster_holds_what_leads_to_it_and_nothing_else(server: Serve
     assert client.texts(ROUTE) == {"r1": "a", "r2": "a @2"}
 
 
-def test_a_refused_cluster_is_held_though_its_assignment_is_there(server: Server, variant: Variant) -> None:
+def test_a_rejected_cluster_is_held_though_its_assignment_is_there(server: Server, variant: Variant) -> None:
     """Another cluster has the same assignment, which was ACKed for that one."""
     client = live(server, variant, A)
     push(server, joined(A, {CLUSTER: {"x": "bad eds:a"}, ROUTE: {"r1": "x"}}))
@@ -80,7 +80,7 @@ def test_the_hold_ends_when_a_later_push_is_accepted_or_leads_there_no_more(
     assert client.texts(ROUTE) == routes
 
 
-def test_a_refused_assignment_holds_what_leads_to_its_cluster(server: Server, client: Client) -> None:
+def test_a_rejected_assignment_holds_the_trees_that_lead_to_its_cluster(server: Server, client: Client) -> None:
     """Envoy takes the cluster for warm, but it has no endpoints."""
     push(server, A)
     start(client)
@@ -94,7 +94,7 @@ def test_a_refused_assignment_holds_what_leads_to_its_cluster(server: Server, cl
     assert client.texts(ROUTE) == {"r1": "b"}
 
 
-def test_on_nack_proceed_lets_it_go(server: Server, client: Client) -> None:
+def test_on_nack_proceed_holds_nothing(server: Server, client: Client) -> None:
     """Earlier clusters stay all the same, for old connections."""
     push(server, A, on_nack="proceed")
     start(client)
@@ -112,7 +112,7 @@ def test_on_nack_proceed_lets_it_go(server: Server, client: Client) -> None:
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
-def test_a_cluster_in_use_stays_as_it_was_while_the_assignment_that_it_is_to_get_is_refused(
+def test_a_cluster_in_use_stays_as_it_was_while_the_assignment_that_it_is_to_get_is_rejected(
     server: Server, variant: Variant, split: bool
 ) -> None:
     """Envoy would warm the new version until ``initial_fetch_timeout``, and then use it without endpoints."""
@@ -146,7 +146,7 @@ def test_a_member_stays_while_the_aggregate_that_has_it_is_not_replaced(server: 
     assert_in_step(client, after)
 
 
-def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Client) -> None:
+def test_a_rejected_listener_holds_its_own_routes_only(server: Server, client: Client) -> None:
     """A route never overtakes the listener that adds its authorisation, nor a changed listener that is rejected."""
     other = site("a", name="other", route="r2")
     push(server, joined(A, other))
@@ -162,7 +162,7 @@ def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Cl
     assert client.texts(ROUTE) == {"r1": "a", "r2": "a @2"}
 
 
-def test_a_refused_listener_does_not_hold_the_routes_of_its_earlier_version(server: Server, variant: Variant) -> None:
+def test_a_rejected_listener_does_not_hold_the_routes_of_its_earlier_version(server: Server, variant: Variant) -> None:
     """Another listener names these routes now. The earlier version serves the newer routes too."""
     client = live(server, variant, A)
     content = joined(A, {LISTENER: {TARGET: "r2 bad", "web": "r1"}, ROUTE: {"r1": "a @2", "r2": "a"}})
@@ -183,7 +183,7 @@ def test_a_refused_listener_does_not_hold_the_routes_of_its_earlier_version(serv
 
 
 @pytest.mark.parametrize("listeners", [{"web": "r1", "new": "r1 bad"}, {TARGET: "r2 bad", "web": "r2"}])
-def test_a_refused_listener_does_not_hold_the_routes_of_its_newest_version(
+def test_a_rejected_listener_does_not_hold_the_routes_of_its_newest_version(
     server: Server, variant: Variant, listeners: dict[str, str]
 ) -> None:
     """No listener of the client uses them, except others that are not refused."""
@@ -198,7 +198,7 @@ def test_a_refused_listener_does_not_hold_the_routes_of_its_newest_version(
     assert not client.lost
 
 
-def test_a_refused_route_that_is_in_use_holds_nothing(server: Server, client: Client) -> None:
+def test_a_rejected_route_that_is_in_use_holds_nothing(server: Server, client: Client) -> None:
     """Envoy keeps the route configuration that it has; the listener is not taken back for that."""
     push(server, A)
     start(client)
@@ -213,7 +213,7 @@ def test_a_refused_route_that_is_in_use_holds_nothing(server: Server, client: Cl
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
-def test_a_refused_full_state_set_waits_until_content_changes(server: Server, sotw: Client, url: str) -> None:
+def test_a_rejected_full_state_set_waits_until_content_changes(server: Server, sotw: Client, url: str) -> None:
     """Then the resources that the client's message names are sent as they were last accepted."""
     texts = dict.fromkeys(NAMES, "@1")
     push(server, {url: texts})
@@ -227,7 +227,7 @@ def test_a_refused_full_state_set_waits_until_content_changes(server: Server, so
     assert sotw.texts(url) == {"a": "@3", "b": "@1", "c": "@2", "d": "@2"}
 
 
-def test_a_full_state_set_that_is_refused_again_loses_half_of_its_suspects(server: Server, sotw: Client) -> None:
+def test_a_full_state_set_that_is_rejected_again_loses_half_of_its_suspects(server: Server, sotw: Client) -> None:
     """The client's message names no resource."""
     push(server, {CLUSTER: dict.fromkeys(NAMES, "@1")})
     start(sotw, (CLUSTER,))
@@ -268,7 +268,7 @@ def refuse(client: Client, bad: str) -> list[tuple[str, ...]]:
     return seen
 
 
-def test_parts_go_on_without_the_suspects_which_are_tried_in_halves(server: Server, client: Client) -> None:
+def test_partial_types_are_sent_without_suspects_which_are_tried_in_halves(server: Server, client: Client) -> None:
     """In all of Delta, and for partial types in SotW."""
     push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
     client.subscribe(ENDPOINT, *NAMES)
@@ -296,7 +296,7 @@ def test_news_does_not_wait_for_suspects(server: Server, client: Client) -> None
     assert client.texts(ENDPOINT) == {"a": "2", "b": "1", "c": "2", "d": "2"}
 
 
-def test_who_is_refused_is_told(server: Server, client: Client) -> None:
+def test_rejected_resources_are_shown(server: Server, client: Client) -> None:
     """Operators see the resource that is wrong, not only that the response was."""
     push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
     client.subscribe(ENDPOINT, *NAMES)
@@ -306,7 +306,7 @@ def test_who_is_refused_is_told(server: Server, client: Client) -> None:
     assert [event.guilty for event in client.events if isinstance(event, Nacked)][-1] == ("d",)
 
 
-def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Server, client: Client) -> None:
+def test_a_rejected_resource_is_tried_again_when_its_content_changes(server: Server, client: Client) -> None:
     """A change of other resources is not a reason."""
     push(server, {ENDPOINT: {"a": "1", "b": "bad"}})
     client.subscribe(ENDPOINT, "a", "b")
@@ -319,7 +319,7 @@ def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Serv
 
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
-def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect: Connect, url: str) -> None:
+def test_rejections_are_remembered_while_a_client_is_away(server: Server, connect: Connect, url: str) -> None:
     """By node id: a new connection is not a reason to send rejected content again."""
     client = connect()
     content: Site = {url: {"a": "@1", "b": "@1"}}
@@ -339,9 +339,7 @@ def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect:
 
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
-def test_what_was_refused_on_each_of_several_connections_stays_refused(
-    server: Server, client: Client, url: str
-) -> None:
+def test_resources_rejected_on_several_connections_stay_rejected(server: Server, client: Client, url: str) -> None:
     """Of a node, the refused versions are remembered. One that was only suspect is sent once more at most."""
     rejected: list[bytes] = []
 
@@ -372,9 +370,7 @@ def test_what_was_refused_on_each_of_several_connections_stays_refused(
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
-def test_a_name_that_was_refused_is_not_answered_until_its_content_changes(
-    server: Server, client: Client, url: str
-) -> None:
+def test_a_rejected_name_is_not_answered_until_its_content_changes(server: Server, client: Client, url: str) -> None:
     """gRPC subscribes to clusters and listeners by name: what is left out is no news, and is not missing."""
     push(server, {url: {"a": "@1", "b": "bad"}})
     client.subscribe(url, "a", "b")
@@ -388,7 +384,7 @@ def test_a_name_that_was_refused_is_not_answered_until_its_content_changes(
     assert client.texts(url) == {"a": "@2", "b": "@2"}
 
 
-def test_what_is_refused_lingers_as_it_was_accepted(server: Server, client: Client) -> None:
+def test_a_rejected_resource_lingers_in_its_accepted_version(server: Server, client: Client) -> None:
     """Nobody will repair it: what lingers with it does not wait until the client asks for it no more."""
     push(server, A)
     start(client)
@@ -408,7 +404,7 @@ def version_of(server: Server, url: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
-def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect, url: str) -> None:
+def test_rejections_are_loaded_after_a_restart(server: Server, connect: Connect, url: str) -> None:
     """The new process does not send again what a node rejected before the restart."""
     client = connect()
     content: Site = {url: {"a": "@1", "b": "@1"}}
@@ -460,7 +456,7 @@ def test_a_type_that_was_never_accepted_is_remembered_of_a_client_that_is_back(
 
 
 @pytest.mark.parametrize("dialect", list(Variant), ids=lambda dialect: dialect.value)
-def test_a_listener_goes_back_at_once_on_a_stream_of_its_own(server: Server, dialect: Variant) -> None:
+def test_a_listener_goes_back_at_once_on_a_separate_stream(server: Server, dialect: Variant) -> None:
     """The stream on which its route configuration is refused tells the one that has the listeners."""
     push(server, A, source="api")
     client = EnvoyLike(server, dialect, split=True)
@@ -472,7 +468,7 @@ def test_a_listener_goes_back_at_once_on_a_stream_of_its_own(server: Server, dia
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
-def test_what_a_returning_client_shows_stays_accepted_when_it_refuses_what_comes_next(
+def test_content_that_a_returning_client_shows_stays_accepted_when_it_rejects_the_next_push(
     server: Server, variant: Variant, split: bool
 ) -> None:
     """It serves on with the endpoints that it showed, so routes to the cluster need not wait for a repair."""
@@ -495,7 +491,7 @@ def test_what_a_returning_client_shows_stays_accepted_when_it_refuses_what_comes
 
 @pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 @pytest.mark.parametrize("url", [ROUTE, EXTENSION_CONFIG])
-def test_a_listener_that_went_back_stays_there_when_the_refused_name_is_dropped(
+def test_a_listener_that_went_back_stays_there_when_the_rejected_name_is_dropped(
     server: Server, variant: Variant, split: bool, url: str
 ) -> None:
     """Envoy ends the subscription with the listener; the refusal is not forgotten with it."""

@@ -16,7 +16,7 @@ from xds.protocol.rejections import named_in
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
-def test_a_full_set_has_an_earlier_version_of_what_is_refused_twice(server: Server, sotw: Client, url: str) -> None:
+def test_a_full_set_has_an_earlier_version_of_a_resource_rejected_twice(server: Server, sotw: Client, url: str) -> None:
     """Left out, it would be deleted. Without an earlier version, nothing is sent until it is repaired."""
     wrong = "Error adding/updating resource(s) b: wrong"
     push(server, {url: {"a": "@1", "b": "@1"}})
@@ -39,7 +39,7 @@ def test_a_full_set_has_an_earlier_version_of_what_is_refused_twice(server: Serv
     assert sotw.texts(url) == {"a": "@5", "b": "@6"}
 
 
-def test_streams_do_not_wake_each_other_for_a_refused_route_that_is_gone(server: Server, variant: Variant) -> None:
+def test_streams_do_not_wake_each_other_for_a_rejected_route_that_is_removed(server: Server, variant: Variant) -> None:
     """On separate streams, each told the other for ever that the listener is taken back, and that it is not."""
     client = live(server, variant, site("a"), split=True)
     bad = joined(site("a"), {LISTENER: {TARGET: "r2"}, ROUTE: {"r2": "a bad"}})
@@ -52,7 +52,7 @@ def test_streams_do_not_wake_each_other_for_a_refused_route_that_is_gone(server:
     assert client.serving()[LISTENER] == {TARGET: "r1"}
 
 
-def test_what_a_late_nack_names_is_not_sent_again(server: Server, sotw: Client) -> None:
+def test_names_in_a_late_nack_are_not_sent_again(server: Server, sotw: Client) -> None:
     """It answers a response that a newer one superseded, so its nonce is stale. The newer one has the resource too."""
     push(server, {ROUTE: {"d": "a", "e": "a"}})
     sotw.subscribe(ROUTE, "a", "d", "e")
@@ -102,5 +102,5 @@ def test_a_long_error_message_is_read_once(message: str) -> None:
         ("Error adding/updating cluster(s) aa: wrong", set()),
     ],
 )
-def test_what_an_error_message_names(message: str, found: set[str]) -> None:
+def test_names_in_an_error_message_are_read(message: str, found: set[str]) -> None:
     assert named_in(message, ["a", "b", "c", "d"]) == found

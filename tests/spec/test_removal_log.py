@@ -81,7 +81,7 @@ def test_a_name_is_in_the_version_that_the_last_push_removed_or_changed() -> Non
     assert group.log.removed_by(CLUSTER, "b") == 0
 
 
-def test_a_version_that_a_node_refused_takes_no_ones_place() -> None:
+def test_a_version_that_a_node_rejected_replaces_no_other() -> None:
     """The one before it does; and if all were refused, none."""
     group = Group()
     group.push(0, {"a": "1"})
@@ -94,7 +94,7 @@ def test_a_version_that_a_node_refused_takes_no_ones_place() -> None:
     assert texts(group.log) == {}
 
 
-def test_a_refused_version_has_the_last_accepted_one_as_stand_in() -> None:
+def test_a_rejected_version_has_the_last_accepted_one_as_stand_in() -> None:
     group = Group()
     for at_s, content in enumerate(("1", "2", "3", "4", "5", "6")):
         pushed = group.push(at_s, {"a": content})
@@ -111,7 +111,7 @@ def test_a_refused_version_has_the_last_accepted_one_as_stand_in() -> None:
     assert next(group.log.stand_ins(CLUSTER, "b"), None) is None
 
 
-def test_a_node_that_refuses_what_others_accepted_harms_only_itself() -> None:
+def test_a_rejection_by_one_node_leaves_a_version_accepted_by_others_in_use() -> None:
     """Its NACK takes nothing from clients that return, whether it comes before their ACK or after it."""
     group = Group()
     before = group.push(0, {"a": "1", "b": "1"})
@@ -124,7 +124,7 @@ def test_a_node_that_refuses_what_others_accepted_harms_only_itself() -> None:
     assert group.in_a_new_process().last(CLUSTER).resources.keys() == set(), "what was ACKed before is not known"
 
 
-def test_a_new_name_that_no_client_accepted_is_told() -> None:
+def test_the_log_has_new_names_that_no_client_accepted() -> None:
     """A client that returns need not be given it, unless it shows it."""
     group = Group()
     group.push(0, {"a": "1"})
@@ -140,7 +140,7 @@ def test_a_new_name_that_no_client_accepted_is_told() -> None:
     assert group.log.unaccepted(CLUSTER, {"c": version(CLUSTER, "c", "2")}) == set(), "another version"
 
 
-def test_a_name_that_is_as_it_was_before_is_told() -> None:
+def test_the_log_has_names_that_are_back_in_an_earlier_version() -> None:
     group = Group()
     group.push(0, {"a": "1", "b": "1", "c": "1"})
     group.push(1, {"a": "2", "c": "1"})
@@ -194,7 +194,7 @@ def test_pushes_are_kept_for_twice_a_drain_and_ten_always() -> None:
     assert sorted(texts(group.log), key=lambda name: int(name[1:])) == [f"c{number}" for number in range(9, 19)]
 
 
-def test_pushes_are_kept_while_the_newest_content_is_refused() -> None:
+def test_pushes_are_kept_while_the_newest_content_is_rejected() -> None:
     """A refused push may stand longer than any connection lives."""
     group = Group()
     group.push(0, {"a": "1"}, {}, {"r": "wrong"})
@@ -225,7 +225,7 @@ def test_a_set_is_found_by_its_label_while_its_push_is_kept() -> None:
     assert group.log.labelled(LISTENER, "35") is not None
 
 
-def test_a_label_of_several_sets_names_none() -> None:
+def test_a_label_of_several_sets_identifies_none() -> None:
     """A caller's own label may repeat."""
     group = Group()
     group.push(0, {"a": "1"}, label="blue")
@@ -235,7 +235,7 @@ def test_a_label_of_several_sets_names_none() -> None:
     assert group.log.labelled(CLUSTER, "green") is None
 
 
-def test_a_label_that_comes_back_names_no_set() -> None:
+def test_a_repeated_label_identifies_no_set() -> None:
     """Part of what came between may have been applied by a client that shows it still: it refused the rest."""
     group = Group()
     for at_s, (label, text) in enumerate((("blue", "1"), ("green", "2"), ("blue", "1"))):
@@ -293,7 +293,7 @@ def test_the_last_version_that_a_client_accepted_is_kept_beyond_ten_others() -> 
     assert len(kept) == 1 + VERSIONS_KEPT
 
 
-def test_ten_different_versions_are_kept_of_what_changes_in_each_push() -> None:
+def test_ten_versions_are_kept_of_a_resource_that_changes_in_each_push() -> None:
     group = Group()
     group.push(0, {"a": "0"})
     for number in range(4 * VERSIONS_KEPT):

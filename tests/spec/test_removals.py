@@ -89,7 +89,7 @@ def test_a_new_listener_drains_nothing(server: Server, client: Client) -> None:
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_a_group_says_itself_how_long(server: Server, client: Client) -> None:
+def test_removal_times_are_settings_of_a_group(server: Server, client: Client) -> None:
     """Both times are settings, per group too."""
     server.cache.configure([], {"default": GroupOrder(removal_delay_s=40.0, listener_drain_s=100.0)})
     push(server, A)
@@ -109,7 +109,9 @@ def test_a_group_says_itself_how_long(server: Server, client: Client) -> None:
 
 
 @pytest.mark.parametrize("last", [LISTENER, ROUTE])
-def test_the_clock_starts_when_all_that_could_refer_to_them_is_acked(server: Server, client: Client, last: str) -> None:
+def test_lingering_is_timed_from_the_ack_of_everything_that_could_refer_to_the_resource(
+    server: Server, client: Client, last: str
+) -> None:
     """A push alone starts no clock."""
     push(server, A)
     start(client)
@@ -128,7 +130,7 @@ def test_the_clock_starts_when_all_that_could_refer_to_them_is_acked(server: Ser
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_the_clock_starts_though_what_a_listener_names_never_comes(server: Server, client: Client) -> None:
+def test_lingering_is_timed_though_a_name_of_a_listener_never_comes(server: Server, client: Client) -> None:
     """It starts `order_timeout_s` after the LDS ACK."""
     push(server, A)
     start(client)
@@ -139,7 +141,7 @@ def test_the_clock_starts_though_what_a_listener_names_never_comes(server: Serve
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_what_lingers_from_an_earlier_swap_has_an_end_of_its_own(server: Server, client: Client) -> None:
+def test_resources_of_an_earlier_swap_linger_until_their_own_end(server: Server, client: Client) -> None:
     """Removals of several pushes linger beside each other."""
     push(server, A)
     start(client)
@@ -170,7 +172,7 @@ def test_a_push_that_changes_no_listener_does_not_shorten_a_drain(server: Server
 # -- what lingers ------------------------------------------------------------------------------------------------------
 
 
-def test_a_mixed_set_is_labelled_by_what_is_served(server: Server, client: Client) -> None:
+def test_a_mixed_set_is_labelled_by_the_served_content(server: Server, client: Client) -> None:
     """While something lingers, the label is that of the push with the hash of what is served; the last response is
     exactly the pushed version."""
     push(server, A, label="one")
@@ -185,7 +187,7 @@ def test_a_mixed_set_is_labelled_by_what_is_served(server: Server, client: Clien
     assert states(client) == {"synced"}
 
 
-def test_what_nothing_may_use_any_more_is_told_as_removed_in_delta(server: Server, delta: Client) -> None:
+def test_resources_that_nothing_can_use_are_reported_as_removed_in_delta(server: Server, delta: Client) -> None:
     """Until then the removal of routes, assignments and secrets is not sent."""
     push(server, joined(site("a", route="r0"), {SECRET: {"s": "@1"}, LISTENER: {TARGET: "r0 sds:s"}}))
     delta.subscribe(ROUTE, "r0", "r1")
@@ -211,7 +213,7 @@ def test_a_name_that_lingers_is_answered(server: Server, client: Client) -> None
         assert client.texts(url)[name] == text
 
 
-def test_what_comes_back_lingers_no_more(server: Server, client: Client) -> None:
+def test_a_resource_that_is_pushed_again_lingers_no_more(server: Server, client: Client) -> None:
     """A -> B -> A: it is the pushed one that is served, and it does not go when the old end comes."""
     push(server, A)
     start(client)
@@ -225,7 +227,7 @@ def test_what_comes_back_lingers_no_more(server: Server, client: Client) -> None
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["unread", "refused"])
-def test_what_was_never_acked_does_not_linger(server: Server, client: Client, refused: bool) -> None:
+def test_a_resource_that_was_never_acked_does_not_linger(server: Server, client: Client, refused: bool) -> None:
     """Nor does a resource that the client rejected."""
     push(server, A)
     start(client)
@@ -238,7 +240,7 @@ def test_what_was_never_acked_does_not_linger(server: Server, client: Client, re
     assert not [event for event in client.events if isinstance(event, LingerChanged)]
 
 
-def test_virtual_hosts_and_scopes_go_at_once(server: Server, delta: Client) -> None:
+def test_virtual_hosts_and_scopes_are_removed_at_once(server: Server, delta: Client) -> None:
     """They are looked up for each request, and their owner wants them gone; those of a route configuration that
     lingers linger with it."""
 
@@ -261,7 +263,7 @@ def test_virtual_hosts_and_scopes_go_at_once(server: Server, delta: Client) -> N
     assert set(delta.texts(VIRTUAL_HOST)) == {"r/a"}
 
 
-def test_extension_configurations_are_never_told_as_removed(server: Server, delta: Client) -> None:
+def test_extension_configurations_are_never_reported_as_removed(server: Server, delta: Client) -> None:
     """Rule 49, after the drain too."""
     push(server, joined(A, {EXTENSION_CONFIG: {"f": "@1"}, LISTENER: {TARGET: "r1 ecds:f"}}))
     start(delta, (*TYPES, EXTENSION_CONFIG))
@@ -326,7 +328,7 @@ def test_ends_are_those_of_a_grid(server: Server, connect: Connect) -> None:
     assert len({id(client.pending(CLUSTER)[0].body) for client in clients}) == 1
 
 
-def test_what_a_group_move_leaves_behind_is_a_removal_like_any_other(server: Server, connect: Connect) -> None:
+def test_a_move_between_groups_removes_resources_like_a_push(server: Server, connect: Connect) -> None:
     """Make before break between groups: both have clusters of their own."""
     push(server, A)
     client = start(connect("node"))
@@ -338,7 +340,7 @@ def test_what_a_group_move_leaves_behind_is_a_removal_like_any_other(server: Ser
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
-def test_a_node_without_a_group_keeps_what_it_has(server: Server, client: Client) -> None:
+def test_a_node_without_a_group_keeps_its_resources(server: Server, client: Client) -> None:
     """It is sent nothing. The next group is a transition like any other."""
     push(server, A)
     start(client)

@@ -70,7 +70,7 @@ def test_rule_80_streams_are_collected(server: Server, connect: Connect) -> None
     assert streams() == before
 
 
-def test_rule_80_a_stream_that_never_said_a_word_is_closed(client: Client) -> None:
+def test_rule_80_a_stream_without_requests_is_closed(client: Client) -> None:
     """Rule 80: closing needs no node."""
     client.disconnect()
 

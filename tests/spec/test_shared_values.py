@@ -44,7 +44,7 @@ def test_a_resource_set_cannot_be_written_to() -> None:
                 setattr(held, name, None)
 
 
-def test_a_derived_set_says_how_it_came_about() -> None:
+def test_a_derived_set_records_its_derivation() -> None:
     pushed, earlier = (snapshot(revision, {"a": str(revision)}).get(CLUSTER) for revision in (2, 1))
     mixed = mix(pushed, earlier, ["a"])
     assert mixed.mixture is not None
@@ -108,7 +108,7 @@ def test_a_hundred_clients_are_sent_the_same_bytes_object(variant: Variant) -> N
     assert len(set(map(id, bodies))) == 1
 
 
-def test_equal_interests_are_one_object_in_a_table_and_go_with_their_streams() -> None:
+def test_equal_interests_are_one_object_and_are_dropped_with_their_streams() -> None:
     table, other = InterestTable(), InterestTable()
     names = frozenset({"a", "b"})
     first, second, apart = (Subscription(legacy_wildcard=True) for _ in range(3))
@@ -144,7 +144,7 @@ def test_clients_that_show_equal_versions_share_them() -> None:
     assert shown("one", {"a": "2"}) == {"a": "2"}
 
 
-def test_names_without_a_resource_are_found_anew_in_each_set() -> None:
+def test_names_without_a_resource_are_looked_up_in_each_set() -> None:
     cache, names = SnapshotCache("test"), frozenset(("a", "b"))
     before, after = snapshot(1, {"a": "1"}).get(CLUSTER), snapshot(2, {"a": "1", "b": "1"}).get(CLUSTER)
     for _ in range(2):

@@ -53,7 +53,7 @@ def test_the_label_of_a_listener_set_shows_that_set(server: Server, is_known: bo
     assert not client.lost
 
 
-def test_a_label_is_that_of_no_listener_set_while_a_listener_is_refused(server: Server) -> None:
+def test_a_label_is_that_of_no_listener_set_while_a_listener_is_rejected(server: Server) -> None:
     """In SotW: Envoy applies the other listeners of a refused response and shows the label before. All wait."""
     client = live(server, Variant.SOTW, two_listeners)
     push(server, joined(two_listeners, {LISTENER: {TARGET: "to:a bad", "web": "to:a @2"}}))
@@ -70,7 +70,7 @@ def test_a_label_is_that_of_no_listener_set_while_a_listener_is_refused(server: 
     assert_in_step(client, repaired)
 
 
-def test_the_label_names_the_listener_set_though_a_listener_is_refused(server: Server) -> None:
+def test_the_label_names_the_listener_set_though_a_listener_is_rejected(server: Server) -> None:
     """In SotW: nothing else of the set changed since, so its other listeners and their routes go on."""
     client = live(server, Variant.SOTW, two_listeners)
     refused = {LISTENER: {TARGET: "to:a bad"}}
@@ -221,7 +221,7 @@ def shows(delta: Client, **texts: str) -> None:
     delta.settle()
 
 
-def test_a_version_that_was_taken_away_and_brought_back_is_sent_again(server: Server, delta: Client) -> None:
+def test_a_version_that_was_removed_and_pushed_again_is_sent_again(server: Server, delta: Client) -> None:
     """A refused response may have brought another one: Envoy applies the good clusters and does not show them."""
     for text in ("1", "2", "1"):
         server.push({CLUSTER: {"a": text, "b": "1"}})
@@ -229,7 +229,7 @@ def test_a_version_that_was_taken_away_and_brought_back_is_sent_again(server: Se
     assert [event.response.names for event in delta.events if isinstance(event, Send)] == [("a",)]
 
 
-def test_a_removal_that_a_client_does_not_show_is_told_at_its_end(server: Server, delta: Client) -> None:
+def test_a_removal_that_the_client_does_not_show_is_reported_at_its_end(server: Server, delta: Client) -> None:
     """A refused response may have brought the cluster."""
     server.push({CLUSTER: {"a": "1", "x": "1"}})
     server.push({CLUSTER: {"a": "1"}})
@@ -240,7 +240,7 @@ def test_a_removal_that_a_client_does_not_show_is_told_at_its_end(server: Server
     assert [(send.response.names, send.response.removed) for send in delta.pending()] == [((), ("x",))]
 
 
-def test_a_listener_that_a_client_does_not_show_is_told_as_removed(server: Server, delta: Client) -> None:
+def test_a_listener_that_the_client_does_not_show_is_reported_as_removed(server: Server, delta: Client) -> None:
     """A refused response may have brought the listener."""
     server.push({LISTENER: {"web": "1", "x": "1"}})
     server.push({LISTENER: {"web": "1"}})
@@ -271,7 +271,7 @@ def test_a_cut_between_a_nack_and_a_roll_back(server: Server, variant: Variant, 
     assert_in_step(client, site("a", "b"))
 
 
-def test_a_refused_push_that_stands_longer_than_the_log(server: Server, variant: Variant) -> None:
+def test_a_rejected_push_outlasts_the_log(server: Server, variant: Variant) -> None:
     """What the refused version replaced stays in the log, so that it can stand in for it after a cut."""
     client = live(server, variant, site("a", "b"))
     bad = joined(site("a", "b"), {CLUSTER: {"b": "bad"}})
@@ -291,7 +291,7 @@ def test_a_refused_push_that_stands_longer_than_the_log(server: Server, variant:
     assert_in_step(client, site("a", "b", text="@2"))
 
 
-def test_a_refused_cluster_does_not_come_back_as_a_leftover(server: Server, variant: Variant) -> None:
+def test_a_rejected_cluster_does_not_come_back_as_a_leftover(server: Server, variant: Variant) -> None:
     """It would make the client refuse the set that repairs it (trap 3)."""
     client = live(server, variant, site("a"))
     push(server, joined(site("a"), {CLUSTER: {"x": "bad"}, ENDPOINT: {"x": "1"}}))
@@ -307,7 +307,7 @@ def test_a_refused_cluster_does_not_come_back_as_a_leftover(server: Server, vari
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["cut", "restart"])
-def test_a_leftover_that_may_be_refused_does_not_stop_the_repair(server: Server, restarted: bool) -> None:
+def test_a_leftover_that_may_be_rejected_does_not_stop_the_repair(server: Server, restarted: bool) -> None:
     """In SotW the NACK of a malformed set names nobody, and a new process does not know of it. The next push does
     without the suspects that only linger."""
     client = live(server, Variant.SOTW, site("a"))
@@ -327,7 +327,7 @@ def test_a_leftover_that_may_be_refused_does_not_stop_the_repair(server: Server,
     assert_in_step(client, site("b", text="@2"))
 
 
-def test_a_set_is_tried_without_what_nobody_is_known_to_have(server: Server) -> None:
+def test_a_set_is_tried_without_clusters_that_no_client_is_known_to_have(server: Server) -> None:
     """The repair is taken without another push: what came last is left out first, then what came before it."""
     client = live(server, Variant.SOTW, site("a"))
     push(server, joined(site("a"), {CLUSTER: {"x": "malformed"}, ENDPOINT: {"x": "1"}}))

@@ -51,7 +51,7 @@ def test_rule_34_absence_is_deletion(server: Server, sotw: Client, url: str) -> 
 
 
 @pytest.mark.parametrize("url", FULL)
-def test_rule_34_the_removal_of_a_named_resource_is_told(server: Server, sotw: Client, url: str) -> None:
+def test_rule_34_the_removal_of_a_named_resource_is_reported(server: Server, sotw: Client, url: str) -> None:
     """A removal is a response without the resource, possibly without any resource.
 
     See docs/internals/clients.md#streams.
@@ -73,7 +73,7 @@ def test_rule_34_a_wildcard_is_answered_though_there_is_nothing(server: Server, 
 
 
 @pytest.mark.parametrize("url", PARTIAL)
-def test_rule_35_partial_types_are_sent_as_what_changed(server: Server, sotw: Client, url: str) -> None:
+def test_rule_35_partial_types_are_sent_as_changes(server: Server, sotw: Client, url: str) -> None:
     """Rule 35: one changed assignment does not repeat all others."""
     server.push({url: {"a": "1", "b": "1", "c": "1"}})
     sotw.subscribe(url, "a", "b")
@@ -83,7 +83,7 @@ def test_rule_35_partial_types_are_sent_as_what_changed(server: Server, sotw: Cl
 
 
 @pytest.mark.parametrize("url", PARTIAL)
-def test_rule_35_removal_from_a_partial_type_is_not_told(server: Server, sotw: Client, url: str) -> None:
+def test_rule_35_removal_from_a_partial_type_is_not_reported(server: Server, sotw: Client, url: str) -> None:
     """Rule 35: absence means nothing. The client deletes the resource with its parent."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url, "a", "b")
@@ -106,7 +106,7 @@ def test_rule_35_a_name_removed_and_brought_back_with_other_content_is_sent(serv
     assert sotw.texts(ENDPOINT) == {"a": "2"}
 
 
-def test_rule_36_a_resource_asked_for_by_name_and_alias_is_sent_once(server: Server, client: Client) -> None:
+def test_rule_36_a_resource_requested_by_name_and_alias_is_sent_once(server: Server, client: Client) -> None:
     """Rule 36: "No name occurs twice in a response"."""
     server.push_resources([make_resource(CLUSTER, "a", "1", aliases=("alias", "other"))])
     client.subscribe(CLUSTER, "a", "alias", "other")
@@ -135,7 +135,7 @@ def test_rule_37_a_change_outside_the_subscription_is_not_sent(server: Server, c
     assert [status.state for status in client.stream.status()] == ["synced"]
 
 
-def test_rule_38_a_missing_assignment_is_told_by_an_empty_one(server: Server, sotw: Client) -> None:
+def test_rule_38_a_missing_assignment_is_answered_by_an_empty_one(server: Server, sotw: Client) -> None:
     """SotW cannot say "does not exist". Without an answer Envoy waits 15 s (docs/internals/clients.md#warming)."""
     server.push({ENDPOINT: {"a": "1"}})
     sotw.subscribe(ENDPOINT, "missing")
@@ -143,7 +143,7 @@ def test_rule_38_a_missing_assignment_is_told_by_an_empty_one(server: Server, so
     assert [resource.value for resource in message.resources] == [b"\n\x07missing"]
 
 
-def test_rule_38_a_dropped_assignment_is_never_told_by_an_empty_one(server: Server, sotw: Client) -> None:
+def test_rule_38_a_removed_assignment_is_never_replaced_by_an_empty_one(server: Server, sotw: Client) -> None:
     """Only for a name that is new on the stream, never because a push dropped it.
 
     See docs/internals/design.md#resource-types.
@@ -177,7 +177,7 @@ def test_rule_38_other_missing_names_are_left_to_the_clients_timer(server: Serve
 
 
 @pytest.mark.parametrize("url", FULL)
-def test_rule_39_missing_names_are_told_as_resource_errors(server: Server, sotw: Client, url: str) -> None:
+def test_rule_39_missing_names_are_reported_as_resource_errors(server: Server, sotw: Client, url: str) -> None:
     """Rule 39: no name is both a resource and an error. LDS and CDS still have all existing resources."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url, "a", "missing")
@@ -198,7 +198,7 @@ def told_missing(client: Client, url: str) -> list[str]:
 
 
 @pytest.mark.parametrize("url", FULL)
-def test_rule_39_a_missing_name_is_told_once(server: Server, sotw: Client, url: str) -> None:
+def test_rule_39_a_missing_name_is_reported_once(server: Server, sotw: Client, url: str) -> None:
     """Rule 39: once each time that it is requested or removed."""
     server.push({url: {"a": "1"}})
     sotw.subscribe(url, "a", "missing")
@@ -219,7 +219,7 @@ def test_rule_39_a_missing_name_is_told_once(server: Server, sotw: Client, url: 
     assert told_missing(sotw, url) == ["missing"]
 
 
-def test_rule_39_a_deletion_is_told(server: Server, sotw: Client) -> None:
+def test_rule_39_a_deletion_is_reported(server: Server, sotw: Client) -> None:
     """Listeners go at once: the response that lacks one says that it does not exist, the next one no more."""
     server.push({LISTENER: {"a": "1", "b": "1"}})
     sotw.subscribe(LISTENER, "a", "b")
@@ -231,7 +231,7 @@ def test_rule_39_a_deletion_is_told(server: Server, sotw: Client) -> None:
 
 
 @pytest.mark.parametrize("url", [ROUTE, SECRET, CUSTOM])
-def test_rule_39_partial_types_tell_those_who_read_it(server: Server, url: str) -> None:
+def test_rule_39_partial_types_report_errors_to_clients_that_read_them(server: Server, url: str) -> None:
     """A88: gRPC fails a call at once whose route configuration does not exist, instead of after its timer of 15 s."""
     server.push({url: {"a": "1"}})
     grpc = Client(server, Variant.SOTW, user_agent="gRPC C-core linux Python")
@@ -251,7 +251,7 @@ def test_rule_39_partial_types_tell_those_who_read_it(server: Server, url: str) 
     assert not grpc.pending()
 
 
-def test_rule_39_others_are_told_beside_what_they_are_sent(server: Server, sotw: Client) -> None:
+def test_rule_39_missing_names_are_reported_beside_sent_resources(server: Server, sotw: Client) -> None:
     """Rule 22: to a client that goes by its timer no response is sent for that alone."""
     server.push({ROUTE: {"a": "1"}})
     sotw.subscribe(ROUTE, "missing")
@@ -273,7 +273,7 @@ def test_rule_39_assignments(server: Server) -> None:
     assert (len(message.resources), [error.resource_name.name for error in message.resource_errors]) == (0, ["missing"])
 
 
-def test_rule_39_what_is_held_back_is_not_missing(server: Server) -> None:
+def test_rule_39_held_content_is_not_missing(server: Server) -> None:
     """A route that waits for a cluster exists: it is told when it goes out."""
     grpc = Client(server, Variant.SOTW, user_agent="gRPC Go")
     push(server, site("a"))
@@ -301,7 +301,7 @@ def test_rule_39_a_wildcard_has_no_resource_errors(server: Server, sotw: Client)
     assert not sotw.ack_sotw(CLUSTER).resource_errors
 
 
-def test_rule_40_a_change_of_one_type_says_nothing_about_another(server: Server, sotw: Client) -> None:
+def test_rule_40_a_change_of_one_type_does_not_affect_another(server: Server, sotw: Client) -> None:
     """Rule 40: "An accidental empty LDS or CDS response is an outage"."""
     server.push({CLUSTER: {"c": "1"}, LISTENER: {"l": "1"}})
     sotw.subscribe(CLUSTER)

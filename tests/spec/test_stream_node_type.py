@@ -132,7 +132,7 @@ def test_rule_6_a_type_that_appears_later_starts_flowing(server: Server, client:
     assert client.texts(UNKNOWN) == {"u": "1"}
 
 
-def test_rule_7_responses_name_the_type_of_what_they_hold(server: Server, client: Client) -> None:
+def test_rule_7_responses_name_the_type_of_their_resources(server: Server, client: Client) -> None:
     """Rule 7: "`type_url` of a response is set and matches the resources in it"."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}})
     client.subscribe(CLUSTER)
@@ -164,7 +164,7 @@ def test_rule_9_a_node_without_a_snapshot_waits_for_one(server: Server, client: 
     assert client.texts(CLUSTER) == client.texts(ENDPOINT) == {"c": "1"}
 
 
-def test_rule_9_what_a_waiting_node_asked_for_is_not_forgotten(server: Server, client: Client) -> None:
+def test_rule_9_requests_of_a_waiting_node_are_not_forgotten(server: Server, client: Client) -> None:
     """Every change of interest of a node that waits counts once a group appears."""
     client.subscribe(ENDPOINT, "a")
     client.subscribe(ENDPOINT, "b")
@@ -174,7 +174,7 @@ def test_rule_9_what_a_waiting_node_asked_for_is_not_forgotten(server: Server, c
     assert client.texts(ENDPOINT) == {"b": "1"}
 
 
-def test_rule_9_a_deleted_group_is_never_told_as_an_empty_answer(server: Server, client: Client) -> None:
+def test_rule_9_a_node_of_a_deleted_group_is_sent_nothing(server: Server, client: Client) -> None:
     """Rule 9: a node without a group is sent nothing."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)

@@ -27,7 +27,7 @@ def names_of_next(client: Client, url: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET, CUSTOM])
-def test_rule_24_what_is_asked_for_is_supplied_and_nothing_else(server: Server, client: Client, url: str) -> None:
+def test_rule_24_requested_names_are_sent_and_no_others(server: Server, client: Client, url: str) -> None:
     """Rule 24: "Subscribed resources that exist are sent, and no others"."""
     server.push({url: {"a": "1", "b": "1", "c": "1"}})
     client.subscribe(url, "a", "c")
@@ -63,7 +63,7 @@ def test_rule_25_unsubscribe_then_resubscribe_is_answered(server: Server, client
     assert client.texts(url) == {"a": "1", "b": "1"}
 
 
-def test_rule_25_the_last_name_dropped_and_asked_for_again_is_answered(server: Server, client: Client) -> None:
+def test_rule_25_the_last_name_dropped_and_requested_again_is_answered(server: Server, client: Client) -> None:
     """Rule 25, for a client that drops everything (an idle gRPC channel)."""
     server.push({ENDPOINT: {"a": "1"}})
     client.subscribe(ENDPOINT, "a")
@@ -75,7 +75,7 @@ def test_rule_25_the_last_name_dropped_and_asked_for_again_is_answered(server: S
     assert client.texts(ENDPOINT) == {"a": "1"}
 
 
-def test_rule_25_a_name_asked_for_while_a_response_is_in_flight_is_answered_after_the_ack(
+def test_rule_25_a_name_requested_while_a_response_is_in_flight_is_answered_after_the_ack(
     server: Server, client: Client
 ) -> None:
     """Rule 25 with rule 20: Envoy asks for more names under the old nonce before it ACKs."""
@@ -238,7 +238,7 @@ def test_rule_32_a_missing_name_is_no_loop(server: Server, client: Client) -> No
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET, CUSTOM])
-def test_rule_33_what_exists_is_answered_though_other_names_do_not(server: Server, client: Client, url: str) -> None:
+def test_rule_33_existing_names_are_answered_beside_missing_ones(server: Server, client: Client, url: str) -> None:
     """Rule 33: some peers answer only if all requested names exist, or only if all resources are requested."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a", "missing")

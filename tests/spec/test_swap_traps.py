@@ -82,7 +82,9 @@ def test_trap_2_a_newer_route_does_not_overtake_a_held_listener(server: Server, 
 
 
 @pytest.mark.parametrize("text", ["bad", COLD])
-def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: Variant, text: str) -> None:
+def test_trap_3_a_removed_cluster_that_was_never_acked_does_not_come_back(
+    server: Server, variant: Variant, text: str
+) -> None:
     """Push 6 adds ``x``, which is rejected or never warms. Push 7 removes it again. Only ACKed names linger."""
     client = live(server, variant, site("a"))
     client.cold.add("x")
@@ -98,7 +100,7 @@ def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: V
     assert_in_step(client, site("b"))
 
 
-def test_trap_3_nobody_is_handed_what_it_never_had(server: Server, variant: Variant) -> None:
+def test_trap_3_no_client_is_sent_a_removed_resource_that_it_never_had(server: Server, variant: Variant) -> None:
     """A mixed set of two coalesced pushes could have clusters that the client never had."""
     client = live(server, variant, site("a"))
     push(server, site("b"), wake=False)
@@ -180,7 +182,7 @@ def test_trap_5_a_cluster_without_its_assignment_is_not_led_to(server: Server, v
     assert_in_step(client, site("c", load="2"))
 
 
-def test_trap_5_unless_the_push_says_to_proceed(server: Server, variant: Variant) -> None:
+def test_trap_5_a_listener_does_not_go_back_where_on_nack_is_proceed(server: Server, variant: Variant) -> None:
     """With `on_nack: proceed`, nothing is held."""
     client = live(server, variant, site("a"))
     push(server, site("c", load="bad"), on_nack="proceed")
@@ -193,7 +195,7 @@ def test_trap_5_unless_the_push_says_to_proceed(server: Server, variant: Variant
     [("r2", {ROUTE: {"r2": "a bad"}}), ("r1 ecds:f", {EXTENSION_CONFIG: {"f": "bad"}, ROUTE: {"r1": "a"}})],
     ids=["route", "extension-config"],
 )
-def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
+def test_trap_5_a_listener_goes_back_when_a_resource_that_it_newly_names_is_rejected(
     server: Server, variant: Variant, text: str, refused: Site
 ) -> None:
     """A rejected new route or extension configuration takes its listener back to the last accepted version."""
@@ -213,7 +215,9 @@ def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
 
 
 @pytest.mark.parametrize("paused", [False, True], ids=["asked", "paused"])
-def test_trap_6_a_listener_that_was_taken_gets_its_routes(server: Server, variant: Variant, paused: bool) -> None:
+def test_trap_6_a_listener_that_the_client_applied_gets_its_routes(
+    server: Server, variant: Variant, paused: bool
+) -> None:
     """The client ACKed listeners of push 7, the server restarts, and a cluster of push 8 warms. The client requests
     ``r1`` and ``r2`` at an older version. Without ``r2`` its listener would warm for 15 s and then answer 404."""
     client = live(server, variant, site("a"))
@@ -240,7 +244,9 @@ def test_trap_6_a_listener_that_was_taken_gets_its_routes(server: Server, varian
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
-def test_trap_7_what_was_taken_of_a_refused_set_is_not_taken_back(server: Server, variant: Variant, url: str) -> None:
+def test_trap_7_resources_that_a_client_applied_of_a_rejected_set_are_not_reverted(
+    server: Server, variant: Variant, url: str
+) -> None:
     """Envoy applies the good resources of a rejected set. To send all suspects as last accepted would revert 49."""
     names = [f"c{index:02}" for index in range(50)]
 
@@ -268,7 +274,7 @@ def test_trap_7_what_was_taken_of_a_refused_set_is_not_taken_back(server: Server
     assert_in_step(client, many("@2", c03="@3"))
 
 
-def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, variant: Variant) -> None:
+def test_trap_7_a_rejection_without_a_name_is_narrowed_down(server: Server, variant: Variant) -> None:
     """Half of the suspects are replaced at each push, until the rejected one is alone."""
     names = [f"c{index}" for index in range(8)]
     client = live(server, variant, site(*names))
@@ -282,7 +288,7 @@ def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, var
 
 
 @delta_only
-def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_tells(
+def test_trap_7_applied_resources_of_a_rejected_response_are_removed_though_the_client_does_not_show_them(
     server: Server, variant: Variant
 ) -> None:
     """After a reconnect, `initial_resource_versions` lists nothing of a NACKed response, not even what took effect.
@@ -301,7 +307,7 @@ def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_te
 
 
 @delta_only
-def test_trap_7_what_was_dropped_with_a_refused_response_is_sent_though_the_client_lists_it(
+def test_trap_7_resources_removed_by_a_rejected_response_are_sent_though_the_client_lists_them(
     server: Server, variant: Variant
 ) -> None:
     """A Delta Envoy drops the removed names of a response that it rejects, and goes on listing their versions: its
@@ -388,7 +394,7 @@ def test_trap_9_a_label_may_repeat(server: Server, variant: Variant) -> None:
 
 
 @delta_only
-def test_trap_9_what_a_client_shows_of_elsewhere_lingers(server: Server, variant: Variant) -> None:
+def test_trap_9_resources_of_another_server_linger(server: Server, variant: Variant) -> None:
     """An unknown name in `initial_resource_versions` is not reported as removed before lingering ends."""
     client = live(server, variant, site("foreign"))
     other = Server()
@@ -427,7 +433,7 @@ def test_trap_10_lingering_ends_though_connections_are_short(server: Server, var
 
 
 @delta_only
-def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) -> None:
+def test_trap_10_lingering_resources_have_heartbeats(server: Server, variant: Variant) -> None:
     """By heartbeats, where it has a TTL."""
     client = live(server, variant, inline("a"), ttls={CLUSTER: 9.0})
     push(server, inline("b"), ttls={CLUSTER: 9.0})
@@ -438,7 +444,7 @@ def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) ->
     assert set(client.active) == {"b"}
 
 
-def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> None:
+def test_trap_10_lingering_is_bounded(server: Server, variant: Variant) -> None:
     """By `linger_max` pushes. Beyond it the oldest resources are removed early."""
     client = live(server, variant, inline("c0"))
     for index in range(1, 130):
@@ -448,7 +454,7 @@ def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> No
     assert f"c{129 - 80}" in client.active
 
 
-def test_trap_10_who_looks_on_is_told_what_goes_early(server: Server, variant: Variant) -> None:
+def test_trap_10_an_early_end_of_lingering_is_an_event(server: Server, variant: Variant) -> None:
     """An event names them."""
     server.rules = replace(server.rules, linger_max=2)
     server.clients = ClientTable(server.cache, server.rules)
@@ -466,7 +472,7 @@ def test_trap_10_who_looks_on_is_told_what_goes_early(server: Server, variant: V
     assert set(client.active) == {"c3", "c4", "c5"}
 
 
-def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Variant) -> None:
+def test_trap_11_lingering_ends_for_all_clients_at_once(server: Server, variant: Variant) -> None:
     """Ends are rounded up to multiples of 5 s, so that the clients of a group share encoded responses."""
     first = live(server, variant, site("a"), peer="one")
     second = EnvoyLike(server, variant, "other", peer="two")
@@ -480,7 +486,7 @@ def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Vari
     assert ends[0][-1] == ends[1][-1]
 
 
-def test_trap_12_what_lingers_keeps_its_endpoints(server: Server, variant: Variant) -> None:
+def test_trap_12_lingering_clusters_keep_their_endpoints(server: Server, variant: Variant) -> None:
     """Their removal is not sent yet, and a request for them is answered."""
     client = live(server, variant, inline("a"))
     push(server, inline("b"))

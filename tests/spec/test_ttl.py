@@ -22,7 +22,7 @@ def test_rule_71_a_ttl_is_served_in_delta(server: Server, delta: Client) -> None
     assert resource.ttl.ToTimedelta().total_seconds() == TTL_S
 
 
-def test_rule_71_a_ttl_that_goes_is_a_change(server: Server, delta: Client) -> None:
+def test_rule_71_a_removed_ttl_is_a_change(server: Server, delta: Client) -> None:
     """The resource is sent again: without a TTL, it clears the timer at the client."""
     server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)])
     delta.subscribe(CLUSTER)
@@ -47,7 +47,7 @@ def test_rule_72_a_heartbeat_has_the_same_version_and_no_body(server: Server, de
     assert [status.state for status in delta.stream.status()] == ["synced"]
 
 
-def test_rule_72_heartbeats_go_on_and_are_well_below_the_ttl(server: Server, delta: Client) -> None:
+def test_rule_72_heartbeats_continue_and_are_well_below_the_ttl(server: Server, delta: Client) -> None:
     """Rule 72: every third of the shortest TTL of the type."""
     server.push_resources(
         [make_resource(CLUSTER, "a", "1", ttl_s=TTL_S), make_resource(CLUSTER, "b", "1", ttl_s=10 * TTL_S)]
@@ -82,7 +82,7 @@ def test_rule_72_a_change_during_a_heartbeat_is_sent(server: Server, delta: Clie
     assert delta.texts(CLUSTER) == {"a": "2"}
 
 
-def test_rule_72_what_is_in_flight_has_a_heartbeat_of_its_own(server: Server, delta: Client) -> None:
+def test_rule_72_resources_in_flight_have_a_heartbeat_of_their_own(server: Server, delta: Client) -> None:
     """The client may have rejected what is in flight, and it rejects a whole heartbeat for one name that it lacks."""
     held = make_resource(CLUSTER, "a", "1", ttl_s=TTL_S)
     server.push_resources([held])
@@ -111,7 +111,7 @@ def test_rule_72_only_subscribed_resources_beat(server: Server, delta: Client) -
 @pytest.mark.parametrize("changed", [False, True], ids=["in-step", "changed"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE])
-def test_rule_72_a_client_that_comes_back_is_sent_a_heartbeat_at_once(
+def test_rule_72_a_returning_client_is_sent_a_heartbeat_at_once(
     server: Server, delta: Client, url: str, restarted: bool, changed: bool
 ) -> None:
     """Rule 72: its TTLs went on while it was disconnected. Requested assignments are sent whole, which renews them."""
@@ -164,7 +164,7 @@ def test_rule_72_a_version_that_the_log_has_no_longer_has_the_ttl_of_later_ones(
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT, ROUTE])
-def test_rule_72_what_lingers_for_a_client_that_comes_back_has_heartbeats(
+def test_rule_72_resources_that_linger_for_a_returning_client_have_heartbeats(
     server: Server, delta: Client, url: str, restarted: bool
 ) -> None:
     """Rule 72: old connections use what a push removed while the client was away."""

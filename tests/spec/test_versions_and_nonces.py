@@ -117,7 +117,7 @@ def test_rule_15_an_old_version_without_error_detail_is_an_ack(server: Server, s
 
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET])
-def test_rule_16_refused_content_is_not_sent_again(server: Server, client: Client, url: str) -> None:
+def test_rule_16_rejected_content_is_not_sent_again(server: Server, client: Client, url: str) -> None:
     """Rule 16: "Rejected content is not re-sent until it changes; newer content is sent at once"."""
     server.push({url: {"a": "1"}})
     client.subscribe(url, "a")
@@ -134,7 +134,7 @@ def test_rule_16_refused_content_is_not_sent_again(server: Server, client: Clien
     assert client.texts(url) == {"a": "good"}
 
 
-def test_rule_16_a_refused_first_response_is_not_sent_again(server: Server, client: Client) -> None:
+def test_rule_16_a_rejected_first_response_is_not_sent_again(server: Server, client: Client) -> None:
     """Rule 16: as above, for a client that never accepted anything."""
     server.push({CLUSTER: {"c": "bad"}})
     client.subscribe(CLUSTER)
@@ -146,7 +146,9 @@ def test_rule_16_a_refused_first_response_is_not_sent_again(server: Server, clie
     assert client.texts(CLUSTER) == {"c": "good"}
 
 
-def test_rule_16_refused_content_is_tried_again_once_other_content_was_accepted(server: Server, client: Client) -> None:
+def test_rule_16_rejected_content_is_tried_again_once_other_content_was_accepted(
+    server: Server, client: Client
+) -> None:
     """Only the state REJECTED counts: a later push may bring back rejected content.
 
     See docs/internals/design.md#response-states.
@@ -163,7 +165,7 @@ def test_rule_16_refused_content_is_tried_again_once_other_content_was_accepted(
     assert client.texts(ENDPOINT) == {"a": "good 2"}
 
 
-def test_rule_16_refused_content_is_tried_again_after_a_roll_back(server: Server, client: Client) -> None:
+def test_rule_16_rejected_content_is_tried_again_after_a_roll_back(server: Server, client: Client) -> None:
     """The push in between changed the content, though the client had kept what the group is rolled back to."""
     server.push({ENDPOINT: {"a": "good"}})
     client.subscribe(ENDPOINT, "a")
@@ -214,7 +216,7 @@ def test_rule_17_a_nack_may_change_the_subscription(server: Server, client: Clie
     assert send.response.names == ("b",)
 
 
-def test_rule_18_what_a_nacked_response_may_have_changed_is_told_again(server: Server, client: Client) -> None:
+def test_rule_18_names_of_a_nacked_response_are_sent_again(server: Server, client: Client) -> None:
     """Rule 18: the client may have any mixture, so the next response has everything that changed since the last ACK."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     client.subscribe(ENDPOINT, "a", "b")
@@ -380,7 +382,7 @@ def test_rule_16_each_client_is_judged_by_its_own_nacks(server: Server, connect:
     assert [status.state for status in one.stream.status()] == ["nacked"]
 
 
-def test_what_is_kept_of_a_silent_client_is_bounded(server: Server, connect: Connect) -> None:
+def test_the_memory_of_a_silent_client_is_bounded(server: Server, connect: Connect) -> None:
     """Each response that it does not answer may be applied, and names other resources. In the end it is offered all."""
     client = connect()
     server.push({CLUSTER: {"a": "1"}})

@@ -31,7 +31,7 @@ AB: Site = {CLUSTER: {"a": "@1", "b": "@1"}, ENDPOINT: {"a": "1", "b": "1"}}
 
 
 @pytest.mark.parametrize("changed", ["2", "1"], ids=["cluster-and-assignment", "cluster-only"])
-def test_the_assignment_goes_out_right_behind_its_changed_cluster(server: Server, client: Client, changed: str) -> None:
+def test_the_assignment_is_sent_right_behind_its_changed_cluster(server: Server, client: Client, changed: str) -> None:
     """It is sent even if it did not change (rule 43)."""
     push(server, AB)
     start(client, (CLUSTER, ENDPOINT))
@@ -48,7 +48,7 @@ def test_the_assignment_of_an_unchanged_cluster_is_not_sent(server: Server, clie
     assert pending(client) == ["clusters"]
 
 
-def test_the_assignment_goes_out_behind_a_cluster_changed_while_away(server: Server, delta: Client) -> None:
+def test_the_assignment_is_sent_behind_a_cluster_changed_while_away(server: Server, delta: Client) -> None:
     """A Delta client may not request it after a reconnect (rule 43): it is sent once, with all that was requested."""
     push(server, AB)
     start(delta, (CLUSTER, ENDPOINT))
@@ -60,7 +60,7 @@ def test_the_assignment_goes_out_behind_a_cluster_changed_while_away(server: Ser
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "unanswered"])
-def test_the_assignment_goes_out_behind_a_cluster_that_changes_back(
+def test_the_assignment_is_sent_behind_a_cluster_that_changes_back(
     server: Server, delta: Client, refused: bool
 ) -> None:
     """Rules 18 and 43: a cluster of a response that was refused, or not answered, may be active, and warms when it
@@ -84,7 +84,7 @@ def test_the_assignment_goes_out_behind_a_cluster_that_changes_back(
     assert [send.response.names for send in delta.pending(ENDPOINT)] == [("a",)]
 
 
-def test_what_may_have_been_taken_of_a_refused_response_is_sent_again_with_its_assignment(
+def test_a_cluster_that_may_have_been_applied_of_a_rejected_response_is_sent_again_with_its_assignment(
     server: Server, delta: Client
 ) -> None:
     """Rule 18, while nobody knows which of several was refused: each may be active in its new version."""
@@ -142,7 +142,7 @@ NAMING_TYPES = (CLUSTER, LISTENER, SECRET, EXTENSION_CONFIG, ROUTE)
     ],
     ids=["cluster", "second-cluster", "listener", "second-listener"],
 )
-def test_what_is_named_by_another_config_source_is_sent_once_more(
+def test_a_resource_named_by_another_config_source_is_sent_once_more(
     server: Server, delta: Client, changed: Site, expected: set[str], is_away: bool
 ) -> None:
     """Behind the resource that names it, and in the version that the client has."""
@@ -160,7 +160,7 @@ def test_what_is_named_by_another_config_source_is_sent_once_more(
     assert not delta.settle(), "once"
 
 
-def test_a_wildcard_by_another_config_source_is_sent_once_more_with_what_it_names(
+def test_a_wildcard_by_another_config_source_is_sent_once_more_with_the_resources_that_it_names(
     server: Server, client: Client
 ) -> None:
     """Scoped routes, even if there are none, and in Delta the route configurations of the scopes."""
@@ -224,7 +224,7 @@ def test_nothing_is_sent_once_more_where_no_config_source_is_new(server: Server,
     assert len(shown) == len({alias for alias, _ in shown}), "nothing is sent twice"
 
 
-def test_what_is_in_flight_is_sent_once_more_after_its_ack(server: Server, delta: Client) -> None:
+def test_a_resource_in_flight_is_sent_once_more_after_its_ack(server: Server, delta: Client) -> None:
     named = joined(NAMED, {CLUSTER: {"a": "static"}})
     push(server, named)
     start(delta, NAMING_TYPES)
@@ -261,7 +261,7 @@ def trees() -> Site:
     ["@1", "hc:8", "sds:s"],
     ids=["plain", "health-check", "pending-secret"],
 )
-def test_clusters_are_looked_at_one_by_one_after_the_offer_timeout(server: Server, client: Client, text: str) -> None:
+def test_clusters_are_proved_one_by_one_after_the_offer_timeout(server: Server, client: Client, text: str) -> None:
     """Another cluster withholds the CDS ACK. The ACK of its assignment proves a cluster without health checks that has
     its secrets."""
     push(server, A)
@@ -275,7 +275,7 @@ def test_clusters_are_looked_at_one_by_one_after_the_offer_timeout(server: Serve
     assert taken == (["second"] if text == "@1" else [])
 
 
-def test_a_cluster_with_a_proof_of_its_own_is_waited_for_without_end(server: Server, client: Client) -> None:
+def test_a_cluster_that_can_be_proved_alone_is_waited_for_without_limit(server: Server, client: Client) -> None:
     """The reference to it is readable, it is new, and its readiness can be proved."""
     push(server, A)
     start(client)
@@ -305,7 +305,7 @@ def test_a_wait_without_proof_ends_after_the_order_timeout(server: Server, clien
     assert len(pending(client)) == 2
 
 
-def test_a_wait_that_ends_without_proof_is_told(server: Server, client: Client) -> None:
+def test_a_wait_that_ends_without_proof_is_an_event(server: Server, client: Client) -> None:
     """By an event, when the tree is sent."""
     push(server, A)
     start(client)
@@ -315,7 +315,7 @@ def test_a_wait_that_ends_without_proof_is_told(server: Server, client: Client) 
     assert [event.type_url for event in client.events if isinstance(event, AckWaitTimedOut)] == [CLUSTER]
 
 
-def test_each_new_cluster_is_waited_for_anew(server: Server, client: Client) -> None:
+def test_each_new_cluster_is_waited_for_on_its_own(server: Server, client: Client) -> None:
     """That one wait ended says nothing of the clusters of the next push."""
     push(server, A)
     start(client)
@@ -340,7 +340,7 @@ def test_a_late_cds_ack_ends_the_wait(server: Server, client: Client) -> None:
     assert client.texts(ROUTE) == {"r1": "b"}
 
 
-def test_a_cluster_that_never_warms_does_not_lock_out_the_push_that_fixes_it(server: Server, client: Client) -> None:
+def test_a_cluster_that_never_warms_does_not_block_the_push_that_repairs_it(server: Server, client: Client) -> None:
     """Its CDS ACK never comes. The newer CDS response, which repairs it, is sent at once."""
     push(server, A)
     start(client)
@@ -368,7 +368,7 @@ def test_an_unread_cds_gives_way_after_the_offer_timeout(server: Server, client:
     assert list(client.pending(CLUSTER)[-1].response.names) == ["a"], "what was never ACKed comes back"
 
 
-def test_on_streams_of_its_own_a_cluster_has_the_time_of_its_first_check(server: Server, connect: Connect) -> None:
+def test_on_separate_streams_a_cluster_has_the_time_of_its_first_check(server: Server, connect: Connect) -> None:
     """The jitter and the timeout of its health check (8 s), after the offer timeout (5 s), counted from its ACKs."""
     push(server, A, source="api")
     streams = {url: connect(type_url=url) for url in TYPES}
