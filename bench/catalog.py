@@ -36,10 +36,9 @@ import structlog
 
 from bench.catalog_source import INSTANCES, changed, instances
 from bench.engine import Fleet
-from xds.control.hand_assignments import HandAssignments
-from xds.control.live_endpoints import LiveEndpoints
-from xds.control.writes import WriteLocks
 from xds.fleet.event_log import EventLog
+from xds.live.by_hand import HandAssignments
+from xds.live.owners import LiveEndpoints
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
@@ -50,6 +49,7 @@ from xds.services.core.holding import HoldRule
 from xds.services.core.index import CatalogLimits
 from xds.store.base import Store
 from xds.store.engines import open_store
+from xds.tasks.writes import WriteLocks
 
 GROUP = "default"
 LIMITS = CatalogLimits(1_000_000, 10_000, 10_000_000)

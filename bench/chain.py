@@ -26,11 +26,11 @@ import structlog
 
 from bench.chain_stored import measure_stored
 from bench.suite import machine
-from xds.catalog.entry import entry_from_json, entry_json, key_of, read_entries, read_entry
-from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.resolver import ServiceResolver
-from xds.chain.compile import compile_chain
-from xds.chain.index import ChainContext, ChainIndex
+from xds.mesh.core.chain.compile import compile_chain
+from xds.mesh.core.chain.index import ChainContext, ChainIndex
+from xds.mesh.core.entries.entry import entry_from_json, entry_json, key_of, read_entries, read_entry
+from xds.mesh.core.entries.entry_set import ConfigEntries
+from xds.mesh.core.entries.resolver import ServiceResolver
 from xds.server.process import tune_gc
 
 CONTEXT = ChainContext("dc1", "bench.consul")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.support.entries import entries_of
-from xds.catalog.entry import ConfigEntry
-from xds.catalog.resolver import ServiceResolver
-from xds.chain.index import ChainContext
-from xds.control.config_entries import EntryPublisher
-from xds.control.entry_records import PutEntry
+from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.core.chain.index import ChainContext
+from xds.mesh.core.entries.entry import ConfigEntry
+from xds.mesh.core.entries.resolver import ServiceResolver
+from xds.mesh.entry_records import PutEntry
 from xds.store.base import Store
 from xds.store.engines import open_store
 

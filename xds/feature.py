@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     from xds.admin.services import ServerCheck
     from xds.admin.shapes.fleet import LinkerdItem
-    from xds.control.document_keys import Key
-    from xds.control.hand_assignments import HandAssignments
-    from xds.control.live_endpoints import EndpointOrigin, OwnerKind
-    from xds.control.publisher import Publisher
-    from xds.control.push import PlannedChange
-    from xds.control.serving import GroupDocuments
     from xds.fleet.fleet import Fleet
+    from xds.live.by_hand import HandAssignments
+    from xds.live.owners import EndpointOrigin, OwnerKind
     from xds.lrs.aggregates import LoadAggregates
     from xds.model.errors import Violation
+    from xds.push.publisher import Publisher
+    from xds.push.request import PlannedChange
+    from xds.push.serving import GroupDocuments
     from xds.server.discovery import DiscoveryDependencies
     from xds.server.registry import StreamRegistry
     from xds.server.stream import StreamMethod
     from xds.settings.settings import Settings
     from xds.snapshots.cache import SnapshotCache
     from xds.store.base import Store
+    from xds.store.document_keys import Key
 
 _NO_SECTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 

@@ -9,17 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.control.conftest import Plane
 from tests.steering.assigned import Reports
+from tests.support.plane import Plane
 from xds.admin.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.backup.backups import Backups
-from xds.control.lifecycle import Phase
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.registration import KIND
 from xds.services.served import ServedServices
 from xds.services.source_runs import Sources
 from xds.steering.served import ServedSteering
+from xds.tasks.lifecycle import Phase
 
 
 @dataclass

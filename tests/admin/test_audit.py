@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.services import ApiOptions
-from xds.control.audit_log import APART, TOGETHER
 from xds.model.node import Node
+from xds.push.audit_log import APART, TOGETHER
 from xds.store.audit_entries import LIMITS, AuditLane
 
 Json = dict[str, Any]

@@ -16,10 +16,10 @@ from tests.support.resources import (
     static_cluster,
     tls_secret,
 )
-from xds.control.collector import Collector
-from xds.control.threads import INLINE_RESOURCES
+from xds.server.collector import Collector
 from xds.snapshots.order import OrderRules
 from xds.store.retention import Retention
+from xds.tasks.threads import INLINE_RESOURCES
 
 EDGE = "/api/v1/groups/edge"
 A = static_cluster("a", 80)

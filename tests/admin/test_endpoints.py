@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, load_assignment
 from xds.access.tokens import Grant, Tokens, write_scope
 from xds.admin.services import ApiOptions
 from xds.codec.resources import decode_resource
-from xds.control.live_endpoints import Owner, OwnerKind
+from xds.live.owners import Owner, OwnerKind
 from xds.model.node import Node
 from xds.model.resource_type import ENDPOINT, V2_URLS
 
@@ -227,7 +227,7 @@ async def test_a_bad_assignment_is_refused_as_a_push_would_be(api: Api, document
 async def test_who_may_push_to_a_group_may_set_its_endpoints(api: Api) -> None:
     from hashlib import sha256
 
-    from tests.control.conftest import Plane
+    from tests.support.plane import Plane
 
     plane = Plane()
     await plane.store.open()

@@ -16,7 +16,7 @@ from xds.access.tokens import EVERYTHING, Tokens
 from xds.admin.services import ApiOptions
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder, decode_resource
-from xds.control.lifecycle import Phase
+from xds.tasks.lifecycle import Phase
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.routes import events as feed

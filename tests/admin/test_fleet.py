@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import CLUSTER_TYPE, static_cluster
 from xds.fleet.polls import Poll
 from xds.model.node import Locality, Node

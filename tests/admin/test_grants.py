@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.routing import SCOPE_KEY

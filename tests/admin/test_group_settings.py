@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER

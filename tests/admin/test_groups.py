@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.labels import stems
 from tests.support.resources import CLUSTER_TYPE, cluster_load_assignment, eds_cluster, static_cluster
 from xds.codec import schema

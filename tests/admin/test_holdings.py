@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.labels import stem_of
 from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster, tls_secret
 from xds.model.node import Node

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
 from tests.lrs.reports import (
     HERE,
     T0,
@@ -18,8 +17,10 @@ from tests.lrs.reports import (
     row,
     stats,
 )
+from tests.support.connected import Client
+from xds.admin.load_view import LoadView
 from xds.admin.shapes.load import load_item
-from xds.control.load_view import LoadView, ReportStream
+from xds.lrs.stream_states import ReportStream
 from xds.model.node import Node
 from xds.proto import wire_pb2
 

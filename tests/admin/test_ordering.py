@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.node import Node

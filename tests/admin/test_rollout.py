@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
+from tests.support.connected import Client
 from tests.support.resources import CLUSTER_TYPE, cluster_load_assignment, eds_cluster
 from xds.model.node import Node
 from xds.model.resource_type import ENDPOINT

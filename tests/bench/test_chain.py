@@ -10,9 +10,9 @@ import pytest
 
 from bench import chain
 from tests.support.process import REPOSITORY
-from xds.catalog.entry import entry_json, entry_key, key_of, read_entry
-from xds.catalog.entry_set import ConfigEntries
-from xds.chain.index import ChainIndex
+from xds.mesh.core.chain.index import ChainIndex
+from xds.mesh.core.entries.entry import entry_json, entry_key, key_of, read_entry
+from xds.mesh.core.entries.entry_set import ConfigEntries
 
 
 def index_of(services: int) -> ChainIndex:

@@ -25,7 +25,7 @@ from tests.support.resources import (
     static_cluster,
     tls_secret,
 )
-from xds.control.watched_directory import scan
+from xds.push.directory import scan
 
 
 def snapshot(path: Path, *resources: object) -> Path:

@@ -16,8 +16,8 @@ from tests.support.commands import address, xds
 from tests.support.http import plain_client
 from tests.support.process import DEADLINE_S, LOOPBACK, wait_until
 from tests.support.server import ServerProcess
-from xds.catalog.quantities import parse_duration
-from xds.control.entry_records import LINE
+from xds.consul.quantities import parse_duration
+from xds.mesh.entry_records import LINE
 from xds.store.base import Delta, Entry, blob_id
 from xds.store.engines import SQLITE_FILE
 from xds.store.sqlite.engine import SqliteStore

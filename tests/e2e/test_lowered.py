@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.chain.cases import CASES as CHAIN_CASES
 from tests.e2e.conftest import Connect
-from tests.lower.lowering_cases import ALL_GRPC, ALL_HTTP, CASES, VERSIONS
-from tests.lower.test_lowering import upstream_of
+from tests.mesh.core.chain.cases import CASES as CHAIN_CASES
+from tests.mesh.core.lower.lowering_cases import ALL_GRPC, ALL_HTTP, CASES, VERSIONS
+from tests.mesh.core.lower.test_lowering import upstream_of
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.chains import entries_of
@@ -27,8 +27,8 @@ from tests.support.process import LOOPBACK, free_port
 from tests.support.random_mesh import RandomMesh
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
-from xds.chain.request_walk import HttpRequest, walk
-from xds.lower.upstreams import FAILOVERS, read_upstreams
+from xds.mesh.core.chain.request_walk import HttpRequest, walk
+from xds.mesh.core.lower.upstreams import FAILOVERS, read_upstreams
 from xds.model.resource_type import LISTENER
 
 # One setting in `make test`, both in soak.

@@ -14,13 +14,14 @@ from tests.client.test_pushes import CLUSTER_TYPE, a_cluster
 from tests.embed.test_server import ENDPOINT_TYPE, client_of, names, node_of, received, until
 from tests.support.grpc_stream import GrpcStream, sotw, sotw_ack
 from tests.support.resources import cluster_load_assignment, eds_cluster
-from xds.control import batch_writer, engine_persistence
-from xds.control.engine_persistence import MOVED, REFUSED
 from xds.embed import Server
 from xds.fleet.state import NackState
 from xds.proto import wire_pb2
+from xds.server import engine_persistence
+from xds.server.engine_persistence import MOVED, REFUSED
 from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import ObservedRecord
+from xds.tasks import batch_writer
 
 
 @pytest.fixture(autouse=True)

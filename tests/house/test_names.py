@@ -26,7 +26,7 @@ def test_a_module_name_occurs_twice_only_with_a_reason(make: MakeRepository) -> 
 
 
 def test_the_api_and_the_command_line_may_carry_the_names_of_what_they_present(make: MakeRepository) -> None:
-    files = dict.fromkeys(("xds/control/groups.py", "xds/admin/routes/groups.py", "xds/cli/commands/groups.py"), "")
+    files = dict.fromkeys(("xds/push/groups.py", "xds/admin/routes/groups.py", "xds/cli/commands/groups.py"), "")
     assert not list(duplicate_modules(make(files), {}))
 
 
@@ -36,7 +36,7 @@ def test_the_modules_of_a_feature_are_named_after_what_they_are_to_it(make: Make
         "xds/one/routes.py",
         "xds/two/feature.py",
         "xds/two/routes.py",
-        "xds/lower/routes.py",
+        "xds/mesh/core/lower/routes.py",
     )
     assert not list(duplicate_modules(make(dict.fromkeys(files, "")), {}))
 

@@ -24,8 +24,8 @@ from tests.support.resources import (
     route_config,
     tcp_chain,
 )
-from xds.control.push import PushOptions
 from xds.linkerd.settings import DestinationSettings
+from xds.push.request import PushOptions
 
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
 AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"

@@ -18,8 +18,8 @@ from tests.support.linkerd_client import LinkerdStream, ProxyOf2018, ProxyOfToda
 from tests.support.linkerd_site import LinkerdSite, instance
 from tests.support.resources import cluster_load_assignment, eds_cluster
 from xds.codec.resources import decode_resource
-from xds.control.push import PushOptions
 from xds.model.resource import Resource
+from xds.push.request import PushOptions
 from xds.services.core.instance import Instance
 
 SERVICES = ("web", "spare")

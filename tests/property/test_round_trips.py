@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.admin.conftest import Api
 from tests.codec.test_yaml_output import LIKE_NUMBERS, LIKE_OTHER_THINGS, LUA, PEM
-from tests.control.conftest import Plane
 from tests.support.examples import examples
+from tests.support.plane import Plane
 from xds.codec.text import parse_yaml, to_yaml
 from xds.envoy.convert import convert
 from xds.store.base import Store

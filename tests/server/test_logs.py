@@ -9,10 +9,10 @@ import logging
 import pytest
 
 from tests.server.conftest import Start, until
-from xds.control import journal as journal_module
-from xds.control.journal import PushJournal
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
+from xds.push import journal as journal_module
+from xds.push.journal import PushJournal
 from xds.server import observer
 from xds.server.logs import ERROR_TEXT_LIMIT, configure_logging, get_logger
 from xds.store.base import Meta, Rollback
@@ -108,7 +108,7 @@ async def test_a_conversation_in_lines(start: Start, monkeypatch: pytest.MonkeyP
 async def test_pushes_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     configure_logging("info", stream=out)
-    monkeypatch.setattr(journal_module, "_log", get_logger("xds.control.publisher"))
+    monkeypatch.setattr(journal_module, "_log", get_logger("xds.push.publisher"))
     journal = PushJournal(EventLog())
     journal.committed("edge", 2, Rollback(1), Meta("root", actor="ann"), {}, 3, new=False)
     with pytest.raises(ConflictError):

@@ -11,15 +11,15 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.control.conftest import Plane
 from tests.server.conftest import Harness, Start, until
 from tests.steering.assigned import Steered
+from tests.support.plane import Plane
 from xds.backup.backups import Backups
-from xds.control.collector import Collector
-from xds.control.journal import PushJournal
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.push.journal import PushJournal
+from xds.server.collector import Collector
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,

@@ -2,6 +2,6 @@
 
 from tests.admin.conftest import api
 from tests.cli.conftest import remote
-from tests.control.conftest import plane
+from tests.support.plane import plane
 
 __all__ = ["api", "plane", "remote"]

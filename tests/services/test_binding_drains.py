@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.control.conftest import Plane
-from tests.control.test_hand_assignments import ALICE, KEY, NOW, G, push, setting
+from tests.live.test_by_hand import ALICE, KEY, NOW, G, push, setting
 from tests.services.test_bindings import BY, bind, instances, served, sink
+from tests.support.plane import Plane
 from tests.support.resources import eds_cluster
 from xds.codec.resources import decode_resource
-from xds.control.hand_assignments import KIND as HAND_KIND
-from xds.control.live_endpoints import OwnerKind
-from xds.control.push import PushOptions
-from xds.lower.live_assignment import endpoint_states
+from xds.live.by_hand import KIND as HAND_KIND
+from xds.live.draining import endpoint_states
+from xds.live.owners import OwnerKind
 from xds.model.node import Locality
 from xds.model.resource_type import ENDPOINT
+from xds.push.request import PushOptions
 from xds.services import followed_target
 from xds.services.bindings import KIND
 from xds.services.core.binding import Binding, InstanceSelection

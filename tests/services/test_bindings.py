@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.control.conftest import Plane
-from tests.control.test_hand_assignments import KEY, NOW, G, push, setting
+from tests.live.test_by_hand import KEY, NOW, G, push, setting
+from tests.support.plane import Plane
 from tests.support.resources import eds_cluster
+from xds.access.caller import Caller
 from xds.codec.resources import decode_resource
-from xds.control.audit_log import Caller
-from xds.control.etags import NO_ETAG
-from xds.control.live_endpoints import OwnedError
-from xds.lower.live_assignment import endpoint_states
+from xds.live.draining import endpoint_states
+from xds.live.owners import OwnedError
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.resource_type import ENDPOINT
 from xds.services.bindings import KIND
@@ -22,6 +21,7 @@ from xds.services.core.binding import Binding, read_binding
 from xds.services.core.instance import Check, Health, Instance
 from xds.services.core.source import Sink
 from xds.store.base import UnavailableError
+from xds.store.etags import NO_ETAG
 
 BY = Caller("alice")
 

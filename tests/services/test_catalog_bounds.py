@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from tests.services.test_catalog import Clock, instances, shown
-from xds.control.audit_log import Caller
+from xds.access.caller import Caller
 from xds.fleet.event_log import EventFilter, EventLog
 from xds.model.errors import NotFoundError, Violation
 from xds.services.catalog import ServiceCatalog

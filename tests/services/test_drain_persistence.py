@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.control.conftest import Plane
-from tests.control.test_hand_assignments import KEY, push
-from tests.control.test_lowered_drains import SOME, resolver
-from tests.control.test_lowered_groups import GROUP, HTTP, put_entries, put_upstreams
+from tests.live.test_by_hand import KEY, push
+from tests.mesh.test_lowered_drains import SOME, resolver
+from tests.mesh.test_lowered_groups import GROUP, HTTP, put_entries, put_upstreams
 from tests.services.test_bindings import bind, instances, served, sink
-from xds.control.lowered_endpoints import USER as UPSTREAMS
+from tests.support.plane import Plane
+from xds.mesh.lowered_endpoints import USER as UPSTREAMS
 from xds.model.node import Locality
 from xds.services import drain_persistence
 from xds.services.bindings import USER as BINDINGS

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from tests.control.conftest import Plane
-from tests.control.test_hand_assignments import push
+from tests.live.test_by_hand import push
 from tests.services.test_bindings import bind
 from tests.services.test_bindings import instances as at_ports
 from tests.services.test_bindings import served as served_ports
 from tests.services.test_bindings import sink as sink_of
 from tests.services.test_catalog import Clock, catalog, clock, instances, shown
+from tests.support.plane import Plane
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.holding import HoldRule
 from xds.services.core.index import CatalogLimits

@@ -10,8 +10,9 @@ import yaml
 
 from xds.access.authorisation import NodeAuthMode
 from xds.app.settings import load_settings
-from xds.chain.index import ChainContext
-from xds.control.publisher import DEFAULT_CHAIN_CONTEXT
+from xds.mesh.core.chain.index import ChainContext
+from xds.mesh.settings import chain_context
+from xds.push.publisher import DEFAULT_CHAIN_CONTEXT
 from xds.settings.sections import GRPC_PORT, HTTP_PORT
 from xds.settings.settings import Settings, SettingsError, auth_files, is_loopback, shown_settings
 from xds.snapshots.order import OrderRules
@@ -322,10 +323,10 @@ def test_a_setting_that_has_moved_is_accepted_in_its_old_place(tmp_path: Path, m
 
 
 def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings().chains.context() == DEFAULT_CHAIN_CONTEXT
+    assert chain_context(load_settings().chains) == DEFAULT_CHAIN_CONTEXT
     monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
     chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
-    assert chains.context() == ChainContext("eu-1", "corp.example", has_partitions=False)
+    assert chain_context(chains) == ChainContext("eu-1", "corp.example", has_partitions=False)
     monkeypatch.delenv("XDS_CHAINS__TRUST_DOMAIN")
     for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
         with pytest.raises(SettingsError, match=r"chains\."):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from tests.control.conftest import Plane
+from tests.support.plane import Plane
 from tests.support.resources import steered_cluster, zoned_load_assignment
+from xds.codec.load_assignment import decode_assignment, locality_of
 from xds.codec.resources import decode_resource
 from xds.fleet.fleet import Fleet
-from xds.lower.load_assignment import decode_assignment, locality_of
 from xds.lrs.figures import ClusterDemand, Flow, LoadStreamStatus, SourceDemand
 from xds.model.node import Locality, Node
 from xds.model.resource import Resource

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.control.conftest import Plane
 from tests.lrs.reports import encode, row, stats
 from tests.steering.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
+from tests.support.plane import Plane
 from tests.support.resources import zoned_load_assignment
 from xds.codec import schema
 from xds.codec.resources import decode_resource
-from xds.control.document_keys import document_id
-from xds.control.endpoint_patch import read_patch
-from xds.control.hand_assignments import WriteOptions
 from xds.envoy.translation import V2
-from xds.lower.live_assignment import endpoint_states
+from xds.live.by_hand import WriteOptions
+from xds.live.draining import endpoint_states
+from xds.live.endpoint_patch import read_patch
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import Flow
 from xds.lrs.load_stats import LoadStatsRequest
@@ -31,6 +30,7 @@ from xds.steering.assignments import SAVE_EVERY_S
 from xds.steering.core.assignment import Standing
 from xds.steering.policies import DECIDED_KIND, KIND
 from xds.store.base import UnavailableError
+from xds.store.document_keys import document_id
 
 PUSHED = {"za": (0, 1), "zb": (0, 1)}
 

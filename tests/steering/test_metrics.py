@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from prometheus_client.registry import CollectorRegistry
 
-from tests.control.conftest import Plane
 from tests.steering.assigned import GROUP, KEY, A, Steered, cluster, connect, endpoints, policy
 from tests.steering.assigned import B as FAR
+from tests.support.plane import Plane
 from xds.lrs.figures import Flow
 from xds.steering.metrics import AssignmentMetrics, ClusterBudget
 

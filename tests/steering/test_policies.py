@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.control.conftest import Plane
 from tests.steering.assigned import GROUP, KEY, cluster, endpoints, policies_of, policy
-from xds.control.document_keys import document_id, key_of
-from xds.control.push import PushOptions
+from tests.support.plane import Plane
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
+from xds.push.request import PushOptions
 from xds.steering import policies
 from xds.steering.policies import KIND, PolicyTable, etag_of
+from xds.store.document_keys import document_id, key_of
 from xds.store.sqlite.memory import MemoryStore
 
 
@@ -98,7 +98,7 @@ async def test_a_push_of_something_else_is_not(plane: Plane) -> None:
 
 
 async def test_a_group_that_has_settings_only_takes_its_policies_along(plane: Plane) -> None:
-    from xds.control.groups import GroupSettings
+    from xds.push.groups import GroupSettings
 
     await plane.publisher.configure(GROUP, GroupSettings(priority=1))
     policies = policies_of(plane)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.admin.conftest import Api
-from tests.control.connected import Client
 from tests.steering.assigned import A, B
+from tests.support.connected import Client
 from tests.support.resources import steered_cluster, zoned_load_assignment
 from xds.lrs.figures import Flow
 from xds.model.node import Node

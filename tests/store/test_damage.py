@@ -14,10 +14,10 @@ import pytest
 from tests.store.contract import CDS, dumped
 from xds.backup.backups import copy_directory, examine_directory
 from xds.codec.record import dump_record
-from xds.control.publisher import Publisher
 from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
+from xds.push.publisher import Publisher
 from xds.snapshots.cache import SnapshotCache
 from xds.store.audit_entries import AuditNote
 from xds.store.base import CorruptError, Drop, Entry, FullSet, Store, StoreError, UnavailableError, blob_id

@@ -6,11 +6,11 @@ target of a peer.
 
 from __future__ import annotations
 
-from xds.catalog.entry import read_entries
-from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.quantities import duration_text, percent
-from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, TargetKey
-from xds.chain.request import CompileRequest
+from xds.consul.quantities import duration_text, percent
+from xds.mesh.core.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, TargetKey
+from xds.mesh.core.chain.request import CompileRequest
+from xds.mesh.core.entries.entry import read_entries
+from xds.mesh.core.entries.entry_set import ConfigEntries
 
 TRUST_DOMAIN = "td.consul"
 

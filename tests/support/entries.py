@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from xds.chain.index import ChainContext
-from xds.control.config_entries import EntryPublisher
-from xds.control.publisher import Publisher
 from xds.fleet.fleet import Fleet
+from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.core.chain.index import ChainContext
+from xds.push.publisher import Publisher
 from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.support.lowering import decoded, lowered
-from xds.catalog.entry import read_entry
-from xds.catalog.entry_set import ConfigEntries
+from xds.mesh.core.entries.entry import read_entry
+from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.model.errors import ValidationError
 
 Json = dict[str, Any]

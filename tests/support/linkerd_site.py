@@ -10,17 +10,17 @@ from typing import Any
 from tests.support.background import Background
 from tests.support.linkerd_client import LinkerdClient
 from tests.support.process import free_port, wait_until
-from xds.catalog.entry import entry_from_json
 from xds.codec.resources import decode_resource
-from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
-from xds.control.hand_assignments import HandAssignments
-from xds.control.live_endpoints import LiveEndpoints
-from xds.control.publisher import Publisher
-from xds.control.push import PushOptions
 from xds.fleet.fleet import Fleet
 from xds.linkerd.served import ServedLinkerd
 from xds.linkerd.settings import DestinationSettings
+from xds.live.by_hand import HandAssignments
+from xds.live.owners import LiveEndpoints
+from xds.mesh.core.entries.entry import entry_from_json
+from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.model.node import Locality
+from xds.push.publisher import Publisher
+from xds.push.request import PushOptions
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer

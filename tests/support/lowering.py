@@ -8,16 +8,16 @@ from typing import Any
 import yaml
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
-from xds.catalog.entry_set import ConfigEntries
-from xds.chain.compile import compile_recorded
-from xds.chain.index import ChainContext
 from xds.codec.crosscheck import check_references
 from xds.codec.render import render_resource
 from xds.codec.resources import ResourceDecoder
-from xds.lower.assignments import lower_assignment
-from xds.lower.lowered import Lowered, LoweredAssignment, decode_lowered
-from xds.lower.lowering import LoweringSettings, UpstreamChain, lower
-from xds.lower.upstreams import Upstream, read_upstreams
+from xds.mesh.core.chain.compile import compile_recorded
+from xds.mesh.core.chain.index import ChainContext
+from xds.mesh.core.entries.entry_set import ConfigEntries
+from xds.mesh.core.lower.assignments import lower_assignment
+from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, decode_lowered
+from xds.mesh.core.lower.lowering import LoweringSettings, UpstreamChain, lower
+from xds.mesh.core.lower.upstreams import Upstream, read_upstreams
 from xds.model.errors import Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource

@@ -9,10 +9,10 @@ from typing import Any
 from tests.support.lowering import DATACENTER, Json, chain_of
 from tests.support.random_entries import DATACENTERS, DURATIONS, HEADERS, SERVICES, RandomEntries
 from tests.support.route_reader import Request
-from xds.catalog.entry import ConfigEntry, read_entry
-from xds.catalog.entry_set import ConfigEntries
-from xds.chain.chain import ChainError
-from xds.lower.upstreams import FAILOVERS, Upstream, UpstreamsDocument, read_upstreams
+from xds.mesh.core.chain.chain import ChainError
+from xds.mesh.core.entries.entry import ConfigEntry, read_entry
+from xds.mesh.core.entries.entry_set import ConfigEntries
+from xds.mesh.core.lower.upstreams import FAILOVERS, Upstream, UpstreamsDocument, read_upstreams
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
 from xds.services.core.instance import Check, Health, Instance

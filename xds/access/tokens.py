@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from hmac import compare_digest
 
-from xds.catalog.compared_name import compared
+from xds.model.compared_name import compared
 
 HEADER = "authorization"
 READ = "read"

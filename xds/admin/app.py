@@ -27,10 +27,6 @@ from xds.admin.routes import (
     backups,
     certificates,
     check,
-    config_entries,
-    consul,
-    consul_probes,
-    discovery_chains,
     endpoints,
     events,
     explain,
@@ -43,7 +39,6 @@ from xds.admin.routes import (
     streams,
     system,
     transactions,
-    upstreams,
 )
 from xds.admin.routing import API_PREFIX, operation_id
 from xds.admin.services import Services
@@ -100,12 +95,9 @@ def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
     for router in (
         *routers,
         groups.router,
-        upstreams.router,
         certificates.router,
         endpoints.router,
         transactions.router,
-        config_entries.router,
-        discovery_chains.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything
@@ -119,8 +111,6 @@ def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
         access.router,
         system.router,
         backups.router,
-        consul.router,
-        consul_probes.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

@@ -18,8 +18,8 @@ from xds.admin.services import Deps, Services
 from xds.codec.document import parse_values
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
-from xds.control.threads import run_for_caller
 from xds.model.errors import ValidationError, Violation
+from xds.tasks.threads import run_for_caller
 
 
 async def read_body(request: Request, deps: Deps) -> AsyncIterator[bytes]:

@@ -13,17 +13,17 @@ from time import time
 
 from xds.admin.failing_clusters import failure_text, find_failing_clusters
 from xds.admin.services import ServerCheck, Services
-from xds.control.lifecycle import Phase
-from xds.control.pushed_certificates import PushedCertificate
-from xds.control.watched_directory import RefusedFiles
 from xds.fleet.refused_streams import MINUTE_S, RECENT_S
 from xds.fleet.state import NackState
-from xds.lower.live_assignment import has_serving_endpoint
+from xds.live.draining import has_serving_endpoint
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import Snapshot
 from xds.model.units import span_text
+from xds.push.certificates import PushedCertificate
+from xds.push.directory import RefusedFiles
 from xds.snapshots.cluster_references import assignments_of
 from xds.store.base import StoreError
+from xds.tasks.lifecycle import Phase
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 NAMED_LIMIT = 3

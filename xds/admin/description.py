@@ -20,12 +20,12 @@ from xds.admin.field_texts import describe_fields, plain
 from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
 from xds.admin.response_texts import describe_responses
 from xds.admin.routes.backups import TAR_TYPE
-from xds.admin.routes.config_entries import EntryRollbackRequest
 from xds.admin.routes.revisions import RollbackRequest
 from xds.admin.routes.system import StatusItem
 from xds.admin.routes.transactions import TransactionRequest
 from xds.admin.routing import described_body
 from xds.admin.shapes.events import EventItem
+from xds.mesh.routes.config_entries import EntryRollbackRequest
 
 Json = dict[str, Any]
 

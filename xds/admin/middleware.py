@@ -25,14 +25,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_credential
+from xds.access.caller import Caller
 from xds.access.tokens import HEADER, READ, XDS
 from xds.admin.problem import is_consul, problem
 from xds.admin.routing import AUTHOR_LIMIT, peer_of
-from xds.control.audit_log import AuditLog, Caller
-from xds.control.lifecycle import Phase
-from xds.control.push import GROUP_NAME_LIMIT
-from xds.control.threads import WAITER, Waiter
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
+from xds.push.audit_log import AuditLog
+from xds.push.request import GROUP_NAME_LIMIT
+from xds.tasks.lifecycle import Phase
+from xds.tasks.threads import WAITER, Waiter
 
 
 class RequestQueue:

@@ -21,15 +21,23 @@ from starlette.types import Scope
 
 from xds.admin.services import services_of
 from xds.admin.shapes.values import FindingItem
-from xds.chain.chain import ChainError
-from xds.chain.index import chain_finding
-from xds.chain.request import CompileRequestError
 from xds.codec.effort import AbandonedError
-from xds.control.live_endpoints import OwnedError
-from xds.control.push import ChangeError, GuardedError
-from xds.control.waiting import TooManyWaitersError
-from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
+from xds.live.owners import OwnedError
+from xds.mesh.core.chain.chain import ChainError
+from xds.mesh.core.chain.index import chain_finding
+from xds.mesh.core.chain.request import CompileRequestError
+from xds.model.errors import (
+    ConflictError,
+    GuardedError,
+    MalformedError,
+    NotFoundError,
+    ValidationError,
+    Violation,
+    XdsError,
+)
+from xds.push.request import ChangeError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
+from xds.tasks.waiting import TooManyWaitersError
 
 Json = dict[str, Any]
 

@@ -18,12 +18,12 @@ from xds.admin.problem import RequestError, finding_item, overridable
 from xds.admin.routing import Calling
 from xds.admin.services import Deps, Services
 from xds.admin.shapes.groups import PushAnswer, progress_item, push_answer
-from xds.control.etags import ANY_ETAG, NO_ETAG
-from xds.control.progress import PushVerdict, verdict_of
-from xds.control.push import PushOptions, PushResult
-from xds.control.threads import run_sized
 from xds.model.errors import Violation
+from xds.push.progress import PushVerdict, verdict_of
+from xds.push.request import PushOptions, PushResult
+from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.retention import DAY_S
+from xds.tasks.threads import run_sized
 
 WAIT_LIMIT_S = 300.0
 PUSH_ID_LIMIT = 200

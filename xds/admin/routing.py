@@ -19,11 +19,11 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from xds.access.authorisation import ANONYMOUS, Identity
+from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.parameters import check_consul_parameters, check_parameters
 from xds.admin.problem import RequestError
-from xds.control.audit_log import Caller
 
 E = TypeVar("E", bound=Callable[..., Any])
 

@@ -13,22 +13,22 @@ from fastapi import Depends, Request
 from xds.access.authorisation import Access
 from xds.access.tokens import Tokens
 from xds.admin.browser_rules import BrowserRules
+from xds.admin.load_view import LoadView
 from xds.admin.shapes.fleet import LinkerdItem
 from xds.backup.backups import Backups
 from xds.codec.resources import ResourceDecoder
-from xds.control.document_keys import Key
-from xds.control.hand_assignments import HandAssignments
-from xds.control.lifecycle import Phase
-from xds.control.live_endpoints import EndpointOrigin, OwnerKind
-from xds.control.load_view import LoadView
-from xds.control.publisher import Publisher
-from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
+from xds.live.by_hand import HandAssignments
+from xds.live.owners import EndpointOrigin, OwnerKind
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import NotFoundError
 from xds.model.units import MIB
+from xds.push.directory import WatchedDirectory
+from xds.push.publisher import Publisher
+from xds.store.document_keys import Key
 from xds.store.retention import StoreCondition
+from xds.tasks.lifecycle import Phase
 
 F = TypeVar("F")
 

@@ -11,8 +11,6 @@ from xds.cli.commands import (  # noqa: F401
     apply,
     backups,
     bootstrap,
-    chains,
-    config_entries,
     contexts,
     convert,
     diff,
@@ -25,7 +23,6 @@ from xds.cli.commands import (  # noqa: F401
     resources,
     rollout,
     troubleshoot,
-    upstreams,
     validate,
     version,
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from xds.linkerd.feature import LinkerdFeature
+from xds.mesh.feature import MeshFeature
 from xds.services.feature import ServicesFeature
 from xds.steering.feature import SteeringFeature
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def with_sources(sources: Sequence[tuple[Source, SourceSettings]]) -> tuple[Feature, ...]:
     """All features; these sources are added to those of the settings."""
-    return ServicesFeature(sources), SteeringFeature(), LinkerdFeature()
+    return ServicesFeature(sources), SteeringFeature(), MeshFeature(), LinkerdFeature()
 
 
 FEATURES = with_sources(())

@@ -18,7 +18,9 @@ import structlog
 from fastapi import FastAPI
 
 from xds.access.authorisation import Access
+from xds.access.caller import SERVER, Caller
 from xds.admin.browser_rules import ANY
+from xds.admin.load_view import LoadView
 from xds.admin.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.app.features import FEATURES
@@ -39,24 +41,19 @@ from xds.backup.backups import Backups
 from xds.cli.errors import CommandError, Exit
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
-from xds.control.audit_log import SERVER, Caller
-from xds.control.collector import Collector
-from xds.control.engine_persistence import EnginePersistence
-from xds.control.hand_assignments import HandAssignments
-from xds.control.lifecycle import Phase
-from xds.control.live_endpoints import LiveEndpoints
-from xds.control.load_view import LoadView
-from xds.control.lowered_endpoints import USER as UPSTREAMS
-from xds.control.lowered_endpoints import LoweredEndpoints
-from xds.control.nack_persistence import NackPersistence
-from xds.control.publisher import Publisher
-from xds.control.watched_directory import WatchedDirectory
 from xds.envoy.translation import V2, translate_to_v2
 from xds.feature import Feature, Kernel, ServedFeature
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
+from xds.live.by_hand import HandAssignments
+from xds.live.owners import LiveEndpoints
 from xds.lrs.aggregates import LoadAggregates
+from xds.mesh.settings import chain_context
 from xds.model.errors import XdsError
+from xds.push.directory import WatchedDirectory
+from xds.push.publisher import Publisher
+from xds.server.collector import Collector
+from xds.server.engine_persistence import EnginePersistence
 from xds.server.logs import configure_logging
 from xds.server.metrics.collectors import (
     AuditMetrics,
@@ -66,7 +63,8 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
-from xds.server.metrics.live_metrics import LiveMetrics, LoweredMetrics
+from xds.server.metrics.live_metrics import LiveMetrics
+from xds.server.nack_persistence import NackPersistence
 from xds.server.process import OpenFiles, collect_young, paused_gc, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -81,6 +79,7 @@ from xds.snapshots.order import OrderRules
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
+from xds.tasks.lifecycle import Phase
 from xds.version import __version__
 
 NONCE_PREFIX_BYTES = 4
@@ -216,7 +215,6 @@ class Server:
         self.watched = self._watched()
         self.publisher.documents.append(self.by_hand)
         self.features = self._features(hosting.features)
-        self._let_lowered_follow()
         self.backups = Backups(self.store, self.publisher, self._reload_features, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
@@ -234,7 +232,7 @@ class Server:
             self.grpc.wake,
             server.on_nack,
             server.undo_refused_share,
-            self.settings.chains.context(),
+            chain_context(self.settings.chains),
             # Live changes are not pushes: they wake streams without the measurement of convergence.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,
@@ -280,13 +278,6 @@ class Server:
         """The feature of this class."""
         return next(each for each in self.features if isinstance(each, kind))
 
-    def _let_lowered_follow(self) -> None:
-        """Let the assignments of lowered clusters follow services."""
-        services = self.feature(ServedServices)
-        endpoints = LoweredEndpoints(services.catalog, self.publisher.live, self.settings.chains.datacenter)
-        self.publisher.lowered.endpoints = endpoints
-        services.followed[UPSTREAMS] = endpoints.followed
-
     async def _reload_features(self) -> None:
         for feature in self.features:
             await feature.reload()
@@ -304,7 +295,6 @@ class Server:
         for collector in (
             StoreMetrics(self.collector, self.store.condition),
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
-            LoweredMetrics(self.publisher.lowered),
             CertificateMetrics(self.publisher.certificates, self.metrics),
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),

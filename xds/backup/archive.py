@@ -24,7 +24,7 @@ from typing import IO, Any
 from xds.codec.record import load_record
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.control.entry_records import is_entry
+from xds.mesh.entry_records import is_entry
 from xds.model.errors import ValidationError, Violation
 from xds.store.records import BLOBS, KINDS, Record, WrongRecordError
 

@@ -17,16 +17,16 @@ from typing import IO
 
 import structlog
 
+from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.backup import archive
 from xds.backup.archive import ArchiveHeader, ArchiveWriter, CheckedArchive
-from xds.catalog.entry import KINDS
 from xds.codec.record import load_record
-from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.entry_records import is_entry
-from xds.control.publisher import Publisher
-from xds.control.push import CONFIG_ENTRIES_LINE, check_group_name
-from xds.control.watched_directory import WatchedDirectory
+from xds.mesh.core.entries.entry import KINDS
+from xds.mesh.entry_records import is_entry
 from xds.model.errors import ValidationError, Violation
+from xds.push.directory import WatchedDirectory
+from xds.push.publisher import Publisher
+from xds.push.request import CONFIG_ENTRIES_LINE, check_group_name
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.records import GROUPS
@@ -37,7 +37,7 @@ RESTORED = "backup.restored"
 _RECORDS_AT_A_TIME = 1_000
 LONGEST_S = 3600.0  # of a backup: the store collects nothing meanwhile
 
-_log = structlog.get_logger(logger_name="xds.control.backups")
+_log = structlog.get_logger(logger_name="xds.backup.backups")
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def _use(key: Key, members: Collection[Key]) -> Json:
 
 
 def _link(how: str, key: Key, exists: bool) -> Json:
-    from xds.control.group_content import type_label
+    from xds.push.content import type_label
 
     return {"how": how, "type": type_label(key[0]), "name": key[1], "exists": exists}
 

@@ -16,7 +16,7 @@ from xds.cli.nack_table import merge_equal
 from xds.cli.output import counted, one_line, say
 
 if TYPE_CHECKING:
-    from xds.control.progress import PushVerdict
+    from xds.push.progress import PushVerdict
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ def wait_for(
     Raises ``CommandError`` with the nodes that reject the push or are pending; unless ``allow_none`` also if the group
     has no node.
     """
-    from xds.control.progress import PushVerdict
+    from xds.push.progress import PushVerdict
 
     path = group_path(group, f"/revisions/{revision}/progress")
     with progress(group) as show:
@@ -54,8 +54,8 @@ def wait_for(
 
 def verdict_on(state: Json, percent: float) -> PushVerdict:
     """Whether ``percent`` of the nodes have the push; ``state`` is the API's progress or rollout."""
-    from xds.control.progress import verdict_of
     from xds.fleet.state import Convergence
+    from xds.push.progress import verdict_of
 
     return verdict_of(Convergence(state["synced"], state["pending"], state["nacked"]), percent)
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import structlog
 
+from xds.access.caller import Caller
 from xds.app.features import with_sources
 from xds.app.server import Hosting
 from xds.app.server import Server as StandaloneServer
@@ -20,9 +21,6 @@ from xds.app.settings import make_settings
 from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
 from xds.codec.resources import DecodedPush
 from xds.codec.schema import add_descriptor_sets
-from xds.control.audit_log import Caller
-from xds.control.push import PushOptions, PushResult
-from xds.control.threads import run_sized
 from xds.embed.address import ServerAddress
 from xds.embed.grouping import GuardedChoice
 from xds.embed.hooks import Hooks, end_hooks, recording, run_hooks
@@ -30,6 +28,7 @@ from xds.fleet.state import Convergence, NackRecord, NodeState
 from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource_type import type_url_of
+from xds.push.request import PushOptions, PushResult
 from xds.server.logs import configure_logging
 from xds.services.binding_review import check_assignment
 from xds.services.core.binding import Binding
@@ -37,6 +36,7 @@ from xds.services.core.source import Source
 from xds.services.served import ServedServices
 from xds.services.source_settings import SourceSettings
 from xds.settings.settings import Settings, SettingsError, merge
+from xds.tasks.threads import run_sized
 
 ACTOR = "program"  # the actor of changes by the program, in the history
 DEFAULT_GRPC = "127.0.0.1:18000"

@@ -21,7 +21,7 @@ V2_TYPES = frozenset(V2_URLS.values())
 PROBLEM_LIMIT = 500  # characters
 SHOWN_LIMIT = 100
 
-_log = structlog.get_logger(logger_name="xds.control.translation")
+_log = structlog.get_logger(logger_name="xds.envoy.translation")
 
 
 def translate_to_v2(resource_set: ResourceSet) -> ResourceSet | None:

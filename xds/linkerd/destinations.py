@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from xds.catalog.compared_name import ComparedName, compared
-from xds.catalog.entry import entry_key, key_of
-from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.resolver import ServiceResolver
-from xds.catalog.router import ServiceRouter
-from xds.catalog.splitter import ServiceSplitter
-from xds.chain.chain import ChainError, DiscoveryChain
-from xds.chain.compile import compile_recorded
-from xds.chain.request import CompileRequestError
-from xds.control.config_entries import EntryPublisher
 from xds.linkerd.address_index import AddressChanges, AddressIndex
 from xds.linkerd.core.conversation import AnswerStatus, Conversations
 from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.linkerd.core.resolver import DestinationResolver
+from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
+from xds.mesh.core.chain.compile import compile_recorded
+from xds.mesh.core.chain.request import CompileRequestError
+from xds.mesh.core.entries.entry import entry_key, key_of
+from xds.mesh.core.entries.entry_set import ConfigEntries
+from xds.mesh.core.entries.resolver import ServiceResolver
+from xds.mesh.core.entries.router import ServiceRouter
+from xds.mesh.core.entries.splitter import ServiceSplitter
+from xds.model.compared_name import ComparedName, compared
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.index import ServiceInstance
 from xds.snapshots.cache import SnapshotCache

@@ -8,7 +8,6 @@ from functools import partial
 from prometheus_client.registry import Collector
 
 from xds.admin.shapes.fleet import LinkerdItem
-from xds.control.config_entries import EntryPublisher
 from xds.feature import ServedFeature
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, METHODS
@@ -16,6 +15,7 @@ from xds.linkerd.metrics import LinkerdMetrics
 from xds.linkerd.models import linkerd_item
 from xds.linkerd.settings import DestinationSettings
 from xds.linkerd.streams import LinkerdHandler, LinkerdServing
+from xds.mesh.config_entries import EntryPublisher
 from xds.server.discovery import DiscoveryDependencies
 from xds.server.stream import StreamMethod
 from xds.services.catalog import ServiceCatalog

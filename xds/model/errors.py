@@ -104,3 +104,15 @@ class ConflictError(XdsError):
         super().__init__(message)
         self.revision = revision
         self.group = group
+
+
+class GuardedError(XdsError):
+    """A change that is likely a mistake is refused. The option ``override`` permits it."""
+
+    override = ""
+
+
+class EmptyingError(GuardedError):
+    """A change would leave connected nodes without any resource, or a cluster without a serving endpoint."""
+
+    override = "allow_empty"

@@ -14,11 +14,11 @@ import grpc
 from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_credential
 from xds.access.certificate import Certificate
 from xds.access.tokens import HEADER, READ, XDS
-from xds.control.lifecycle import Phase
 from xds.fleet.refused_streams import RefusalReason
 from xds.server.metrics.counters import Metrics
 from xds.server.refusals import RefusalRecorder
 from xds.server.stream import CallContext, Status, StreamHandler
+from xds.tasks.lifecycle import Phase
 
 HEALTH = "/grpc.health.v1.Health/"  # the only service that needs no credential
 _ENVOY = "/envoy."

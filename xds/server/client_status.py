@@ -19,7 +19,6 @@ from xds.codec import schema
 from xds.codec.effort import check_effort
 from xds.codec.node_matcher import read_node_matchers
 from xds.codec.redaction import redact_message
-from xds.control.threads import run_for_caller, run_sized
 from xds.fleet.fleet import Fleet
 from xds.fleet.node_records import Holding
 from xds.fleet.state import NodeState, Sync, TypeState
@@ -31,6 +30,7 @@ from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.stream import CALL_ERRORS, CallContext
 from xds.snapshots.interest import Interest
 from xds.snapshots.memo import Memo
+from xds.tasks.threads import run_for_caller, run_sized
 from xds.wire.fields import encode_varint
 
 STATUS_SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"

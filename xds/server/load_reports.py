@@ -16,7 +16,6 @@ from typing import Any, cast
 import grpc
 
 from xds.access.authorisation import Identity
-from xds.control.load_view import ReportStream
 from xds.lrs.figures import IngestResult
 from xds.lrs.load_stats import CLUSTER_STATS_TAG, PIECE_BYTES, LoadStatsRequest, split_request
 from xds.lrs.report_stream import (
@@ -28,6 +27,7 @@ from xds.lrs.report_stream import (
     LoadReportStream,
     SendLoadResponse,
 )
+from xds.lrs.stream_states import ReportStream
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.server.flow.admission import AdmissionSlot

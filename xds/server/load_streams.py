@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from time import time
 from typing import Protocol
 
-from xds.control.load_view import ReportingState, ReportStream
 from xds.fleet.event_log import EventKind
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
 from xds.lrs.report_stream import LoadSettings, ReportInterval
+from xds.lrs.stream_states import ReportingState, ReportStream
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.server.logs import get_logger

@@ -31,7 +31,6 @@ from xds.codec.node_json import (
     text_of,
 )
 from xds.codec.render import render_resource
-from xds.control.threads import run_for_caller, run_sized
 from xds.fleet.fleet import Fleet
 from xds.fleet.polls import Poll
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
@@ -50,6 +49,7 @@ from xds.server.identity import Authorize, NodeAuthorizer, peer_name
 from xds.server.metrics.counters import Metrics
 from xds.server.services import REST_LABEL, REST_PATHS
 from xds.snapshots.cache import SnapshotCache
+from xds.tasks.threads import run_for_caller, run_sized
 from xds.wire.node import check_node_bytes
 
 JSON = "application/json"

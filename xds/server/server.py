@@ -13,8 +13,6 @@ import grpc
 
 from xds.access.authorisation import Access, Identity
 from xds.codec import schema
-from xds.control.lifecycle import Phase
-from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
@@ -53,6 +51,8 @@ from xds.server.stream import CallContext, StreamHandler, StreamMethod, check_si
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
 from xds.snapshots.cache import SnapshotCache
+from xds.tasks.lifecycle import Phase
+from xds.tasks.threads import run_sized
 from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5

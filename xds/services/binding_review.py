@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from xds.control.group_content import GroupContent
-from xds.control.resource_lookup import assignment_name
 from xds.model.errors import WARNING, ValidationError, Violation
 from xds.model.resource_type import CLUSTER
+from xds.push.content import GroupContent
 from xds.services.bindings import BoundAssignment
 from xds.services.catalog import ServiceCatalog
+from xds.snapshots.resource_lookup import assignment_name
 
 _COMPARED_LIMIT = 2_000  # names
 

@@ -15,13 +15,10 @@ from functools import partial
 
 import structlog
 
-from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.document_keys import Key, document_id, key_of
-from xds.control.etags import NO_ETAG, check_etag, document_etag
-from xds.control.hand_assignment import HandAssignment
-from xds.control.hand_assignments import HandAssignments, WriteOptions
-from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
-from xds.control.writes import WriteLocks
+from xds.access.caller import UNKNOWN_CALLER, Caller
+from xds.live.by_hand import HandAssignments, WriteOptions
+from xds.live.hand_assignment import HandAssignment
+from xds.live.owners import LiveEndpoints, Owner, OwnerKind
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.services.catalog import ServiceCatalog
@@ -31,13 +28,16 @@ from xds.services.core.index import ServiceInstance
 from xds.services.followed_assignments import FollowedAssignment, FollowedAssignments
 from xds.services.followed_target import FollowedTarget
 from xds.store.base import Store
+from xds.store.document_keys import Key, document_id, key_of
+from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.tasks.writes import WriteLocks
 
 KIND = "binding"
 BINDINGS_LIMIT = 20_000
 USER = "bindings"  # of the catalog
 
 _BOUND = Owner(OwnerKind.BINDING)
-_log = structlog.get_logger(logger_name="xds.control.bindings")
+_log = structlog.get_logger(logger_name="xds.services.bindings")
 
 
 @dataclass(slots=True)

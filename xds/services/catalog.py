@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from xds.catalog.compared_name import ComparedName, compared
-from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.lifecycle import BackgroundTask
+from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.fleet.event_log import EventLog
+from xds.model.compared_name import ComparedName, compared
 from xds.model.errors import NotFoundError, Violation
 from xds.services.catalog_persistence import CatalogWriter, read_catalog
 from xds.services.core.holding import HoldRule
@@ -25,6 +24,7 @@ from xds.services.core.source import Sink
 from xds.services.source_events import SourceEvents
 from xds.services.source_feed import CONSUL, Changes, SourceFeed, SourceStatus, WantedServices, encodable
 from xds.store.base import Store
+from xds.tasks.lifecycle import BackgroundTask
 
 TICK_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -34,7 +34,7 @@ SERVICES_PER_READ = 100  # pending services of each source that a reader takes o
 # Called with the compared names of services whose instances may have changed.
 Listener = Callable[[Collection[ComparedName]], Awaitable[None]]
 
-_log = structlog.get_logger(logger_name="xds.control.catalog")
+_log = structlog.get_logger(logger_name="xds.services.catalog")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from itertools import islice
 
 import structlog
 
-from xds.control.threads import run_rarely_collected
 from xds.services.core.holding import ServiceHolding
 from xds.services.core.holding_record import HoldingEncoder, decoded
 from xds.services.core.index import ServiceIndex
 from xds.services.source_feed import SourceStatus
 from xds.store.base import ObservedRecord, Store, StoreError
+from xds.tasks.threads import run_rarely_collected
 
 WRITE_EVERY_S = 1.0
 BATCH = 200  # records that the event loop encodes at once
@@ -30,7 +30,7 @@ _STATUS = ""  # in place of a service name: the record of the source itself
 
 Key = tuple[str, str]  # source and service
 
-_log = structlog.get_logger(logger_name="xds.control.catalog_persistence")
+_log = structlog.get_logger(logger_name="xds.services.catalog_persistence")
 
 
 @dataclass(frozen=True, slots=True)

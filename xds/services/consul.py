@@ -10,14 +10,13 @@ from typing import Any, NoReturn
 from fastapi import Request
 from fastapi.responses import Response
 
+from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, REGISTER_ALL, register_scope
 from xds.admin.answers import JSON_TYPE
 from xds.admin.bodies import parse_one
-from xds.admin.consul import check_datacenter, findings_text, refuse
 from xds.admin.routing import demand, grant_of, peer_of
 from xds.admin.services import Services
-from xds.control.audit_log import Caller
-from xds.control.threads import run_for_caller
+from xds.consul.http import check_datacenter, findings_text, refuse
 from xds.filter.expression import FilterError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import FixedRecord
@@ -27,6 +26,7 @@ from xds.services.core.registration_edits import Registrant
 from xds.services.registration import Permit
 from xds.services.served import served
 from xds.services.view import ServiceView
+from xds.tasks.threads import run_for_caller
 
 BODY_BYTES = 256 << 10
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))

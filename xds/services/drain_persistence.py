@@ -16,19 +16,19 @@ from itertools import islice
 
 import structlog
 
-from xds.control.document_keys import Key, document_id, key_of
-from xds.control.lifecycle import BackgroundTask
 from xds.model.node import Locality
 from xds.services.core.endpoints import ServedEndpoint
 from xds.services.followed_assignments import FollowedAssignments
 from xds.services.followed_target import DrainingEndpoints
 from xds.store.base import ObservedRecord, Store, StoreError
+from xds.store.document_keys import Key, document_id, key_of
+from xds.tasks.lifecycle import BackgroundTask
 
 RECORDS = "draining/"  # followed by the kind of the assignments' owner: no source has such a name
 WRITE_EVERY_S = 1.0
 BATCH = 100  # records that the event loop encodes at once
 
-_log = structlog.get_logger(logger_name="xds.control.drain_persistence")
+_log = structlog.get_logger(logger_name="xds.services.drain_persistence")
 
 
 class DrainPersistence:

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.catalog.compared_name import ComparedName, compared
-from xds.control.document_keys import Key
-from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
-from xds.lower.live_assignment import (
+from xds.live.draining import (
     DrainingEndpoint,
     drain_missing,
     empty_assignment,
     still_draining,
     with_draining,
 )
+from xds.live.owners import LiveEndpoints, OwnedError, Owner
+from xds.model.compared_name import ComparedName, compared
 from xds.model.resource import Resource
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.draining import SocketAddress
 from xds.services.core.endpoints import ServedEndpoint, priorities_in
 from xds.services.followed_target import DrainingEndpoints, FollowedTarget
+from xds.store.document_keys import Key
 
 _COMPUTED_AT_ONCE = 200  # assignments, before other tasks run
 _TIMER_MARGIN_S = 0.01  # so that no timer ends before the drain that it waits for
@@ -36,7 +36,7 @@ _FOLLOW_PUSHES_S = 1.0  # a push is served within this time while endpoints of a
 
 Lower = Callable[[Sequence[Collection[ServedEndpoint]]], Resource]
 
-_log = structlog.get_logger(logger_name="xds.control.followed_assignments")
+_log = structlog.get_logger(logger_name="xds.services.followed_assignments")
 
 
 @dataclass(slots=True)

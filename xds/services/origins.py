@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xds.control.live_endpoints import EndpointOrigin
+from xds.live.owners import EndpointOrigin
 from xds.services.core.index import ServiceInstance
 
 

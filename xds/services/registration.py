@@ -16,9 +16,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from xds.control.audit_log import SERVER, UNKNOWN_CALLER, Caller
-from xds.control.lifecycle import BackgroundTask
-from xds.control.writes import RunningWrites
+from xds.access.caller import SERVER, UNKNOWN_CALLER, Caller
 from xds.model.errors import XdsError
 from xds.services.core import registration_edits as edits
 from xds.services.core.clocks import Clocks
@@ -39,6 +37,8 @@ from xds.services.core.source import Sink
 from xds.services.registration_store import RegistrationStore, registration_note
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
+from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.writes import RunningWrites
 
 KIND = "registration"
 TICK_S = 0.5
@@ -51,7 +51,7 @@ RETRY_S = 5.0
 # Called with the services of a change before the change is made. Raises an error to refuse the change.
 Permit = Callable[[Iterable[str]], None]
 
-_log = structlog.get_logger(logger_name="xds.control.registration")
+_log = structlog.get_logger(logger_name="xds.services.registration")
 
 
 def allow_all(services: Iterable[str]) -> None:

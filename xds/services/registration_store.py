@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from xds.control.audit_log import NAMES_SHOWN, Caller
-from xds.control.threads import run_rarely_collected
+from xds.access.caller import Caller
+from xds.push.audit_log import NAMES_SHOWN
 from xds.services.core.registered_instance import (
     AGENT_NODE,
     Key,
@@ -30,12 +30,13 @@ from xds.services.core.registered_instance import (
 from xds.services.core.registration_table import Edit, RegistrationTable
 from xds.store.audit_entries import AuditLane, AuditNote
 from xds.store.base import ObservedRecord, Store
+from xds.tasks.threads import run_rarely_collected
 
 RECORDS = "registration/records"  # the ``source`` of the records in the store; no source has such a name
 BATCH = 500  # edits that are written together
 PUT, DELETED = "registration.put", "registration.deleted"
 
-_log = structlog.get_logger(logger_name="xds.control.registration")
+_log = structlog.get_logger(logger_name="xds.services.registration")
 
 
 class _Write(NamedTuple):

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from prometheus_client.registry import Collector
 
 from xds.admin.services import ServerCheck, Services
-from xds.control.document_keys import Key
-from xds.control.live_endpoints import EndpointOrigin, OwnerKind
-from xds.control.serving import GroupDocuments
 from xds.feature import Kernel, ServedFeature
+from xds.live.owners import EndpointOrigin, OwnerKind
+from xds.push.serving import GroupDocuments
 from xds.services.bindings import USER as BINDINGS
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog
@@ -28,6 +27,7 @@ from xds.services.source_runs import Sources
 from xds.services.source_settings import SourceSettings
 from xds.services.view import ServiceView
 from xds.store.base import Store
+from xds.store.document_keys import Key
 
 
 class ServedServices(ServedFeature):

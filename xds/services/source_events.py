@@ -13,7 +13,7 @@ HELD_EVERY_S = 1.0  # the shortest time between events of held losses of a sourc
 FINDINGS_EVERY_S = 60.0  # the shortest time between events of findings of a source
 NAMES_SHOWN = 10
 
-_log = structlog.get_logger(logger_name="xds.control.sources")
+_log = structlog.get_logger(logger_name="xds.services.sources")
 
 
 class SourceEvents:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from xds.catalog.compared_name import ComparedName, compared
+from xds.model.compared_name import ComparedName, compared
 from xds.model.errors import Violation
 from xds.services.core.index import SourceHoldings
 from xds.services.core.source import Instances

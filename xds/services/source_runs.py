@@ -19,7 +19,7 @@ CLOSE_S = 5.0  # a cancelled source may take this long to end
 
 MakeSink = Callable[[str, str, float | None], Sink]  # name, kind, and ``hold_share`` of `ServiceCatalog.sink`
 
-_log = structlog.get_logger(logger_name="xds.control.sources")
+_log = structlog.get_logger(logger_name="xds.services.sources")
 
 
 @dataclass(frozen=True, slots=True)

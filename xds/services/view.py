@@ -11,10 +11,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from xds.catalog.compared_name import ComparedName, compared
-from xds.control.waiting import Waiters
+from xds.model.compared_name import ComparedName, compared
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.index import ServiceInstance
+from xds.tasks.waiting import Waiters
 
 WAITERS_LIMIT = 5_000
 REMOVED_REMEMBERED = 20_000  # removed services

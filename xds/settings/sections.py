@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import AfterValidator, Field, field_validator
@@ -15,9 +15,6 @@ from xds.model.node import NODE_BYTES
 from xds.model.units import KIB, MIB
 from xds.snapshots.order import OrderRules
 from xds.store.retention import DAY_S, Retention
-
-if TYPE_CHECKING:
-    from xds.chain.index import ChainContext
 
 GRPC_PORT = 18000
 HTTP_PORT = 18080
@@ -245,9 +242,3 @@ class ChainSettings(Section):
     trust_domain: str = Field("consul", pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$", max_length=255)
     partitions: bool = True
     upstream_groups: int = Field(1_000, ge=0, le=100_000)
-
-    def context(self) -> ChainContext:
-        """The settings for the compiler of chains. It is imported here, since light commands read settings too."""
-        from xds.chain.index import ChainContext
-
-        return ChainContext(self.datacenter, self.trust_domain, self.partitions)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from xds.control.document_keys import Key
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.snapshots.overlay import Override
@@ -19,6 +18,7 @@ from xds.steering.core.assignment import (
 from xds.steering.core.decision_history import DecisionHistory
 from xds.steering.core.load_assignment import PushedLocality, overlay_assignment, pushed_localities
 from xds.steering.core.policy import Policy
+from xds.store.document_keys import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,7 @@ from typing import Protocol
 
 import structlog
 
-from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.document_keys import Key, document_id, key_of
-from xds.control.lifecycle import BackgroundTask
-from xds.control.resource_lookup import assignment_name, finder
-from xds.control.threads import run_sized
+from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.fleet.fleet import Fleet
 from xds.fleet.senders import Senders
 from xds.lrs import figures
@@ -34,6 +30,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.overlay import Overlay, Override
+from xds.snapshots.resource_lookup import assignment_name, finder
 from xds.steering.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.steering.core.assignment import Assignment, Standing
 from xds.steering.core.assignment_document import assignment_document, read_assignment
@@ -45,6 +42,9 @@ from xds.steering.inputs import observe, record_decision_events, record_policy_e
 from xds.steering.policies import DECIDED_KIND, PolicyTable
 from xds.steering.policy_review import review_capacity, review_policy, review_reports, review_times
 from xds.store.base import Store, StoreError
+from xds.store.document_keys import Key, document_id, key_of
+from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.threads import run_sized
 
 TICK_S = 0.5
 SETTLED_INTERVALS = 2.0  # of load reports: a stream that is open this long and reports nothing means zero requests
@@ -53,7 +53,7 @@ SAVE_EVERY_S = 5.0  # per policy
 # Wakes the streams of these groups whose nodes are in these localities.
 WakeSources = Callable[[Collection[str], frozenset[Locality]], None]
 
-_log = structlog.get_logger(logger_name="xds.control.assignments")
+_log = structlog.get_logger(logger_name="xds.steering.assignments")
 
 
 class DemandSource(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xds.control.group_content import Key
-from xds.control.push import PlannedChange
-from xds.control.resource_lookup import Find, assignment_name
 from xds.model.errors import Violation
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.push.content import Key
+from xds.push.request import PlannedChange
+from xds.snapshots.resource_lookup import Find, assignment_name
 from xds.steering.core.policy import Policy
 from xds.steering.policy_review import review_policy
 from xds.store.base import Delta, Drop

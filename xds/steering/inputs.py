@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.document_keys import Key
+from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.senders import Reporting
 from xds.lrs import figures
@@ -29,6 +28,7 @@ from xds.steering.core.assignment import (
 from xds.steering.core.decision_history import DecisionChange
 from xds.steering.core.load_assignment import PushedLocality
 from xds.steering.core.reasons import describe_shares, locality_label
+from xds.store.document_keys import Key
 
 SOURCES_LIMIT = 64  # per policy; each source needs a snapshot of its own
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.control.document_keys import Key
 from xds.model.node import Locality
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, family
 from xds.steering.active_policy import PolicyDecision
@@ -22,6 +21,7 @@ from xds.steering.assignments import Assignments
 from xds.steering.core.assignment import Demand, Path, Standing
 from xds.steering.core.decision_history import ACTIONS
 from xds.steering.core.utilisation import PathFigures, TargetFigures, path_figures, target_figures
+from xds.store.document_keys import Key
 
 ASSIGNMENT_PREFIX = "xds_assignment_"
 ROWS = 5_000  # sources, targets, pairs of both, and reasons of all clusters with series of their own

@@ -9,19 +9,19 @@ from contextlib import suppress
 
 import structlog
 
-from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.document_keys import Key, document_id, key_of
-from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.steering.core.policy import Policy
 from xds.steering.core.policy_document import parse_policy, policy_document
 from xds.store.base import Store
+from xds.store.document_keys import Key, document_id, key_of
+from xds.store.etags import NO_ETAG, check_etag, document_etag
 
 KIND = "policy"
 DECIDED_KIND = "assignment"  # the last decision, so that a restart moves no traffic
 POLICIES_LIMIT = 1_000
 
-_log = structlog.get_logger(logger_name="xds.control.policies")
+_log = structlog.get_logger(logger_name="xds.steering.policies")
 
 
 def etag_of(policy: Policy) -> str:

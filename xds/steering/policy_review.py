@@ -10,10 +10,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from xds.codec import schema
-from xds.control.resource_lookup import Find, assignment_name
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.snapshots.resource_lookup import Find, assignment_name
 from xds.steering.core.assignment import Observation
 from xds.steering.core.load_assignment import PushedLocality, pushed_localities
 from xds.steering.core.policy import Policy

@@ -13,8 +13,7 @@ from xds.admin.middleware import Segment
 from xds.admin.push import Strict, etag_precondition
 from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps
-from xds.control.document_keys import Key
-from xds.control.push import PushOptions
+from xds.push.request import PushOptions
 from xds.steering.core.policy_document import parse_policy
 from xds.steering.models import (
     AssignmentItem,
@@ -26,6 +25,7 @@ from xds.steering.models import (
 )
 from xds.steering.policy_schema import POLICY_SCHEMA
 from xds.steering.served import ServedSteering
+from xds.store.document_keys import Key
 
 router = api_router("assignments")
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.registry import Collector
 
-from xds.control.push import PlannedChange
-from xds.control.serving import GroupDocuments
 from xds.feature import ServedFeature
 from xds.fleet.fleet import Fleet
 from xds.model.errors import Violation
+from xds.push.request import PlannedChange
+from xds.push.serving import GroupDocuments
 from xds.snapshots.cache import SnapshotCache
 from xds.steering.assignments import Assignments, DemandSource, WakeSources
 from xds.steering.change_review import review_policies

@@ -21,15 +21,15 @@ from tests.support.linkerd_policy import Request, backends_of, route_taken
 from tests.support.lowering import DATACENTER, lowered, served
 from tests.support.random_mesh import RandomMesh
 from tests.support.route_reader import Place, RouteReader
-from xds.chain.index import ChainContext, ChainIndex
-from xds.chain.request import Overrides
 from xds.linkerd.address_index import AddressIndex
 from xds.linkerd.core.authority import ProtocolGeneration, read_authority
 from xds.linkerd.core.mesh_state import DestinationClient, DestinationRules
 from xds.linkerd.core.outbound_policy import encode_outbound
 from xds.linkerd.core.resolver import DestinationResolver, ProfileAnswer
 from xds.linkerd.destinations import ServiceMeshState
-from xds.lower.upstreams import Upstream
+from xds.mesh.core.chain.index import ChainContext, ChainIndex
+from xds.mesh.core.chain.request import Overrides
+from xds.mesh.core.lower.upstreams import Upstream
 from xds.proto.linkerd import outbound_pb2
 from xds.services.core.draining import ObservedInstance
 from xds.services.core.index import ServiceInstance

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from xds.codec import schema
+from xds.codec.load_assignment import decode_assignment
 from xds.codec.resources import ResourceDecoder
-from xds.lower.load_assignment import decode_assignment
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.resources import zoned_load_assignment
+from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.codec.resources import decode_resource
-from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT

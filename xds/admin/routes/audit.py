@@ -15,8 +15,8 @@ from xds.admin.routes.fleet import point_in_time
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
 from xds.admin.shapes.values import timestamp
-from xds.control.threads import run_sized
 from xds.store.audit_entries import AuditEntry, AuditFilter, AuditLane, AuditPage
+from xds.tasks.threads import run_sized
 
 DEFAULT_LIMIT = 100
 LIMIT = 1_000

@@ -13,8 +13,8 @@ from xds.admin.answers import Paging
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
 from xds.admin.shapes.values import timestamp
-from xds.control.pushed_certificates import PushedCertificate
 from xds.model.errors import NotFoundError
+from xds.push.certificates import PushedCertificate
 
 router = api_router("groups")
 

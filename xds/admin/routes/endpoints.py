@@ -26,18 +26,18 @@ from xds.admin.shapes.endpoints import (
     unused_warning,
 )
 from xds.codec.render import render_resource
-from xds.control.document_keys import Key
-from xds.control.endpoint_patch import read_patch
-from xds.control.etags import NO_ETAG
-from xds.control.hand_assignment import HandAssignment
-from xds.control.hand_assignments import EditResult, HandChange, WriteOptions
-from xds.control.live_endpoints import Owner
-from xds.control.push import PushOptions
-from xds.control.threads import run_sized
-from xds.lower.live_assignment import check_priorities, endpoint_states
+from xds.live.by_hand import EditResult, HandChange, WriteOptions
+from xds.live.draining import check_priorities, endpoint_states
+from xds.live.endpoint_patch import read_patch
+from xds.live.hand_assignment import HandAssignment
+from xds.live.owners import Owner
 from xds.model.errors import NotFoundError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
+from xds.push.request import PushOptions
+from xds.store.document_keys import Key
+from xds.store.etags import NO_ETAG
+from xds.tasks.threads import run_sized
 
 router = api_router("endpoints")
 

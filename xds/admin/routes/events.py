@@ -24,8 +24,8 @@ from xds.admin.routes.fleet import point_in_time
 from xds.admin.routing import api_router, identity_of
 from xds.admin.services import Deps, Services
 from xds.admin.shapes.events import EventItem, event_item
-from xds.control.lifecycle import Phase
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage
+from xds.tasks.lifecycle import Phase
 
 PAGE_EVENTS = 200
 GATHER_S = 0.05  # a push causes thousands of ACKs; they are sent in few pages

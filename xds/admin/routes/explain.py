@@ -19,16 +19,16 @@ from xds.admin.routing import api_router, needs
 from xds.admin.services import Deps
 from xds.admin.shapes.endpoints import OwnerItem, owner_item
 from xds.admin.shapes.fleet import LinkerdItem
-from xds.admin.shapes.upstreams import LoweredOrigin, origin_of
 from xds.admin.shapes.values import LocalityItem, locality_item, timestamp
 from xds.codec.node_json import as_object, decode_node
-from xds.control.document_keys import Key
-from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
-from xds.control.live_endpoints import EndpointOrigin, Owner, OwnerKind
+from xds.live.owners import EndpointOrigin, Owner, OwnerKind
+from xds.mesh.models.upstreams import LoweredOrigin, origin_of
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url
+from xds.push.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.snapshots.membership import SELECTOR, GroupCandidate
+from xds.store.document_keys import Key
 
 router = api_router("fleet")
 

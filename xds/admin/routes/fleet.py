@@ -14,6 +14,7 @@ import structlog
 from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, write_scope
 from xds.admin.answers import Page, Paging, answer_yaml
 from xds.admin.bodies import accepts_yaml
@@ -34,8 +35,6 @@ from xds.admin.shapes.fleet import (
 )
 from xds.admin.shapes.load import report_stream_item
 from xds.codec.effort import check_effort
-from xds.control.audit_log import Caller
-from xds.control.threads import run_for_caller
 from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
@@ -46,6 +45,7 @@ from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.units import UNIT_S
+from xds.tasks.threads import run_for_caller
 
 router = api_router("fleet")
 

@@ -44,20 +44,20 @@ from xds.admin.shapes.groups import (
     ValidationAnswer,
     group_item,
 )
-from xds.admin.shapes.upstreams import LoweredOrigin, origin_of
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.control.etags import NO_ETAG
-from xds.control.group_content import GroupContent, type_label
-from xds.control.groups import GroupSettings, read_settings, settings_etag
-from xds.control.live_endpoints import Owner
-from xds.control.push import PushOptions
-from xds.control.threads import run_for_caller, run_sized
 from xds.envoy.envoy_check import deep_check
+from xds.live.owners import Owner
+from xds.mesh.models.upstreams import LoweredOrigin, origin_of
 from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT, type_url_of
+from xds.push.content import GroupContent, type_label
+from xds.push.groups import GroupSettings, read_settings, settings_etag
+from xds.push.request import PushOptions
+from xds.store.etags import NO_ETAG
+from xds.tasks.threads import run_for_caller, run_sized
 
 Json = dict[str, Any]
 

@@ -18,13 +18,13 @@ from xds.admin.services import Deps, Services
 from xds.admin.shapes.values import timestamp
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.control.threads import run_sized
 from xds.fleet.node_records import Holding
 from xds.fleet.order_state import lingering_until
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import ResourceSet
+from xds.tasks.threads import run_sized
 
 Json = dict[str, Any]
 Render = Callable[[Resource], Json]

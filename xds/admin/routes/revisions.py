@@ -36,11 +36,11 @@ from xds.admin.shapes.groups import (
     rollout_item,
     undo_item,
 )
-from xds.control.group_content import Key, type_label
-from xds.control.published_state import ComparedResources
-from xds.control.push import by_type_label
-from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
+from xds.push.content import Key, type_label
+from xds.push.published_state import ComparedResources
+from xds.push.request import by_type_label
+from xds.tasks.threads import run_sized
 
 REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]

@@ -29,10 +29,10 @@ from xds.admin.routing import (
 from xds.admin.services import Deps
 from xds.admin.shapes.values import timestamp
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
-from xds.control.lifecycle import Phase
-from xds.control.watched_directory import RefusedFiles
 from xds.model.errors import NotFoundError
 from xds.model.resource_type import type_url_of
+from xds.push.directory import RefusedFiles
+from xds.tasks.lifecycle import Phase
 from xds.version import __version__
 
 SCHEMA_TYPE = "application/schema+json"

@@ -28,19 +28,19 @@ from xds.admin.push import (
 )
 from xds.admin.routing import ANY, api_router, demand, needs
 from xds.admin.services import Deps
-from xds.admin.shapes.config_entries import entry_answer
 from xds.admin.shapes.groups import TransactionAnswer
-from xds.catalog.entry import check_kind, read_entry
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
-from xds.control.config_entries import EntryPart
-from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
-from xds.control.group_content import Key
-from xds.control.push import PushRequest, patch, replace_all
-from xds.control.threads import run_for_caller, run_sized
+from xds.mesh.config_entries import EntryPart
+from xds.mesh.core.entries.entry import check_kind, read_entry
+from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
+from xds.mesh.models.config_entries import entry_answer
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
 from xds.model.resource_type import type_url_of
+from xds.push.content import Key
+from xds.push.request import PushRequest, patch, replace_all
+from xds.tasks.threads import run_for_caller, run_sized
 
 Json = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
-from xds.control.hand_assignment import HandAssignment
-from xds.control.live_endpoints import Owner, OwnerKind
-from xds.lower.live_assignment import EndpointState
-from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
+from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
+from xds.live.draining import EndpointState
+from xds.live.hand_assignment import HandAssignment
+from xds.live.owners import Owner, OwnerKind
 from xds.model.errors import Violation
 
 Json = dict[str, Any]

@@ -10,7 +10,6 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.admin.shapes.config_entries import EntryAnswer
 from xds.admin.shapes.endpoints import OwnerItem
 from xds.admin.shapes.fleet import (
     HeldBackItem,
@@ -18,14 +17,15 @@ from xds.admin.shapes.fleet import (
     held_item,
     nack_item,
 )
-from xds.admin.shapes.upstreams import LoweredOrigin
 from xds.admin.shapes.values import FindingItem, timestamp
-from xds.control.group_content import GroupContent, type_label
-from xds.control.progress import RolloutStatus, verdict_of
-from xds.control.publisher import PushResult
-from xds.control.undo import UndoPlan
 from xds.fleet.state import Convergence, HeldResources, Sync
+from xds.mesh.models.config_entries import EntryAnswer
+from xds.mesh.models.upstreams import LoweredOrigin
 from xds.model.snapshot import Change
+from xds.push.content import GroupContent, type_label
+from xds.push.progress import RolloutStatus, verdict_of
+from xds.push.publisher import PushResult
+from xds.push.undo import UndoPlan
 from xds.store.base import Meta, RevisionInfo
 
 Json = dict[str, Any]

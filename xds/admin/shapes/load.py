@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 
 from xds.admin.shapes.fleet import StreamItem
 from xds.admin.shapes.values import LocalityItem, locality_item, timestamp
-from xds.control.load_view import ReportingState, ReportStream
 from xds.lrs.figures import (
     ChartLine,
     ChartPoint,
@@ -17,6 +16,7 @@ from xds.lrs.figures import (
     Figures,
     LoadRow,
 )
+from xds.lrs.stream_states import ReportingState, ReportStream
 from xds.model.load_report import Metric
 
 PLACES = 3

@@ -185,8 +185,8 @@ def _by_key(documents: Iterable[object], is_served: bool = False) -> dict[Key, J
     """
     from xds.codec.render import render_resource
     from xds.codec.resources import decode_resource
-    from xds.control.group_content import type_label
     from xds.model.errors import ValidationError
+    from xds.push.content import type_label
 
     by_key: dict[Key, Json] = {}
     problems: list[str] = []

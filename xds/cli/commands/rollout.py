@@ -31,7 +31,7 @@ from xds.cli.wait import POLL_S, check_any_node, held_lines, late, progress, ref
 
 Json = dict[str, Any]
 
-# Values of `xds.control.progress.PushVerdict`, which is imported only by commands that need it.
+# Values of `xds.push.progress.PushVerdict`, which is imported only by commands that need it.
 PENDING, REFUSED = "pending", "refused"
 
 UNDO_TOGETHER_S = 60.0  # an undo within a minute after another user's is probably meant for the same push

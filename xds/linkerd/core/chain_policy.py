@@ -8,10 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from xds.catalog.quantities import SECOND_NS
-from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, RouteDestination
-from xds.catalog.shared import HeaderModifiers
-from xds.chain.chain import DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
+from xds.consul.quantities import SECOND_NS
+from xds.consul.shared import HeaderModifiers
 from xds.linkerd.core.chain_profile import (
     NameTarget,
     is_catch_all,
@@ -35,6 +33,8 @@ from xds.linkerd.core.policy_routes import (
 from xds.linkerd.core.route_precedence import order_routes
 from xds.linkerd.core.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, escaped, status_ranges
 from xds.linkerd.core.rust_regex import is_readable
+from xds.mesh.core.chain.chain import DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
+from xds.mesh.core.entries.router import HeaderMatch, HttpMatch, QueryParamMatch, RouteDestination
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")  # of a header
 _ANY_VALUE = ".*"

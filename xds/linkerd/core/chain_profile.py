@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from xds.catalog.compared_name import compared
-from xds.catalog.quantities import SECOND_NS
-from xds.catalog.router import HttpMatch, RouteDestination
-from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
+from xds.consul.quantities import SECOND_NS
 from xds.linkerd.core.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, StatusRange, WeightedAuthority
 from xds.linkerd.core.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, path_regex, status_ranges
 from xds.linkerd.core.rust_regex import is_readable
+from xds.mesh.core.chain.chain import (
+    ChainRoute,
+    DiscoveryChain,
+    Node,
+    ResolverNode,
+    RouterNode,
+    SplitterNode,
+    TargetKey,
+)
+from xds.mesh.core.entries.router import HttpMatch, RouteDestination
+from xds.model.compared_name import compared
 
 # The authority by which a client requests the endpoints of a target; empty if no name can express it.
 NameTarget = Callable[[TargetKey], str]

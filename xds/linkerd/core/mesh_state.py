@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from xds.catalog.resolver import ServiceResolver
-from xds.chain.chain import DiscoveryChain
 from xds.linkerd.core.authority import DEFAULT_NAMING, NamingRules
 from xds.linkerd.core.inbound_policy import InboundDefault
 from xds.linkerd.core.mesh_role import MeshRules
 from xds.linkerd.core.profile import RetryBudget
+from xds.mesh.core.chain.chain import DiscoveryChain
+from xds.mesh.core.entries.resolver import ServiceResolver
 from xds.model.snapshot import Snapshot
 from xds.services.core.index import ServiceInstance
 

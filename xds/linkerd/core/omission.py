@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xds.catalog.resolver import ServiceResolver
+from xds.mesh.core.entries.resolver import ServiceResolver
 
 _ROUND_ROBIN, _CLUSTER_PROVIDED = 0, 6  # envoy.config.cluster.v3.Cluster.LbPolicy
 _PLAINTEXT = "envoy.transport_sockets.raw_buffer"

@@ -8,8 +8,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from xds.catalog.compared_name import compared
-from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.linkerd.core.authority import Authority, Grammar, ServiceCandidate, read_authority, service_host
 from xds.linkerd.core.chain_policy import chain_policy
 from xds.linkerd.core.chain_profile import chain_rules
@@ -20,6 +18,8 @@ from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshSta
 from xds.linkerd.core.omission import resolver_omissions
 from xds.linkerd.core.policy_routes import PolicyRules
 from xds.linkerd.core.route_terms import ProfileRules
+from xds.mesh.core.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
+from xds.model.compared_name import compared
 from xds.services.core.binding import Binding, InstanceSelection
 from xds.services.core.draining import ObservedInstance
 from xds.services.core.index import ServiceInstance

@@ -1,4 +1,4 @@
-"""Metrics of live assignments, and of groups with upstreams."""
+"""Metrics of live assignments."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.control.hand_assignments import HandAssignments
-from xds.control.live_endpoints import LiveEndpoints, OwnerKind
-from xds.control.lowered_groups import LoweredGroups
+from xds.live.by_hand import HandAssignments
+from xds.live.owners import LiveEndpoints, OwnerKind
 from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
 
 
@@ -37,20 +36,3 @@ class LiveMetrics(Collector):
         draining = self._by_hand.draining_n()
         text = "Draining endpoints that were set by hand"
         yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", text, value=draining)
-
-
-class LoweredMetrics(Collector):
-    """Groups with upstreams, and their assignments that follow services."""
-
-    def __init__(self, lowered: LoweredGroups) -> None:
-        self._lowered = lowered
-
-    def collect(self) -> Iterator[Metric]:
-        """The current metrics."""
-        lowered = self._lowered.endpoints
-        total, live_n = (len(lowered), lowered.live_n) if lowered is not None else (0, 0)
-        states: dict[Labels, float] = {("live",): live_n, ("waiting",): total - live_n}
-        text = "Assignments of lowered clusters: served, or waiting for a source to show the service"
-        yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
-        text = "Groups with an upstreams document"
-        yield family(GaugeMetricFamily, "upstream_groups", text, {(): len(self._lowered)})

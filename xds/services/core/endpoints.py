@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 
-from xds.lower.load_assignment import WEIGHT_SUM_LIMIT, decode_assignment, locality_of
+from xds.codec.load_assignment import WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
-from xds.catalog.compared_name import ComparedName, compared
+from xds.model.compared_name import ComparedName, compared
 from xds.model.errors import Violation
 from xds.services.core.draining import ObservedInstance, SocketAddress, socket_address
 from xds.services.core.holding import HoldRule, ServiceHolding

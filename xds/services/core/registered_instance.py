@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from xds.catalog.quantities import SECOND_NS
-from xds.catalog.shape import (
+from xds.codec.findings import Findings
+from xds.consul.quantities import SECOND_NS
+from xds.consul.shape import (
     FLAG,
     INTEGER,
     SPAN,
@@ -28,7 +29,6 @@ from xds.catalog.shape import (
     read_message,
     write_message,
 )
-from xds.codec.findings import Findings
 from xds.model.ip_address import is_ip_address
 from xds.model.node import Locality
 from xds.services.core.instance import NOWHERE, VIRTUAL_TAGS, Check, Health, Instance

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from xds.catalog.shape import (
+from xds.codec.findings import Findings
+from xds.codec.scalar import json_kind
+from xds.consul.shape import (
     FLAG,
     INTEGER,
     OPAQUE,
@@ -25,8 +27,6 @@ from xds.catalog.shape import (
     member,
     read_message,
 )
-from xds.codec.findings import Findings
-from xds.codec.scalar import json_kind
 from xds.services.core.registered_instance import NamedPort, ServiceAddress
 
 # Without effect here: tokens, indices of answers, and details of checks that are refused by their kind.

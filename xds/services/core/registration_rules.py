@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from xds.catalog.shape import Path
-from xds.catalog.shared import check_meta, check_tenancy
 from xds.codec.findings import Findings, short_repr
+from xds.consul.shape import Path
+from xds.consul.shared import check_meta, check_tenancy
 from xds.model.errors import ValidationError
 from xds.model.ip_address import is_ip_address
 from xds.services.core.instance import (

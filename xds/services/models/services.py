@@ -9,14 +9,14 @@ from typing_extensions import TypedDict
 
 from xds.admin.problem import finding_item
 from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
-from xds.control.document_keys import Key
-from xds.control.live_endpoints import Owner
+from xds.live.owners import Owner
 from xds.model.errors import Violation
 from xds.model.natural_order import natural_key
 from xds.services.bindings import BoundAssignment, etag_of
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.index import ServiceInstance
 from xds.services.core.instance import Check, Health
+from xds.store.document_keys import Key
 
 
 class ServiceSummary(TypedDict):

@@ -13,15 +13,15 @@ from xds.admin.middleware import Segment
 from xds.admin.push import DrainTime, Strict, etag_precondition
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
-from xds.control.document_keys import Key
-from xds.control.push import PushOptions
-from xds.control.threads import run_for_caller
 from xds.model.errors import Violation
+from xds.push.request import PushOptions
 from xds.services.binding_review import check_assignment, review_binding
 from xds.services.bindings import BoundAssignment
 from xds.services.core.binding import read_binding
 from xds.services.models.services import BindingDeleted, BindingItem, BindingPage, binding_item
 from xds.services.served import served
+from xds.store.document_keys import Key
+from xds.tasks.threads import run_for_caller
 
 router = api_router("bindings")
 

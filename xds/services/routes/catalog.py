@@ -11,10 +11,10 @@ from xds.admin.answers import Paging, answer_json
 from xds.admin.middleware import Segment
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
-from xds.control.document_keys import Key
 from xds.model.errors import NotFoundError
 from xds.services.models.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
 from xds.services.served import served
+from xds.store.document_keys import Key
 
 router = api_router("services")
 

@@ -15,9 +15,9 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.admin.bodies import Body
-from xds.admin.consul import answer_write, make_filtered, refuse
 from xds.admin.routing import ANY, consul_router, needs
 from xds.admin.services import Deps, Services
+from xds.consul.http import answer_write, make_filtered, refuse
 from xds.filter.values import FixedRecord
 from xds.model.errors import NotFoundError, ValidationError
 from xds.services.consul import (

@@ -16,7 +16,7 @@ from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
 from xds.admin.routing import ANY, Calling, api_router, needs
 from xds.admin.services import Deps, Services
-from xds.catalog.compared_name import compared
+from xds.model.compared_name import compared
 from xds.model.errors import NotFoundError
 from xds.services.consul import BODY_BYTES, permit_of, registrant_of
 from xds.services.core.registered_instance import AGENT_NODE, Key, Registration

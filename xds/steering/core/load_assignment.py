@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import ceil, inf
 from typing import Any
 
-from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT, decode_assignment, locality_of
+from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.steering.core.assignment import Allotment

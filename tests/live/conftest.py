@@ -1,0 +1,5 @@
+"""The fixture of the rooms that these tests go through."""
+
+from tests.support.plane import plane
+
+__all__ = ["plane"]

@@ -1,1 +1,0 @@
-"""Publishing, group resolution, bootstrap and settings: everything between the ports and the engine."""

@@ -1,0 +1,1 @@
+"""Live assignments: their owners, those set by hand, and draining endpoints."""

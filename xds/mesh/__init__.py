@@ -1,0 +1,1 @@
+"""Config entries, their discovery chains, upstreams lowered to resources, and Consul's paths for them."""

@@ -1,0 +1,1 @@
+"""The commands of config entries, chains and upstreams."""

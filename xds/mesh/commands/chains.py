@@ -1,0 +1,116 @@
+"""``xds chain``: the discovery chain of a service, or the path of one request through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.client import Client
+from xds.cli.completion import complete_service
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, to_json, to_yaml
+from xds.mesh.commands.chain_text import chain_dot, chain_text, walk_text
+
+Json = dict[str, Any]
+Pairs = list[tuple[str, str]]
+
+
+class ChainFormat(StrEnum):
+    """How a chain is written: as a tree, for Graphviz, or as documents."""
+
+    TREE = "tree"
+    DOT = "dot"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def chain_format(own: ChainFormat | None, shared: Format | None) -> ChainFormat:
+    """The format given after the name of the command, otherwise the shared option."""
+    if own is None and shared in {Format.JSON, Format.JSONL}:
+        return ChainFormat.JSON
+    if own is None and shared is Format.YAML:
+        return ChainFormat.YAML
+    return own or ChainFormat.TREE
+
+
+def chain_path(service: str) -> str:
+    """The path of a service's chain. Raises ``CommandError``."""
+    if not service:
+        raise CommandError(Exit.USAGE, "name the service")
+    return f"/discovery-chains/{quote(service, safe='')}"
+
+
+def shown_chain(client: Client, service: str, format: ChainFormat) -> str:
+    """The chain as text. Raises ``CommandError``."""
+    answer = client.call("GET", chain_path(service))
+    if format is ChainFormat.DOT:
+        return chain_dot(answer["Chain"])
+    return chain_text(answer["Chain"]) if format is ChainFormat.TREE else _document(answer, format)
+
+
+def shown_walk(client: Client, service: str, request: Pairs, format: ChainFormat) -> str:
+    """The path of a request as text; ``request`` are the parameters of `walk_query`. Raises ``CommandError``."""
+    if format is ChainFormat.DOT:
+        raise CommandError(Exit.USAGE, "-o dot is for whole chains: leave the request out")
+    answer = client.call("GET", f"{chain_path(service)}/walk?{urlencode(request)}")
+    return walk_text(answer) if format is ChainFormat.TREE else _document(answer, format)
+
+
+def walk_query(path: str, method: str, headers: Iterable[str], query: Iterable[str]) -> Pairs:
+    """A request as parameters of the API. Raises ``CommandError``."""
+    if path and not path.startswith("/"):
+        raise CommandError(Exit.USAGE, f"--path begins with a slash, not {path!r}")
+    given = [("path", path), ("method", method)]
+    given += [("header", _checked(each, "--header")) for each in headers]
+    given += [("query", _checked(each, "--query")) for each in query]
+    return [(name, value) for name, value in given if value]
+
+
+def _checked(text: str, option: str) -> str:
+    name, divider, _ = text.partition("=")
+    if not name or not divider:
+        raise CommandError(Exit.USAGE, f"{option} is NAME=VALUE, not {text!r}")
+    return text
+
+
+def _document(answer: Json, format: ChainFormat) -> str:
+    return to_json(answer) if format is ChainFormat.JSON else to_yaml(answer)
+
+
+@app.command(cls=Command)
+def chain(
+    context: typer.Context,
+    service: Annotated[str, typer.Argument(help="The service.", autocompletion=complete_service)],
+    path: Annotated[str, typer.Option(help="The path of a request, with or without a query.", metavar="PATH")] = "",
+    method: Annotated[str, typer.Option(help="The method of the request; GET by default.")] = "",
+    header: Annotated[
+        list[str] | None, typer.Option(help="A header of the request; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    query: Annotated[
+        list[str] | None, typer.Option(help="A query parameter; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    output: Annotated[ChainFormat | None, typer.Option("-o", "--output", help="Output format.")] = None,
+) -> None:
+    """Show the discovery chain of a service. Given a request: its path through the chain, and why.
+
+    \b
+    Examples:
+      xds chain web
+      xds chain web -o dot | dot -Tsvg > web.svg
+      xds chain web --path /admin --header x-debug=1
+      xds chain web --method POST --query page=2
+    """
+    from xds.cli.output import write
+
+    options = shared(context)
+    format = chain_format(output, options.output)
+    if path or method or header or query:
+        request = walk_query(path, method, header or (), query or ())
+        write(shown_walk(options.connect(), service, request, format))
+    else:
+        write(shown_chain(options.connect(), service, format))

@@ -1,0 +1,426 @@
+"""Config entries as desired state, and the chains that are compiled from them (docs/discovery-chain.md).
+
+A write is proposed to the index of chains first. A write that would break a chain is refused, and nothing changes.
+Otherwise the store commits the write, and then the new entries and chains replace the old ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from xds.access.caller import Caller
+from xds.fleet.event_log import EventKind, EventLog
+from xds.mesh.core.chain.chain import DiscoveryChain
+from xds.mesh.core.chain.compile import compile_chain
+from xds.mesh.core.chain.index import ChainContext, ChainIndex, Proposal
+from xds.mesh.core.chain.request import Overrides
+from xds.mesh.core.entries.entry import Key, WrittenKey, entry_key
+from xds.mesh.entry_history import ChainRevisions, EntryHistory, load_entries
+from xds.mesh.entry_records import (
+    ENTRIES_LIMIT,
+    LINE,
+    EntryChange,
+    EntryEdit,
+    EntryRecord,
+    EntryResult,
+    EntryWrite,
+    Unused,
+    check_writes,
+    edit_of,
+    edit_to,
+    entries_note,
+    line_etag,
+    request_digest,
+)
+from xds.model.errors import ConflictError, ValidationError, Violation
+from xds.push.request import DEFAULT_OPTIONS, PushOptions, PushResult
+from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError
+from xds.tasks.threads import run_sized
+from xds.tasks.waiting import Waiters
+from xds.tasks.writes import RunningWrites, WriteLocks
+
+WAITERS_LIMIT = 1_000
+DELETIONS_REMEMBERED = 100_000
+# Compiling a chain, and writing an entry, take as long as this many resources.
+_SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
+_RETRY_S = 1.0
+
+
+_log = structlog.get_logger(logger_name="xds.mesh.config_entries")
+
+# Commits and publishes a write of entries, with the changes that follow for groups with upstreams.
+Transact = Callable[["EntryPart", PushOptions], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWrite:
+    """A write compared with the present entries, which are locked until the write is published.
+
+    ``changes`` are the entries that differ; ``push`` is the call to the store.
+    """
+
+    edit: EntryEdit
+    changes: tuple[EntryChange, ...]
+    proposal: Proposal
+    push: GroupPush
+
+    def result(self, revision: int) -> EntryResult:
+        """The result, with the revision that the write has made."""
+        return EntryResult(revision, self.changes, self.proposal.changed_services(), changed=bool(self.edit))
+
+
+class EntryPublisher:
+    """The config entries of a store, and the chains of all services.
+
+    ``transact`` applies a write together with the lowered resources that follow from it (`Publisher`).
+
+    ``revision`` is the revision of the line of config entries, 0 if there are none. ``index`` has the present chains.
+    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are the
+    callers that wait for a change. Writes are made one at a time; a cancelled caller does not stop its write.
+    """
+
+    line = LINE
+
+    def __init__(
+        self, store: Store, locks: WriteLocks, context: ChainContext, events: EventLog | None, transact: Transact
+    ) -> None:
+        self.revision = 0
+        self.index = ChainIndex(context)
+        self.unreadable: Mapping[WrittenKey, str] = {}
+        self.history = EntryHistory(store)
+        self._store = store
+        self._locks = locks
+        self._events = events
+        self._transact = transact
+        self._records: dict[Key, EntryRecord] = {}
+        self._unused: Unused = {}
+        self._order: list[Key] | None = None  # the keys of the records in order; None after a change
+        self._deletion_revisions: OrderedDict[Key, int] = OrderedDict()  # by deleted entry
+        self._forgotten_deletion = 0  # the highest revision of a deletion that is no longer in ``_deletion_revisions``
+        self._loaded_revision = 0  # the revision at the start
+        self._kind_revisions: dict[str, int] = {}
+        self._chain_revisions = ChainRevisions(self._revision_of)
+        self.waiting = Waiters(WAITERS_LIMIT, "config entries")
+        self._listeners: list[Callable[[], None]] = []
+        self._is_behind = False
+        self._running = RunningWrites()
+
+    # Start and stop
+
+    async def load(self) -> None:
+        """Read all entries and compile all chains. Raises ``StoreError``.
+
+        Entries that cannot be read and chains that do not compile are logged; all others are served.
+        """
+        loaded = await load_entries(self._store, self.index.context)
+        for key, detail in loaded.unreadable.items():
+            _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
+        for key, counts in loaded.replaced.items():
+            about = {"counts": counts.entry.name, "revision": counts.modified_revision}
+            _log.error("config_entry.replaced", kind=key[0], name=key[1], **about)
+        for error in loaded.index.broken():
+            _log.error("chain.broken", service=error.chain, flaw=error.flaw.value, error_message=error.detail)
+        self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
+        self.unreadable, self._unused, self._order = loaded.unreadable, loaded.unused(), None
+        self._kind_revisions.clear()
+        self._chain_revisions.clear()
+        self._deletion_revisions.clear()
+        # Earlier deletions are not known. All absent entries count as deleted in this revision, so that a revision that
+        # a client has seen never decreases.
+        self._loaded_revision = self._forgotten_deletion = loaded.revision
+        self._is_behind = False
+        self._wake()
+
+    def end_waits(self) -> None:
+        """Let all waiting callers return, now and from now on: the server stops."""
+        self.waiting.end()
+
+    async def close(self) -> None:
+        """Wait for the writes in progress, then stop."""
+        self._is_behind = False
+        self.end_waits()
+        await self._running.wait()
+
+    # Reading
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each change of entries. It must be short, and must not raise."""
+        self._listeners.append(listener)
+
+    @property
+    def waiters(self) -> int:
+        """How many callers wait for a change."""
+        return len(self.waiting)
+
+    def record(self, kind: str, name: str) -> EntryRecord | None:
+        """One entry, whatever the case of its name; None if it does not exist."""
+        return self._records.get(entry_key(kind, name))
+
+    def records(self, kind: str | None = None) -> list[EntryRecord]:
+        """All entries, or those of a kind, by kind and name."""
+        if self._order is None:
+            self._order = sorted(self._records)
+        return [self._records[key] for key in self._order if kind is None or key[0] == kind]
+
+    @property
+    def etag(self) -> str:
+        """The etag of all config entries together, without quotes; empty if there are none."""
+        return line_etag(self.revision)
+
+    def chain(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> DiscoveryChain:
+        """The chain of any service, seen from ``datacenter`` (by default, the one of the settings).
+
+        Raises ``ChainError`` if its entries contradict each other, ``CompileRequestError`` for an invalid request.
+        """
+        context = self.index.context
+        if datacenter in ("", context.datacenter):
+            return self.index.chain(service, overrides)
+        return compile_chain(replace(context, datacenter=datacenter).request(service, self.index.entries, overrides))
+
+    def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
+        """The revision that last changed the chain of a service; 0 for none (`ChainRevisions`).
+
+        It never decreases. After a restart it may be the revision of the last write before the restart.
+        """
+        return self._chain_revisions.of(self.index, service, overrides, datacenter)
+
+    def entry_revision(self, kind: str, name: str) -> int:
+        """The revision that last changed or deleted an entry; 0 for none. As ``chain_revision`` after a restart."""
+        return self._revision_of(entry_key(kind, name))
+
+    def kind_revision(self, kind: str) -> int:
+        """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
+        return self._kind_revisions.get(kind, self._loaded_revision)
+
+    async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
+        """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
+
+        Raises as `Waiters.wait`.
+        """
+        await self.waiting.wait(LINE, after, current, wait_s)
+
+    # Writing
+
+    async def apply(self, changes: Sequence[EntryWrite], options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
+        """Put and delete entries, all or none.
+
+        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` if an entry
+        is not as its change states, ``ConflictError`` if the line is not at ``options.expect`` or ``options.etag``,
+        ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
+        """
+        return await self._running.finish(self._run(EntryPart(self, changes, options), options))
+
+    async def roll_back(self, to: int, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
+        """Make a new revision with the entries of revision ``to``; 0: without any.
+
+        Raises ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``apply``.
+        """
+        return await self._running.finish(self._run(EntryPart(self, (), options, to), options))
+
+    def part(self, changes: Sequence[EntryWrite], options: PushOptions) -> EntryPart:
+        """The part of config entries in a transaction with groups (`Publisher.transaction`)."""
+        return EntryPart(self, changes, options)
+
+    async def _run(self, part: EntryPart, options: PushOptions) -> EntryResult:
+        await self._transact(part, options)
+        assert part.result is not None
+        return part.result
+
+    # One write; the caller holds the lock of the line
+
+    async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, request_text: str) -> PlannedWrite:
+        """Compare changes with the present entries. ``request_text`` as in `GroupPush`. Raises as ``apply``."""
+        self._check_line(options)
+        present = (self._records, self._unused, self.revision + 1)
+        edit = await run_sized(edit_of, writes, *present, resources=len(writes) * _SIZE_OF_ENTRY)
+        return await self._planned(edit, options, request_text)
+
+    async def plan_roll_back(self, to: int, options: PushOptions, request_text: str) -> PlannedWrite:
+        """Compare an earlier revision with the present entries. Raises as ``roll_back``."""
+        self._check_line(options)
+        target = await self.history.content(to)
+        keys = {*target, *self._records}
+        edit = await run_sized(edit_to, target, self._records, self._unused, self.revision + 1, resources=len(keys))
+        return await self._planned(edit, options, request_text, to)
+
+    def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
+        """Replace the present entries and chains by a committed write, and wake the callers that wait for it."""
+        result = planned.result(commit.revision)
+        if not planned.edit:
+            self.revision = commit.revision
+            return result
+        self._chain_revisions.keep(self.index, planned.proposal)
+        self.index.accept(planned.proposal)
+        self.revision = commit.revision
+        self._records.update(planned.edit.put)
+        self._order = None
+        for key in planned.edit.removed:
+            self._records.pop(key, None)
+            self._remember_deleted(key, commit.revision)
+        touched = {*planned.edit.put, *planned.edit.removed}
+        self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
+        if touched & self._unused.keys():
+            self._unused = {key: names for key, names in self._unused.items() if key not in touched}
+            self.unreadable = {one: text for one, text in self.unreadable.items() if entry_key(*one) not in touched}
+        self._record_commit(result, meta)
+        self._wake()
+        return result
+
+    def preview(self, planned: PlannedWrite) -> EntryResult:
+        """The result of a dry run."""
+        return replace(planned.result(self.revision), dry_run=True)
+
+    async def replayed(self, commit: Commit) -> EntryResult:
+        """The result of a write that was made before. Raises as `EntryHistory.changes`."""
+        changes = await self.history.changes(commit.revision - 1, commit.revision) if commit.changed else ()
+        return EntryResult(commit.revision, changes, changed=commit.changed, replayed=True)
+
+    def catch_up_later(self) -> None:
+        """Load the stored entries once the store answers again: its answer to a commit was lost."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._running.start(self._catch_up())
+
+    async def refresh(self) -> None:
+        """Load the stored entries now, if the server is behind the store. Raises ``StoreError``."""
+        if self._is_behind:
+            await self.load()
+
+    def _record_commit(self, result: EntryResult, meta: Meta) -> None:
+        entries_n, chains_n = len(result.changes), len(result.chains)
+        about = {"revision": result.revision, "actor": meta.actor, "author": meta.author}
+        _log.info("config_entries.committed", **about, entries_n=entries_n, chains_n=chains_n)
+        if self._events is not None:
+            names = Caller(meta.actor, meta.author).names()
+            self._events.record(
+                EventKind.CONFIG_ENTRIES,
+                "committed",
+                meta.time_s,
+                revision=result.revision,
+                message=meta.message,
+                details={**names, "entries": entries_n, "chains": chains_n},
+            )
+
+    def _check_line(self, options: PushOptions) -> None:
+        if options.expect is not None and options.expect != self.revision:
+            raise ConflictError(f"config entries are at revision {self.revision}, not {options.expect}", self.revision)
+        if options.etag not in ("", self.etag) and (options.etag != "*" or not self.revision):
+            state = f"are at {self.etag}, not {options.etag[:80]}" if self.revision else "do not exist"
+            raise ConflictError(f"config entries {state}", self.revision)
+
+    async def _planned(self, edit: EntryEdit, options: PushOptions, request_text: str, to: int = 0) -> PlannedWrite:
+        added = sum(key not in self._records for key in edit.put)
+        if added > 0 and len(self._records) + added - len(edit.removed) > ENTRIES_LIMIT:
+            detail = f"there can be at most {ENTRIES_LIMIT} config entries"
+            raise ValidationError([Violation("too_many", detail)])
+        entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
+        size = _SIZE_OF_CHAIN * (len(self.index.depending_on(entries)) + len(entries))
+        proposal = await run_sized(self.index.propose, entries, resources=size)
+        refusal = proposal.refusal()
+        if refusal is not None:
+            raise refusal
+        changes = await run_sized(edit.changes, self._records, resources=len(entries))
+        lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
+        delta = Delta(lines, edit.deleted, blobs, content_of=to)
+        note = entries_note(changes, options, self.revision)
+        push = GroupPush(LINE, delta, self.revision, note=note, request_text=request_text)
+        return PlannedWrite(edit, changes, proposal, push)
+
+    def _revision_of(self, key: Key) -> int:
+        record = self._records.get(key)
+        return (
+            record.modified_revision
+            if record is not None
+            else self._deletion_revisions.get(key, self._forgotten_deletion)
+        )
+
+    def _remember_deleted(self, key: Key, revision: int) -> None:
+        self._deletion_revisions.pop(key, None)
+        self._deletion_revisions[key] = revision
+        while len(self._deletion_revisions) > DELETIONS_REMEMBERED:
+            _, self._forgotten_deletion = self._deletion_revisions.popitem(last=False)
+
+    def _wake(self) -> None:
+        self.waiting.wake((LINE,))
+        for listener in self._listeners:
+            listener()
+
+    async def _catch_up(self) -> None:
+        while self._is_behind:
+            await asyncio.sleep(_RETRY_S)
+            try:
+                async with self._locks.groups((LINE,)):
+                    await self.refresh()
+            except StoreError as error:
+                _log.warning("config_entries.behind", error_message=str(error))
+
+
+class EntryPart:
+    """One write of config entries, alone or as a part of a transaction with groups.
+
+    The caller holds the lock of config entries from the first call to the last. ``to`` is the revision to roll back to;
+    None: ``writes`` are applied. ``result`` is None until the write is published, or planned in a dry run.
+    """
+
+    line = LINE
+
+    def __init__(
+        self, publisher: EntryPublisher, writes: Sequence[EntryWrite], options: PushOptions, to: int | None = None
+    ) -> None:
+        self.result: EntryResult | None = None
+        self._publisher = publisher
+        self._writes = writes
+        self._options = options
+        self._to = to
+        self._request_digest = ""
+        self._planned: PlannedWrite | None = None
+
+    async def repeated_push(self) -> GroupPush:
+        """The push by which the store finds an earlier, equal write. Raises ``ValidationError`` as ``check_writes``."""
+        await self._publisher.refresh()
+        if self._to is None and not self._request_digest:
+            check_writes(self._writes)
+            size = len(self._writes) * _SIZE_OF_ENTRY
+            self._request_digest = await run_sized(request_digest, self._writes, resources=size)
+        return GroupPush(LINE, Delta((), (), {}), request_text=self._request_digest or f"roll back to {self._to}")
+
+    async def plan(self) -> GroupPush:
+        """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
+        publisher, options, request_text = self._publisher, self._options, (await self.repeated_push()).request_text
+        if self._to is None:
+            self._planned = await publisher.plan(self._writes, options, request_text)
+        else:
+            self._planned = await publisher.plan_roll_back(self._to, options, request_text)
+        if options.dry_run:
+            self.result = publisher.preview(self._planned)
+        return self._planned.push
+
+    @property
+    def planned(self) -> PlannedWrite:
+        """The result of ``plan``."""
+        assert self._planned is not None
+        return self._planned
+
+    def publish(self, commit: Commit, meta: Meta) -> EntryResult:
+        """Publish the planned write after its commit. Nothing is awaited."""
+        self.result = self._publisher.publish(self.planned, commit, meta)
+        return self.result
+
+    def add_groups(self, groups: Sequence[PushResult]) -> None:
+        """Add the changes of groups with upstreams to the result."""
+        if self.result is not None and groups:
+            self.result = replace(self.result, groups=tuple(groups))
+
+    async def replay(self, commit: Commit) -> EntryResult:
+        """Take the result of an equal write that was made before. Raises as `EntryPublisher.replayed`."""
+        self.result = await self._publisher.replayed(commit)
+        return self.result
+
+    def catch_up_later(self) -> None:
+        """As `EntryPublisher.catch_up_later`."""
+        self._publisher.catch_up_later()

@@ -1,0 +1,1 @@
+"""Config entries, chains and lowering as values. Pure."""

@@ -1,0 +1,185 @@
+"""Lowering: turns the upstreams of a group and their discovery chains into resources for clients. Pure.
+
+Equal documents and chains give equal resources. Endpoints are not decided here: an assignment is lowered to a selection
+of instances (`xds.mesh.core.lower.assignments` makes its endpoints).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from xds.mesh.core.chain.chain import ChainError, DiscoveryChain, ResolverNode
+from xds.mesh.core.chain.index import chain_finding
+from xds.mesh.core.entries.entry import WrittenKey, entry_key
+from xds.mesh.core.entries.resolver import ServiceResolver
+from xds.mesh.core.lower.clusters import INVALID_FILTER, ResolverClusters, lower_resolver
+from xds.mesh.core.lower.listeners import lower_listener
+from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, LoweredResource, merge_lowered
+from xds.mesh.core.lower.route_checks import check_routes
+from xds.mesh.core.lower.routes import lower_routes
+from xds.mesh.core.lower.upstream_context import UpstreamContext, resolvers_of
+from xds.mesh.core.lower.upstreams import LOOPBACK, ProxySettings, Upstream, UpstreamsDocument
+from xds.model.errors import ValidationError, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamChain:
+    """The chain of an upstream, compiled in its datacenter with its overrides.
+
+    ``entries`` has the existing config entries that the compiler looked up.
+    """
+
+    chain: DiscoveryChain
+    entries: frozenset[WrittenKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringSettings:
+    """``datacenter`` is that of the proxies. A target in another datacenter may be behind a mesh gateway."""
+
+    datacenter: str
+
+
+ChainOf = Callable[[Upstream], UpstreamChain]
+
+
+def lower(document: UpstreamsDocument, chain_of: ChainOf, settings: LoweringSettings) -> Lowered:
+    """Lower all upstreams of a document.
+
+    ``chain_of`` may raise ``ChainError``. Raises ``ValidationError`` with the findings of all upstreams: chains that do
+    not compile, parts that cannot be lowered, and names that two upstreams use for different content.
+    """
+    parts: list[Lowered] = []
+    found: list[Violation] = []
+    for upstream in document.upstreams:
+        try:
+            parts.append(lower_upstream(upstream, chain_of(upstream), document.proxies, settings))
+        except ChainError as error:
+            found.append(chain_finding(error, "does not compile"))
+        except ValidationError as error:
+            found += error.violations
+    if found:
+        raise ValidationError(list(dict.fromkeys(found)))
+    return merge_lowered(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerBackend:
+    """The routes, clusters and assignments behind the listener of an upstream. They do not depend on its address.
+
+    ``cluster`` is the cluster of the listener: empty if it has routes, None if there can be no listener. An upstream
+    with ``violations`` is refused.
+    """
+
+    lowered: Lowered
+    cluster: str | None
+    violations: tuple[Violation, ...] = ()
+
+
+def without_address(upstream: Upstream) -> Upstream:
+    """The upstream with a fixed address and port. Equal results have equal backends."""
+    return replace(upstream, bind_address=LOOPBACK, bind_port=int(upstream.is_proxied))
+
+
+def lower_upstream(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> Lowered:
+    """Lower one upstream. The result depends on these values only. Raises ``ValidationError``."""
+    backend = lower_backend(without_address(upstream), compiled, proxies, settings)
+    return add_listener(upstream, compiled, proxies, settings, backend)
+
+
+def lower_backend(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> ListenerBackend:
+    """Lower what is behind the listener of an upstream, which must come from `without_address`."""
+    context = _context(upstream, compiled, proxies, settings)
+    by_node = {node.key: lower_resolver(context, node) for node in resolvers_of(context.chain)}
+    clusters_of = {key: one for key, one in by_node.items() if one is not None}
+    cluster = _listener_cluster(context, clusters_of)
+    routes = _routes(context, clusters_of) if cluster is not None else []
+    clusters = [each for one in clusters_of.values() for each in one.clusters]
+    assignments = {each.name: each for one in clusters_of.values() for each in one.assignments}
+    found = tuple(dict.fromkeys(context.violations))
+    if found:  # refused parts may not be valid enough to be merged
+        return ListenerBackend(Lowered(), cluster, found)
+    return ListenerBackend(
+        merge_lowered([Lowered((*routes, *clusters), assignments, tuple(context.warnings))]), cluster
+    )
+
+
+def add_listener(
+    upstream: Upstream,
+    compiled: UpstreamChain,
+    proxies: ProxySettings,
+    settings: LoweringSettings,
+    backend: ListenerBackend,
+) -> Lowered:
+    """The listener of an upstream and what is behind it. Raises ``ValidationError`` with the findings of both."""
+    context = _context(upstream, compiled, proxies, settings)
+    listener = [lower_listener(context, backend.cluster)] if backend.cluster is not None else []
+    found = dict.fromkeys((*backend.violations, *context.violations))
+    if found:
+        raise ValidationError(list(found))
+    ordered = sorted((*backend.lowered.resources, *listener), key=lambda one: (one.type_url, one.name))
+    warnings = dict.fromkeys((*backend.lowered.warnings, *context.warnings))
+    return Lowered(tuple(ordered), backend.lowered.assignments, tuple(warnings))
+
+
+def _context(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> UpstreamContext:
+    return UpstreamContext(upstream, compiled.chain, compiled.entries, proxies, settings.datacenter)
+
+
+def lower_assignments(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> dict[str, LoweredAssignment]:
+    """The assignments of an upstream, even if another part of it is refused.
+
+    A resolver with a filter that cannot be evaluated has no assignment.
+    """
+    context = _context(upstream, compiled, proxies, settings)
+    found: dict[str, LoweredAssignment] = {}
+    for node in resolvers_of(context.chain):
+        context.violations.clear()
+        clusters = lower_resolver(context, node)
+        if clusters is not None and not any(one.code == INVALID_FILTER for one in context.violations):
+            found.update((one.name, one) for one in clusters.assignments)
+    return found
+
+
+def _listener_cluster(context: UpstreamContext, clusters_of: dict[str, ResolverClusters]) -> str | None:
+    """The cluster of the listener; empty if it has routes; None if no cluster can be reached."""
+    start = context.chain.start
+    if not clusters_of:
+        _refuse_unreachable(context)
+        return None
+    if context.has_routes:
+        return ""
+    if not isinstance(start, ResolverNode):
+        detail = f"the chain of {context.chain.service!r} has routes or splits, but its protocol is {context.protocol}"
+        context.refuse("protocol_not_http", detail, "upstream", context.upstream.name, ("protocol",))
+        return None
+    return clusters_of[start.key].name
+
+
+def _routes(context: UpstreamContext, clusters_of: dict[str, ResolverClusters]) -> list[LoweredResource]:
+    if not context.has_routes:
+        return []
+    check_routes(context)
+    return [lower_routes(context, {key: one.name for key, one in clusters_of.items()})]
+
+
+def _refuse_unreachable(context: UpstreamContext) -> None:
+    for node in resolvers_of(context.chain):
+        target = context.target(node)
+        detail = f"no instance of {context.chain.service!r} can be reached: {context.obstacle(target)}"
+        context.refuse("unreachable", detail, ServiceResolver.kind, _unreachable_service(context, target.key.service))
+
+
+def _unreachable_service(context: UpstreamContext, service: str) -> str:
+    """The service to report as unreachable: that of the chain if its own resolver redirects, else the target's."""
+    own = entry_key(ServiceResolver.kind, context.chain.service)
+    return context.chain.service if any(entry_key(*one) == own for one in context.entries) else service

@@ -1,0 +1,35 @@
+"""What the kernel sees of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xds.feature import Feature
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from xds.feature import Kernel
+    from xds.mesh.served import ServedMesh
+
+
+class MeshFeature(Feature):
+    """Config entries, discovery chains, and upstreams."""
+
+    def add_commands(self) -> None:
+        """``xds config-entry``, ``xds chain`` and ``xds upstreams``."""
+        from xds.mesh.commands import chains, config_entries, upstreams  # noqa: F401
+
+    def routers(self) -> Sequence[APIRouter]:
+        """The routes of config entries, chains and upstreams, and Consul's paths for them."""
+        from xds.mesh.routes import config_entries, consul, consul_probes, discovery_chains, upstreams
+
+        modules = (upstreams, config_entries, discovery_chains, consul, consul_probes)
+        return [module.router for module in modules]
+
+    def serve(self, kernel: Kernel) -> ServedMesh:
+        """The mesh of one server."""
+        from xds.mesh.served import ServedMesh
+
+        return ServedMesh(kernel)

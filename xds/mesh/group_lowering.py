@@ -1,0 +1,216 @@
+"""Lowers the upstreams of one group. Unchanged resources are shared with the previous result. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from xds.mesh.core.chain.compile import Compiled
+from xds.mesh.core.chain.index import chain_finding
+from xds.mesh.core.chain.request import CompileRequestError
+from xds.mesh.core.chain.uses import ChainUse
+from xds.mesh.core.entries.defaults import ServiceDefaults
+from xds.mesh.core.entries.entry import Key, entry_key
+from xds.mesh.core.entries.entry_set import ConfigEntries
+from xds.mesh.core.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, merge_lowered
+from xds.mesh.core.lower.lowering import (
+    ListenerBackend,
+    LoweringSettings,
+    UpstreamChain,
+    add_listener,
+    lower_backend,
+    lower_upstream,
+    without_address,
+)
+from xds.mesh.core.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument, with_upstream_config
+from xds.mesh.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
+from xds.model.errors import ValidationError, Violation
+from xds.model.resource_type import ENDPOINT
+from xds.push.content import Key as ResourceKey
+
+Compile = Callable[[ChainUse], Compiled]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredGroup:
+    """A group with upstreams.
+
+    ``content`` are the lowered resources in its snapshot, ``chains`` the chains that they were made of. ``error`` says
+    why the upstreams cannot be lowered now; ``content`` are then the last ones.
+    """
+
+    group: str
+    document: UpstreamsDocument
+    content: LoweredContent = NOTHING_LOWERED
+    chains: Mapping[ChainUse, Compiled] = field(default_factory=dict)
+    error: str = ""
+
+
+def use_of(upstream: Upstream) -> ChainUse:
+    """The chain of an upstream."""
+    return ChainUse(upstream.service, upstream.datacenter, upstream.overrides)
+
+
+def effective(document: UpstreamsDocument, entries: ConfigEntries) -> UpstreamsDocument:
+    """The document with the settings of upstreams that the service-defaults of its own service have."""
+    return with_upstream_config(document, entries.defaults(document.service)) if document.service else document
+
+
+def own_entry(document: UpstreamsDocument) -> Key | None:
+    """The key of the service-defaults that a document depends on, present or not; None for no service."""
+    return entry_key(ServiceDefaults.kind, document.service) if document.service else None
+
+
+class GroupLowering:
+    """Lowers groups with one set of config entries. ``compile_use`` returns the chain of a use with these entries."""
+
+    def __init__(
+        self, entries: ConfigEntries, compile_use: Compile, records: LoweredRecords, settings: LoweringSettings
+    ) -> None:
+        self._entries = entries
+        self._compile_use = compile_use
+        self._records = records
+        self._settings = settings
+        self._lowered_parts: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
+        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, ListenerBackend]]] = {}
+        # By the ``id`` of the content, which is kept alive here.
+        self._records_by_content: dict[int, tuple[Json, LoweredRecord]] = {}
+
+    def compile(self, group: str, document: UpstreamsDocument) -> dict[ChainUse, Compiled]:
+        """The chains of a group's upstreams. Raises ``ValidationError`` for one that cannot be compiled here at all."""
+        chains: dict[ChainUse, Compiled] = {}
+        for upstream in effective(document, self._entries).upstreams:
+            use = use_of(upstream)
+            try:
+                chains[use] = chains.get(use) or self._compile_use(use)
+            except CompileRequestError as error:
+                place = f"{UPSTREAM}/{upstream.name}"
+                raise ValidationError([_of_group(Violation("invalid_upstream", str(error), place), group)]) from None
+        return chains
+
+    def lower(self, group: str, document: UpstreamsDocument, before: LoweredContent) -> LoweredGroup:
+        """Lower the upstreams of a group. Unchanged parts of ``before`` are shared; ``before`` itself, if all are.
+
+        Raises ``ValidationError`` with all findings, each with its place in the config entries or the document.
+        """
+        chains = self.compile(group, document)
+        try:
+            content = self._content(effective(document, self._entries), chains, before)
+        except ValidationError as error:
+            raise ValidationError([_of_group(one, group) for one in error.violations]) from None
+        return LoweredGroup(group, document, content, chains)
+
+    def _content(
+        self, document: UpstreamsDocument, chains: Mapping[ChainUse, Compiled], before: LoweredContent
+    ) -> LoweredContent:
+        findings: list[Violation] = []
+        parts: dict[str, LoweredPart] = {}
+        for upstream in document.upstreams:
+            try:
+                parts[upstream.name] = self._part(document, upstream, chains[use_of(upstream)], before)
+            except ValidationError as error:
+                findings += error.violations
+        if findings:
+            raise ValidationError(list(dict.fromkeys(findings)))
+        former = before.parts
+        if list(parts) == list(former) and all(parts[name] is former[name] for name in parts):
+            return before
+        return self._united(parts, before if former else NOTHING_LOWERED)
+
+    def _part(
+        self, document: UpstreamsDocument, upstream: Upstream, compiled: Compiled, before: LoweredContent
+    ) -> LoweredPart:
+        if compiled.chain is None:
+            assert compiled.error is not None
+            finding = chain_finding(compiled.error, "does not compile")
+            raise ValidationError([replace(finding, hint=f"{finding.hint}; upstream {upstream.name!r}")])
+        present = self._entries.written(compiled.consulted)
+        former = before.parts.get(upstream.name)
+        if (
+            former is not None
+            and (former.chain.chain is compiled.chain and former.chain.entries == present)
+            and (former.upstream, former.proxies) == (upstream, document.proxies)
+        ):
+            return former
+        chain = UpstreamChain(compiled.chain, present)
+        return self._lowered_once(upstream, chain, document.proxies)
+
+    def _lowered_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> LoweredPart:
+        """The part of an upstream, shared by groups with an equal one.
+
+        An upstream with an escape hatch has no hash, so it is lowered for each group.
+        """
+        if upstream.envoy_listener_json is not None or upstream.envoy_cluster_json is not None:
+            return LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings))
+        parts = self._lowered_parts.setdefault((upstream, proxies), [])
+        for part in parts:
+            if part.chain.chain is chain.chain and part.chain.entries == chain.entries:
+                return part
+        behind = self._behind_once(without_address(upstream), chain, proxies)
+        lowered = add_listener(upstream, chain, proxies, self._settings, behind)
+        parts.append(LoweredPart(upstream, chain, proxies, lowered))
+        return parts[-1]
+
+    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> ListenerBackend:
+        """The resources behind the listener, shared by upstreams that differ in the listener's address or port only."""
+        shared = self._behind.setdefault((upstream, proxies), [])
+        for known_chain, behind in shared:
+            if known_chain.chain is chain.chain and known_chain.entries == chain.entries:
+                return behind
+        shared.append((chain, lower_backend(upstream, chain, proxies, self._settings)))
+        return shared[-1][1]
+
+    def _record(self, one: LoweredResource) -> LoweredRecord:
+        """The record of a resource. Groups that share the content share the look-up too."""
+        known = self._records_by_content.get(id(one.content))
+        if known is None:
+            known = self._records_by_content[id(one.content)] = (one.content, self._records.of(one))
+        return known[1]
+
+    def _united(self, parts: Mapping[str, LoweredPart], before: LoweredContent) -> LoweredContent:
+        """All parts as one content. Resources that no changed part makes are taken from ``before``."""
+        touched = _touched(parts, before.parts)
+        lowered = merge_lowered(_only(part.lowered, touched) for part in parts.values())
+        findings: list[Violation] = []
+        records = {key: one for key, one in before.records.items() if key not in touched}
+        for one in lowered.resources:
+            try:
+                records[one.type_url, one.name] = self._record(one)
+            except ValidationError as error:
+                findings += error.violations
+        if findings:
+            raise ValidationError(findings)
+        unchanged_origins = {key: one for key, one in before.origins.items() if key not in touched}
+        origins = {**unchanged_origins, **{(one.type_url, one.name): one for one in lowered.resources}}
+        unchanged = {name: one for name, one in before.assignments.items() if (ENDPOINT, name) not in touched}
+        return LoweredContent(
+            {key: records[key] for key in sorted(origins)},
+            {key: origins[key] for key in sorted(origins)},
+            dict(sorted({**unchanged, **lowered.assignments}.items())),
+            parts,
+            lowered.warnings,
+        )
+
+
+def _touched(parts: Mapping[str, LoweredPart], before: Mapping[str, LoweredPart]) -> set[ResourceKey]:
+    """Type URL and name of all resources and assignments that changed parts make, before or now."""
+    changed = [name for name in {**before, **parts} if parts.get(name) is not before.get(name)]
+    affected = [one.lowered for each in (parts, before) for name in changed if (one := each.get(name)) is not None]
+    return {key for lowered in affected for key in _keys(lowered)}
+
+
+def _keys(lowered: Lowered) -> Iterator[ResourceKey]:
+    yield from ((one.type_url, one.name) for one in lowered.resources)
+    yield from ((ENDPOINT, name) for name in lowered.assignments)
+
+
+def _only(lowered: Lowered, keys: Collection[ResourceKey]) -> Lowered:
+    """The part with these keys, and all warnings."""
+    resources = tuple(one for one in lowered.resources if (one.type_url, one.name) in keys)
+    assignments = {name: one for name, one in lowered.assignments.items() if (ENDPOINT, name) in keys}
+    return Lowered(resources, assignments, lowered.warnings)
+
+
+def _of_group(finding: Violation, group: str) -> Violation:
+    where = f"group {group!r}"
+    return replace(finding, hint=f"{finding.hint}; {where}" if finding.hint else where)

@@ -1,0 +1,401 @@
+"""Groups with upstreams: their documents, the chains that they use, and their lowered resources.
+
+An upstreams document belongs to a group, so all nodes of the group share one view. The lowered resources are part of
+the group's snapshot. They change with the document and with the config entries, in the same transaction. The caller
+that plans a change holds the lock of config entries, and then the lock of the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import structlog
+
+from xds.access.caller import UNKNOWN_CALLER, Caller
+from xds.codec.resources import ResourceDecoder
+from xds.mesh.config_entries import EntryPublisher, PlannedWrite
+from xds.mesh.core.chain.compile import Compiled
+from xds.mesh.core.chain.index import ChainContext
+from xds.mesh.core.chain.uses import ChainUse, ChainUses
+from xds.mesh.core.entries.entry import Key
+from xds.mesh.core.entries.entry_set import ConfigEntries
+from xds.mesh.core.lower.lowering import LoweringSettings
+from xds.mesh.core.lower.upstreams import UpstreamsDocument, read_upstreams
+from xds.mesh.group_lowering import Compile, GroupLowering, LoweredGroup, own_entry
+from xds.mesh.lowered_content import (
+    NO_LOWERING,
+    NOTHING_LOWERED,
+    OWNED_NAME,
+    LoweredContent,
+    LoweredRecords,
+    LoweringChange,
+    stored_content,
+)
+from xds.mesh.lowered_endpoints import LoweredEndpoints
+from xds.mesh.stored_assignments import stored_assignments
+from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.model.resource_type import CLUSTER
+from xds.push.content import GroupContent
+from xds.store.base import DocumentWrite, Store
+from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.tasks.threads import run_sized
+
+KIND = "upstreams"
+GROUPS_LIMIT = 1_000
+# Compiling a chain, and lowering an upstream, take as long as this many resources.
+_SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 60
+
+_log = structlog.get_logger(logger_name="xds.mesh.lowered_groups")
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedGroups:
+    """The changed ``entries``, the chains ``compiled`` again with them, and the ``groups`` that use these."""
+
+    entries: ConfigEntries
+    compiled: Mapping[ChainUse, Compiled] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
+
+
+class LoweredGroups:
+    """The groups with upstreams. Use as one of the publisher's documents (`GroupDocuments`).
+
+    ``endpoints`` serves the assignments of lowered clusters; None: they are not served. At most ``limit`` groups can
+    have upstreams.
+    """
+
+    def __init__(
+        self, store: Store, entries: EntryPublisher, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self.endpoints: LoweredEndpoints | None = None
+        self._store = store
+        self._entries = entries
+        self.limit = limit
+        self._records = LoweredRecords(decoder)
+        self._groups: dict[str, LoweredGroup] = {}
+        self._uses = ChainUses()
+        self._groups_of_entry: dict[Key, set[str]] = {}  # the groups that depend on a service-defaults entry
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[str]:
+        """The groups with upstreams, ordered."""
+        return iter(sorted(self._groups))
+
+    def find(self, group: str) -> LoweredGroup | None:
+        """A group with upstreams; None for a group without upstreams."""
+        return self._groups.get(group)
+
+    def get(self, group: str) -> LoweredGroup:
+        """Raises ``NotFoundError``."""
+        lowered = self._groups.get(group)
+        if lowered is None:
+            raise NotFoundError(f"group {group!r} has no upstreams")
+        return lowered
+
+    def content(self, group: str) -> LoweredContent:
+        """The lowered resources of a group."""
+        lowered = self._groups.get(group)
+        return lowered.content if lowered is not None else NOTHING_LOWERED
+
+    def lowering(self, group: str) -> LoweringChange:
+        """A change that leaves the lowered resources of a group unchanged."""
+        content = self.content(group)
+        return LoweringChange(content, content) if content.records or content.assignments else NO_LOWERING
+
+    def etag(self, group: str) -> str:
+        """The etag of the upstreams of a group; `NO_ETAG` if it has none."""
+        lowered = self._groups.get(group)
+        return etag_of(lowered.document) if lowered is not None else NO_ETAG
+
+    def context(self) -> ChainContext:
+        """The context of all chains: datacenter, trust domain and peers."""
+        return self._entries.index.context
+
+    # As `GroupDocuments`
+
+    async def load(self) -> None:
+        """Read the stored documents and lower them with the present config entries. Raises ``StoreError``.
+
+        A document that this release cannot read is logged, not used, and kept in the store. A document that cannot be
+        lowered is logged; its group keeps its lowered resources.
+        """
+        loaded: dict[str, LoweredGroup] = {}
+        entries, compiled = self._entries.index.entries, dict[ChainUse, Compiled]()
+        lowering = self._lowering(entries, partial(self._compile_once, entries, compiled))
+        for doc in await self._store.docs(KIND):
+            try:
+                document = await asyncio.to_thread(read_upstreams, json.loads(doc.body))
+                loaded[doc.id] = await self._lower_loaded(doc.id, document, lowering)
+            except (ValueError, ValidationError) as error:
+                _log.error("upstreams.unreadable", group=doc.id, error_message=str(error))
+        for group in [group for group in self._groups if group not in loaded]:
+            self._remove(group)
+        for lowered in loaded.values():
+            self._set(lowered)
+        if self.endpoints is not None:
+            await self.endpoints.assign_all({group: one.content.assignments for group, one in loaded.items()})
+            for group in loaded:
+                self._report_clash(group)
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of the document of a group."""
+        return ((KIND, group),) if group in self._groups else ()
+
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
+        """Delete the document of a group that has settings and no resources. Raises ``StoreError``."""
+        async with self.lock:
+            if group not in self._groups:
+                return
+            with suppress(NotFoundError):  # it is deleted already
+                await self._store.put_doc(KIND, group, None, note=self.write(group, None, by).note)
+            self.dropped(group)
+
+    def dropped(self, group: str) -> None:
+        """Forget the document of a group; the store has deleted it with the group."""
+        if group in self._groups:
+            self._remove(group)
+            if self.endpoints is not None:
+                self.endpoints.retain(group, {})
+
+    async def _lower_loaded(self, group: str, document: UpstreamsDocument, lowering: GroupLowering) -> LoweredGroup:
+        before = self.content(group)
+        try:
+            return await run_sized(lowering.lower, group, document, before, resources=_size(document))
+        except ValidationError as error:
+            _log.error("upstreams.not_lowered", group=group, error_message=str(error))
+        try:
+            chains = await run_sized(lowering.compile, group, document, resources=_size(document))
+        except ValidationError:
+            chains = {}
+        return LoweredGroup(group, document, before, chains, error="the stored upstreams cannot be lowered")
+
+    def adopt_stored(self, group: str, content: GroupContent | None) -> bool:
+        """Take over the lowered resources in the stored ``content`` of a group.
+
+        False if they differ from those that this server makes, as after an upgrade to a release that lowers otherwise.
+        The stored resources are served until the group is lowered again.
+        """
+        lowered = self._groups.get(group)
+        if lowered is None:
+            return True
+        stored = stored_content(content, lowered.content)
+        self._groups[group] = replace(lowered, content=stored)
+        return stored is lowered.content
+
+    # Planning
+
+    def check(self, group: str, document: UpstreamsDocument | None, etag: str) -> None:
+        """Raises ``ConflictError`` for another etag, ``ValidationError`` when too many groups have upstreams.
+
+        Raises ``NotFoundError`` for the deletion (None) of upstreams that do not exist.
+        """
+        if document is None:
+            self.get(group)
+        check_etag(etag, self.etag(group), f"group {group!r} upstreams", group)
+        if document is not None and group not in self._groups and len(self) >= self.limit:
+            detail = f"at most {self.limit} groups can have upstreams"
+            hint = "let one group with a selector serve all proxies that call the same services"
+            raise ValidationError([Violation("too_many", detail, hint=hint)])
+
+    async def plan_document(self, group: str, document: UpstreamsDocument) -> LoweredGroup:
+        """Lower a document. Raises ``ValidationError``, ``OwnedError``."""
+        entries = self._entries.index.entries
+        lowering = self._lowering(entries, partial(self._compiled, entries, {}))
+        # In a thread, whatever the size: regular expressions take long to compile.
+        lowered = await asyncio.to_thread(lowering.lower, group, document, self.content(group))
+        self._check_owners(lowered)
+        return lowered
+
+    async def plan_rest(self, lowered: LoweredGroup, clash: ValidationError) -> LoweredGroup:
+        """Lower a group without the upstreams whose resources have names of pushed ones, as ``clash`` reports.
+
+        For a start of the server, which cannot refuse the upstreams. Raises ``clash`` if it names no upstream.
+        """
+        labels = {one.resource for one in clash.violations if one.code == OWNED_NAME}
+        content = lowered.content
+        origins = [one.upstreams for one in content.origins.values() if one.label in labels]
+        origins += [one.upstreams for one in content.assignments.values() if f"endpoints/{one.name}" in labels]
+        clashing = {name for upstreams in origins for name in upstreams}
+        if not clashing:
+            raise clash
+        remaining = tuple(one for one in lowered.document.upstreams if one.name not in clashing)
+        rest = await self.plan_document(lowered.group, replace(lowered.document, upstreams=remaining))
+        _log.error("upstreams.not_lowered", group=lowered.group, error_message=str(clash))
+        return replace(lowered, content=rest.content, error=str(clash))
+
+    async def keep_stored(self, group: str, error: str) -> list[str]:
+        """Serve the stored resources of a group with the endpoints of its clusters, and show ``error`` as the reason.
+
+        Returns the groups that are served other endpoints. The caller wakes their streams.
+        """
+        lowered = self._groups[group]
+        clusters = {name for type_url, name in lowered.content.records if type_url == CLUSTER}
+        inputs = (clusters, lowered.document, self._entries.index.entries, self.context())
+        assignments = await run_sized(stored_assignments, *inputs, resources=_size(lowered.document))
+        stored = replace(lowered, content=replace(lowered.content, assignments=assignments))
+        with_new_endpoints = self.begin({group: stored})
+        self.end((group,))
+        clash = self.endpoints.clash(group) if self.endpoints is not None else ""
+        self._report(group, f"{error}; {clash}" if clash else error)
+        return with_new_endpoints
+
+    def _report(self, group: str, error: str) -> None:
+        """Log and show why the resources of a group are not, or not all, those of its upstreams."""
+        self._groups[group] = replace(self._groups[group], error=error)
+        _log.error("upstreams.not_lowered", group=group, error_message=error)
+
+    async def find_touched(self, planned: PlannedWrite) -> TouchedGroups:
+        """The chains and groups that a planned write of config entries touches."""
+        keys = {*planned.edit.put, *planned.edit.removed}
+        uses, entries = self._uses.depending_on(keys), planned.proposal.entries
+        own = frozenset().union(*(self._groups_of_entry.get(key, ()) for key in keys))
+        compiled = await run_sized(self._compile_again, uses, entries, resources=_SIZE_OF_CHAIN * len(uses))
+        return TouchedGroups(entries, compiled, self._uses.users(uses) | own)
+
+    async def plan_entries(self, touched: TouchedGroups) -> dict[str, LoweredGroup]:
+        """Lower the touched groups that still exist. Groups whose resources stay the same are left out.
+
+        Raises ``ValidationError`` with the findings of all groups, ``OwnedError``.
+        """
+        present = [self._groups[group] for group in sorted(touched.groups) if group in self._groups]
+        if not present:
+            return {}
+        lowered, findings = await asyncio.to_thread(self._lower_all, touched, present)  # as above
+        if findings:
+            raise ValidationError(findings)
+        for one in lowered.values():
+            self._check_owners(one)
+        return lowered
+
+    def _lower_all(
+        self, touched: TouchedGroups, present: Iterable[LoweredGroup]
+    ) -> tuple[dict[str, LoweredGroup], list[Violation]]:
+        lowering = self._lowering(touched.entries, partial(self._compiled, touched.entries, touched.compiled))
+        findings: list[Violation] = []
+        lowered: dict[str, LoweredGroup] = {}
+        for before in present:
+            try:
+                after = lowering.lower(before.group, before.document, before.content)
+            except ValidationError as error:
+                # A group that could not be lowered before may stay so, as a broken chain may stay broken.
+                findings += error.violations if not before.error else []
+                continue
+            if after.content is not before.content or not _is_same(after.chains, before.chains):
+                lowered[before.group] = after
+        return lowered, list(dict.fromkeys(findings))
+
+    def write(self, group: str, document: UpstreamsDocument | None, by: Caller, message: str = "") -> DocumentWrite:
+        """The document for the store; None deletes it."""
+        present = self._groups.get(group)
+        old = present.document.document() if present is not None else None
+        new = document.document() if document is not None else None
+        action = "upstreams.put" if document is not None else "upstreams.deleted"
+        note = by.note(action, group=group, message=message, old=old, new=new)
+        return DocumentWrite(KIND, group, json.dumps(new).encode() if new is not None else None, note)
+
+    # Publishing: nothing is awaited
+
+    def begin(self, committed: Mapping[str, LoweredGroup | None]) -> list[str]:
+        """Take over committed groups, before their snapshots are published. None: a group has no upstreams any more.
+
+        Returns the groups that are served other endpoints, whether their resources changed or not. The caller wakes
+        their streams.
+        """
+        with_new_endpoints: list[str] = []
+        for group, lowered in committed.items():
+            if lowered is None:
+                self._remove(group)
+                continue
+            self._set(lowered)
+            if self.endpoints is not None and self.endpoints.add(group, lowered.content.assignments):
+                with_new_endpoints.append(group)
+            self._report_clash(group)
+        return with_new_endpoints
+
+    def end(self, groups: Collection[str]) -> None:
+        """Remove the assignments of removed clusters, after the snapshots of these groups are published."""
+        if self.endpoints is not None:
+            for group in groups:
+                self.endpoints.retain(group, self.content(group).assignments)
+
+    def _report_clash(self, group: str) -> None:
+        """Report an assignment with another owner: it got one while the server was behind the store."""
+        clash = self.endpoints.clash(group) if self.endpoints is not None else ""
+        if clash and group in self._groups:
+            self._report(group, clash)
+
+    def _set(self, lowered: LoweredGroup) -> None:
+        self._remove_entry_use(lowered.group)
+        self._groups[lowered.group] = lowered
+        self._uses.assign(lowered.group, lowered.chains)
+        key = own_entry(lowered.document)
+        if key is not None:
+            self._groups_of_entry.setdefault(key, set()).add(lowered.group)
+
+    def _remove(self, group: str) -> None:
+        self._remove_entry_use(group)
+        del self._groups[group]
+        self._uses.assign(group, {})
+
+    def _remove_entry_use(self, group: str) -> None:
+        lowered = self._groups.get(group)
+        key = own_entry(lowered.document) if lowered is not None else None
+        if key is not None:
+            users = self._groups_of_entry[key]
+            users.discard(group)
+            if not users:
+                del self._groups_of_entry[key]
+
+    def _check_owners(self, lowered: LoweredGroup) -> None:
+        if self.endpoints is not None:
+            present = self.content(lowered.group).assignments  # a present clash is reported, and refuses no change
+            new = {name: one for name, one in lowered.content.assignments.items() if name not in present}
+            self.endpoints.check(lowered.group, new)
+
+    # Chains
+
+    def _lowering(self, entries: ConfigEntries, compile_use: Compile) -> GroupLowering:
+        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.context().datacenter))
+
+    def _compiled(self, entries: ConfigEntries, compiled: Mapping[ChainUse, Compiled], use: ChainUse) -> Compiled:
+        """The chain of a use with ``entries``. ``compiled`` has the touched chains; others in use stay the same."""
+        return compiled.get(use) or self._uses.find(use) or use.compile(self.context(), entries)
+
+    def _compile_once(self, entries: ConfigEntries, compiled: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
+        """The chain of a use, compiled for the first group that uses it."""
+        if use not in compiled:
+            compiled[use] = use.compile(self.context(), entries)
+        return compiled[use]
+
+    def _compile_again(self, uses: Iterable[ChainUse], entries: ConfigEntries) -> dict[ChainUse, Compiled]:
+        """The chains of these uses with ``entries``. An unchanged chain stays the same object."""
+        compiled: dict[ChainUse, Compiled] = {}
+        for use in uses:
+            after, before = use.compile(self.context(), entries), self._uses.find(use)
+            present = before if before is not None and before.chain is not None else after
+            is_unchanged = (present.chain, present.consulted) == (after.chain, after.consulted)
+            compiled[use] = present if is_unchanged else after
+        return compiled
+
+
+def etag_of(document: UpstreamsDocument) -> str:
+    """The etag of an upstreams document."""
+    return document_etag("u", document.document())
+
+
+def _is_same(chains: Mapping[ChainUse, Compiled], other: Mapping[ChainUse, Compiled]) -> bool:
+    return chains.keys() == other.keys() and all(one is other[use] for use, one in chains.items())
+
+
+def _size(document: UpstreamsDocument) -> int:
+    return _SIZE_OF_UPSTREAM * len(document.upstreams)

@@ -1,0 +1,1 @@
+"""The JSON of config entries and upstreams."""

@@ -1,0 +1,120 @@
+"""Upstreams of groups: the services that the proxies of a group call, lowered to resources (docs/mesh.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.access.tokens import ADMIN
+from xds.admin.answers import Paging, answer_json, answer_yaml, etag_header
+from xds.admin.bodies import Body, ContentType, accepts_yaml, parse_one
+from xds.admin.middleware import Segment
+from xds.admin.push import (
+    KeylessOptions,
+    PushContext,
+    Wait,
+    etag_precondition,
+    preference_headers,
+    status_of,
+    wait_for_answer,
+)
+from xds.admin.routing import api_router, demand
+from xds.admin.services import Deps, Services
+from xds.admin.shapes.groups import PushAnswer
+from xds.mesh.core.lower.upstreams import read_upstreams
+from xds.mesh.models.upstreams import UpstreamsItem, UpstreamsPage, upstreams_item, upstreams_summary
+from xds.push.groups import GroupSettings
+from xds.push.request import PushOptions, PushResult
+from xds.store.etags import NO_ETAG
+from xds.tasks.threads import run_for_caller
+
+router = api_router("upstreams")
+
+DOCUMENT_BYTES = 4 << 20
+
+
+Expected = Annotated[str, Depends(etag_precondition("u", "succeed only if the group has no upstreams"))]
+
+
+async def writing_options(options: KeylessOptions, etag: Expected) -> PushOptions:
+    """The options of a write. A repeated write of the same document changes nothing, so it needs no key."""
+    return replace(options, etag=etag)
+
+
+Writing = Annotated[PushOptions, Depends(writing_options)]
+
+
+@router.get("/upstreams", response_model=UpstreamsPage)
+async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Response:
+    """All groups with upstreams, by name."""
+    lowered, counts = deps.publisher.lowered, deps.fleet.nodes_by_group()
+
+    def item(group: str) -> Any:
+        return upstreams_summary(lowered.get(group), counts[group], deps.publisher.settings.get(group).selector)
+
+    page = paging.render(paging.items_after(lowered), lambda group: group, item)
+    return await answer_json(request, {**page, "limit": lowered.limit})
+
+
+@router.get("/groups/{group}/upstreams", response_model=UpstreamsItem)
+async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
+    """The upstreams of a group, and what they are lowered to."""
+    item = _item(deps, group)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, item, etag_header(item["etag"]))
+
+
+@router.put("/groups/{group}/upstreams", response_model=PushAnswer)
+async def put_upstreams(
+    deps: Deps,
+    request: Request,
+    group: Segment,
+    body: Body,
+    options: Writing,
+    wait_s: Wait,
+    content_type: ContentType = "",
+    selector: Annotated[
+        str | None,
+        Query(
+            max_length=16_384,
+            description="Also set the selector of the group, which needs the scope `admin`. By default it stays",
+        ),
+    ] = None,
+) -> Response:
+    """Set all upstreams of a group, which is created if it does not exist. Pushed resources stay.
+
+    What the upstreams are lowered to becomes part of the snapshot of the group at once, and follows the config entries
+    from then on.
+    """
+    document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
+    upstreams = await run_for_caller(read_upstreams, document)
+    settings: GroupSettings | None = None
+    if selector is not None:
+        demand(request, ADMIN)  # it decides over the nodes of other groups
+        settings = replace(deps.publisher.settings.get(group), selector=selector)
+    result = await deps.publisher.write_upstreams(group, upstreams, options, settings)
+    return await _answer(PushContext(deps, options, wait_s), result)
+
+
+@router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
+async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
+    """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
+    result = await deps.publisher.write_upstreams(group, None, options)
+    return await _answer(PushContext(deps, options, wait_s), result)
+
+
+async def _answer(pushing: PushContext, result: PushResult) -> Response:
+    """The answer to a push. The etag in the header is that of the document."""
+    body, pending = await wait_for_answer(pushing, result)
+    etag = pushing.deps.publisher.lowered.etag(result.group)
+    tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
+    return JSONResponse(body, status_of(pending), {**tag, **preference_headers(pushing)})
+
+
+def _item(deps: Services, group: str) -> UpstreamsItem:
+    made = deps.publisher.lowered.get(group)
+    selector = deps.publisher.settings.get(group).selector
+    return upstreams_item(made, len(deps.fleet.connected(group)), selector)

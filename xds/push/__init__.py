@@ -1,0 +1,1 @@
+"""Desired state becomes content: pushes, groups, history, explanations."""

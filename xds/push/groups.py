@@ -1,0 +1,277 @@
+"""Settings of groups: which nodes a group selects, and how its pushes are ordered (docs/concepts.md).
+
+The settings are documents in the store, beside the snapshots. A change of settings makes no revision. A group may have
+settings before it has a snapshot; until then it matches no nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+
+from xds.access.caller import UNKNOWN_CALLER, Caller
+from xds.filter.expression import EvaluationError, FilterError
+from xds.filter.filter import Filter, compile_filter
+from xds.filter.values import NODE_SHAPE
+from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.membership import Rule
+from xds.snapshots.order import DEFAULT_ORDER, GroupOrder
+from xds.store.base import DocumentWrite, Store
+from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.store.retention import DAY_S
+
+KIND = "group"
+PRIORITY_LIMIT = 1_000_000
+SELECTORS_LIMIT = 1_000
+_FAR = 10**9  # beyond every bound, and small enough for a float
+HOLD, PROCEED = "hold", "proceed"
+
+_log = structlog.get_logger(logger_name="xds.push.groups")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """With an empty ``selector`` nodes join by name only. Empty ``on_nack`` and None mean the default of the server.
+
+    ``removal_delay_s`` and ``listener_drain_s`` say how long clients keep removed resources (`OrderRules`).
+    """
+
+    selector: str = ""
+    priority: int = 0
+    on_nack: str = ""
+    removal_delay_s: float | None = None
+    listener_drain_s: float | None = None
+
+    def order(self) -> GroupOrder:
+        """The order settings of the group."""
+        proceed = self.on_nack == PROCEED if self.on_nack else None
+        return GroupOrder(proceed, self.removal_delay_s, self.listener_drain_s)
+
+
+NO_SETTINGS = GroupSettings()
+_FIELDS: Mapping[str, type] = {
+    "selector": str,
+    "priority": int,
+    "on_nack": str,
+    "removal_delay_s": float,
+    "listener_drain_s": float,
+}
+_WANTED: Mapping[type, str] = {str: "a string", int: "an integer", float: "a number of seconds"}
+
+
+def read_settings(document: object) -> GroupSettings:
+    """Settings from JSON, not yet checked; missing fields get their defaults. Raises ``ValidationError``."""
+    if not isinstance(document, dict):
+        raise ValidationError([Violation("wrong_type", "the settings of a group must be an object")])
+    findings = [_unknown(name) for name in document if name not in _FIELDS]
+    values: dict[str, Any] = {}
+    for name, kind in _FIELDS.items():
+        value = document.get(name)
+        if value is None:
+            continue
+        if kind is float and type(value) is int:
+            value = float(max(-_FAR, min(value, _FAR)))
+        if type(value) is not kind:
+            findings.append(Violation("wrong_type", f"{name} must be {_WANTED[kind]}", pointer=f"/{name}"))
+        else:
+            values[name] = value
+    if findings:
+        raise ValidationError(findings)
+    return GroupSettings(**values)
+
+
+def check_settings(settings: GroupSettings) -> Filter:
+    """Check settings and compile the selector. This may take long, so call it in a thread.
+
+    Raises ``ValidationError`` with the column in the selector and a hint.
+    """
+    findings = []
+    if abs(settings.priority) > PRIORITY_LIMIT:
+        detail = f"priority must be between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}"
+        findings.append(Violation("out_of_range", detail, pointer="/priority"))
+    if settings.on_nack not in {"", HOLD, PROCEED}:
+        detail = f"on_nack must be {HOLD} or {PROCEED}, not {settings.on_nack[:40]!r}"
+        findings.append(Violation("invalid_value", detail, pointer="/on_nack"))
+    for name in ("removal_delay_s", "listener_drain_s"):
+        seconds = getattr(settings, name)
+        if seconds is not None and not 0 <= seconds <= DAY_S:
+            detail = f"{name} must be between 0 and {DAY_S:.0f} seconds"
+            findings.append(Violation("out_of_range", detail, pointer=f"/{name}"))
+    try:
+        selector = compile_filter(settings.selector)
+        selector.check(NODE_SHAPE)
+    except FilterError as error:
+        detail = f"selector, column {error.column}: {error.detail}"
+        before = settings.selector[: error.column - 1]
+        source = f"selector:{before.count(chr(10)) + 1}:{error.column - before.rfind(chr(10)) - 1}"
+        findings.append(
+            Violation("invalid_selector", detail, pointer="/selector", source=source, hint=_selector_hint(error))
+        )
+    if findings:
+        raise ValidationError(findings)
+    return selector
+
+
+class GroupTable:
+    """The settings of all groups. A change is stored first and then takes effect; one change at a time.
+
+    ``wake`` is called with the group whose settings changed: streams move to it or leave it, and get their resources.
+    """
+
+    def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
+        self._store = store
+        self._cache = cache
+        self._wake = wake
+        self._settings: dict[str, GroupSettings] = {}
+        self._selectors: dict[str, Filter] = {}
+        self.lock = asyncio.Lock()
+        cache.membership.on_failure = _log_selector_failure
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all groups with settings, ordered."""
+        return iter(sorted(self._settings))
+
+    def __contains__(self, group: object) -> bool:
+        return group in self._settings
+
+    def get(self, group: str) -> GroupSettings:
+        """A group's settings; the defaults if it has none."""
+        return self._settings.get(group, NO_SETTINGS)
+
+    def failures(self, group: str) -> int:
+        """How often the selector of the group could not be evaluated for a node."""
+        return self._cache.membership.failures[group]
+
+    async def load(self) -> None:
+        """Load the settings of all groups. Raises ``StoreError``.
+
+        Settings that this release cannot read are logged, not used, and kept in the store.
+        """
+        # Compiling the first filter loads the grammar. Do it now, in a thread, rather than at the first request.
+        asyncio.get_running_loop().run_in_executor(None, compile_filter, "node.id is not empty")
+        stored: list[tuple[str, GroupSettings, Filter]] = []
+        for doc in await self._store.docs(KIND):
+            try:
+                settings = read_settings(json.loads(doc.body))
+                stored.append((doc.id, settings, await asyncio.to_thread(check_settings, settings)))
+            except (ValueError, ValidationError) as error:
+                _log.error("group.settings_unreadable", group=doc.id, error_message=str(error))
+        self._settings.clear()
+        self._selectors.clear()
+        for each in stored:
+            self._add(*each)
+        self._configure_cache()
+
+    def etag(self, group: str) -> str:
+        """The etag of a group's settings; `NO_ETAG` if it has none."""
+        return settings_etag(self._settings[group]) if group in self._settings else NO_ETAG
+
+    def check(self, group: str, etag: str) -> None:
+        """Raises ``ConflictError`` if the etag of the settings is not ``etag``."""
+        check_etag(etag, self.etag(group), f"group {group!r} settings", group)
+
+    async def put(
+        self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = UNKNOWN_CALLER
+    ) -> bool:
+        """Store checked settings and apply them; False when they are unchanged.
+
+        ``selector`` is the result of ``check_settings``. Raises as ``check``, ``ValidationError`` when too many groups
+        have a selector, ``StoreError``.
+        """
+        async with self.lock:
+            self.check(group, etag)
+            if self._settings.get(group) == settings:
+                return False
+            write = self.write(group, settings, by)
+            await self._store.put_doc(write.kind, write.id, write.body, note=write.note)
+            self.apply_stored(group, settings, selector)
+            _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_given_fields(settings))
+            return True
+
+    def write(self, group: str, settings: GroupSettings, by: Caller) -> DocumentWrite:
+        """The document for the store. The caller holds ``lock``, stores the document, and calls ``apply_stored``.
+
+        Raises ``ValidationError`` when too many groups have a selector.
+        """
+        if settings.selector and group not in self._selectors and self._is_full():
+            detail = f"at most {SELECTORS_LIMIT} groups can have a selector"
+            raise ValidationError([Violation("too_many", detail, pointer="/selector")])
+        old = _given_fields(self._settings[group]) if group in self._settings else None
+        note = by.note("group.configured", group=group, old=old, new=_given_fields(settings))
+        return DocumentWrite(KIND, group, _document(settings), note)
+
+    def apply_stored(self, group: str, settings: GroupSettings, selector: Filter) -> None:
+        """Apply settings that are stored already."""
+        self._add(group, settings, selector)
+        self._configure_cache()
+        self._wake((group,))
+
+    async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
+        """Delete the settings of a group; False when it has none. Raises ``StoreError``."""
+        async with self.lock:
+            if group not in self._settings:
+                return False
+            with suppress(NotFoundError):  # it is deleted already
+                note = by.note("group.deleted", group=group, old=_given_fields(self._settings[group]))
+                await self._store.put_doc(KIND, group, None, note=note)
+            self.dropped(group)
+            self._wake((group,))
+            return True
+
+    def dropped(self, group: str) -> None:
+        """Forget the settings of a group; the store has deleted them with the group."""
+        if self._settings.pop(group, None) is not None:
+            self._selectors.pop(group, None)
+            self._configure_cache()
+
+    def _is_full(self) -> bool:
+        return len(self._selectors) >= SELECTORS_LIMIT
+
+    def _add(self, group: str, settings: GroupSettings, selector: Filter) -> None:
+        self._settings[group] = settings
+        self._selectors.pop(group, None)
+        if settings.selector.strip():
+            self._selectors[group] = selector
+
+    def _configure_cache(self) -> None:
+        rules = [Rule(group, selector, self._settings[group].priority) for group, selector in self._selectors.items()]
+        orders = {group: own.order() for group, own in self._settings.items()}
+        self._cache.configure(rules, {group: order for group, order in orders.items() if order != DEFAULT_ORDER})
+
+
+def settings_etag(settings: GroupSettings) -> str:
+    """The etag of settings."""
+    return document_etag("s", _given_fields(settings))
+
+
+def _given_fields(settings: GroupSettings) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if value is not None}
+
+
+def _document(settings: GroupSettings) -> bytes:
+    """The stored document. Unset fields are left out, so that earlier releases can read it."""
+    return json.dumps(_given_fields(settings)).encode()
+
+
+def _log_selector_failure(group: str, error: EvaluationError) -> None:
+    _log.warning("group.selector_failed", group=group, error_message=str(error))
+
+
+def _selector_hint(error: FilterError) -> str:
+    return error.hint or "docs/filter.md describes the language"
+
+
+def _unknown(name: object) -> Violation:
+    return Violation(
+        "unknown_field",
+        f"unknown field {name!r:.60}",
+        pointer=f"/{name!s:.60}",
+        hint=f"the fields are {', '.join(_FIELDS)}",
+    )

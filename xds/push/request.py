@@ -1,0 +1,422 @@
+"""One push, from request to result.
+
+A `PushRequest` says what a caller wants. `plan_change` compares it with the current content of the group and makes a
+`PlannedChange`. Once the store has committed it and the snapshot is built, it is `Published`, and `PushResult` is the
+answer to the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from xds.codec.crosscheck import STILL_REFERENCED
+from xds.mesh.lowered_content import NO_LOWERING, LoweringChange, extend
+from xds.model.errors import ConflictError, GuardedError, NotFoundError, ValidationError, Violation, XdsError
+from xds.model.resource import Resource, short_hash
+from xds.model.snapshot import Change
+from xds.push.content import (
+    BlobIds,
+    Blobs,
+    GroupContent,
+    Key,
+    amended,
+    blob_ids,
+    changes,
+    digests_of,
+    encode_resources,
+    type_label,
+)
+from xds.push.undo import with_kept_endpoints
+from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed
+from xds.store.base import (
+    LOWERED,
+    NO_META,
+    Commit,
+    Delta,
+    DocumentWrite,
+    Drop,
+    Entry,
+    FullSet,
+    GroupChange,
+    GroupPush,
+    Meta,
+    Rollback,
+    StoredContent,
+)
+from xds.tasks.threads import run_sized
+
+GROUP_NAME_LIMIT = 256
+# Characters that need no escaping in paths, labels and shells. A slash is allowed since node ids may contain one.
+# Groups that are older than this rule keep their names.
+_SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
+GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
+# The line of the store that keeps config entries. It is not a group, and no new group may have a name with this
+# character.
+CONFIG_ENTRIES_LINE = "%config-entries"
+ANY_ETAG = "*"
+
+
+class StillReferencedError(GuardedError):
+    """Resources that the change deletes are named by others of the group."""
+
+    override = "force"
+
+
+class ChangeError(XdsError):
+    """A change of a transaction cannot be applied, so no change is. ``index`` counts from 0; ``cause`` says why."""
+
+    def __init__(self, index: int, group: str, cause: XdsError) -> None:
+        super().__init__(f"changes[{index}], group {group!r}: {cause}")
+        self.index = index
+        self.group = group
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class PushResult:
+    """The result of a push. ``versions`` and ``changes`` are by type label.
+
+    * ``changed``: False when the push changed nothing and made no revision;
+    * ``warnings``: findings that did not stop the push;
+    * ``moves``: the connected nodes of a deleted group, counted by the group that they move to. Nodes under the empty
+      name match no group and keep their resources.
+    """
+
+    group: str
+    revision: int
+    etag: str
+    versions: Mapping[str, str]
+    changes: Mapping[str, Change]
+    changed: bool = True
+    warnings: tuple[Violation, ...] = ()
+    moves: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> int:
+        """The number of resources in ``changes``."""
+        return sum(len(change.added) + len(change.changed) + len(change.removed) for change in self.changes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PushOptions:
+    """How a push is made.
+
+    * ``push_id``: a push with the same id is applied once; a repeated one gets the first result;
+    * ``expect``: the revision that the group must have; 0: the group must not exist;
+    * ``etag``: the etag that the group must have. ``*``: the group must exist. Without a hash only the revision counts;
+    * ``dry_run``: report what would change, change nothing;
+    * ``allow_empty``: the group may become empty while nodes are connected;
+    * ``force``: resources that others of the group name may be deleted;
+    * ``strict``: warnings are errors;
+    * ``peer``: the address of the caller, for the audit list.
+
+    In a transaction ``expect`` and ``etag`` are those of each request.
+    """
+
+    push_id: str = ""
+    expect: int | None = None
+    meta: Meta = NO_META
+    dry_run: bool = False
+    allow_empty: bool = False
+    etag: str = ""
+    strict: bool = False
+    peer: str = ""
+    force: bool = False
+
+    def check_warnings(self, warnings: Sequence[Violation], change: GroupChange | None = None) -> None:
+        """Raises ``ValidationError`` for warnings of a strict push, ``StillReferencedError`` for deletions."""
+        if self.strict and warnings:
+            raise ValidationError(list(warnings))
+        if isinstance(change, Delta) and not (self.force or self.dry_run):
+            self._check_deletions(warnings)
+
+    def _check_deletions(self, warnings: Sequence[Violation]) -> None:
+        """Raises ``StillReferencedError`` for a resource that is deleted by name, and that another one refers to.
+
+        A whole snapshot that leaves a resource out is warned of instead.
+        """
+        found = [one for one in warnings if one.code == STILL_REFERENCED]
+        if found:
+            others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise StillReferencedError(f"{found[0]}{others}")
+
+
+DEFAULT_OPTIONS = PushOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class PushRequest:
+    """A requested change of a group. ``resources`` are the decoded resources of the request.
+
+    ``expect`` and ``etag`` are those of `PushOptions`. ``lowering`` is the change of the group's lowered resources.
+    ``is_derived``: only lowered resources change, as a result of changed config entries. ``writes`` are documents that
+    are stored in the same transaction. ``requested_change`` is the change without lowered resources; None until
+    ``extended``.
+    """
+
+    group: str
+    change: GroupChange
+    resources: Mapping[Key, Resource] = field(default_factory=dict)
+    expect: int | None = None
+    etag: str = ""
+    lowering: LoweringChange = NO_LOWERING
+    is_derived: bool = False
+    writes: tuple[DocumentWrite, ...] = ()
+    requested_change: GroupChange | None = None
+
+    @property
+    def changes_lowered_only(self) -> bool:
+        """Whether no pushed resource changes."""
+        return self.is_derived or bool(self.writes)
+
+    def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
+        """The request with the lowered resources. Raises ``ValidationError`` if a name has two owners."""
+        extended = extend(self.group, self.change, self.resources, self.lowering, current, target)
+        requested = self.requested_change or self.change
+        return replace(self, change=extended.change, resources=extended.resources, requested_change=requested)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """A request compared with the current content of its group, which is locked until the change is published.
+
+    * ``current``: the content of the group now; None if it has no snapshot;
+    * ``blob_ids``: all resources after the change; ``resources``: at least those that are new or changed;
+    * ``expect``: the revision that the store has to check;
+    * ``difference``: what changes, by type URL; ``digests``: the digests of these types after the change;
+    * ``warnings``: the findings of the review; ``moves``: see `PushResult`.
+    """
+
+    request: PushRequest
+    current: GroupContent | None
+    blob_ids: BlobIds
+    resources: Mapping[Key, Resource]
+    expect: int | None
+    difference: Mapping[str, Change]
+    digests: Mapping[str, bytes]
+    warnings: tuple[Violation, ...] = ()
+    moves: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        """The group of the request."""
+        return self.request.group
+
+    def names(self, type_url: str) -> Iterator[str]:
+        """The names of all resources of a type after the change."""
+        return (name for of_type, name in self.blob_ids if of_type == type_url)
+
+    def after(self, type_url: str, name: str) -> Resource | None:
+        """A resource of the group as it is after the change."""
+        key = (type_url, name)
+        if key not in self.blob_ids:
+            return None
+        known = self.resources.get(key)
+        return known if known is not None or self.current is None else self.current.get(key)
+
+    @property
+    def touched(self) -> int:
+        """How many resources have to be compared to build the new content from the current one."""
+        touched = self.blob_ids.touched_since(self.current.blob_ids) if self.current is not None else None
+        return len(self.blob_ids if touched is None else touched)
+
+    def group_push(self) -> GroupPush:
+        """The call to the store, with the current content so that the store need not read it."""
+        current = self.current
+        known = StoredContent(current.revision, current.blob_ids) if current is not None else None
+        hashes = {type_url: short_hash(digest) for type_url, digest in self.digests.items()}
+        request = self.request
+        return GroupPush(
+            self.group,
+            request.change,
+            self.expect,
+            known,
+            hashes,
+            requested_change=request.requested_change,
+            is_derived=request.is_derived,
+            kind=LOWERED if request.changes_lowered_only else "",
+            writes=request.writes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A committed change with the content to serve. ``content`` is None for a deleted group.
+
+    ``precomputed`` is what the streams will need of the new snapshot, computed before it is published.
+    """
+
+    planned: PlannedChange
+    commit: Commit
+    content: GroupContent | None
+    precomputed: Precomputed = NOTHING_PRECOMPUTED
+
+    @property
+    def difference(self) -> Mapping[str, Change]:
+        """What changed, by type URL."""
+        return self.planned.difference if self.commit.changed else {}
+
+    def result(self) -> PushResult:
+        """The answer to the caller."""
+        planned, commit, warnings = self.planned, self.commit, self.planned.warnings
+        if self.content is None:
+            difference = by_type_label(self.difference)
+            return PushResult(commit.group, commit.revision, "", {}, difference, warnings=warnings, moves=planned.moves)
+        return replace(result_of(self.content, self.difference, commit.changed), warnings=warnings)
+
+
+async def replace_all(
+    group: str,
+    resources: Iterable[Resource],
+    label: str = "",
+    labels: Mapping[str, str] | None = None,
+    base: GroupContent | None = None,
+) -> PushRequest:
+    """A request that replaces all pushed resources of a group. ``base`` as in ``encode_resources``.
+
+    Raises ``ValidationError`` for a bad group name.
+    """
+    check_group_name(group)
+    members = list(resources)
+    entries, blobs, by_key = await run_sized(_encoded, members, base, resources=len(members))
+    return PushRequest(group, FullSet(entries, blobs, label, dict(labels or {})), by_key)
+
+
+async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> PushRequest:
+    """A request that puts and deletes single resources. Raises as ``replace_all``."""
+    check_group_name(group)
+    entries, blobs, by_key = await run_sized(_encoded, list(put), resources=len(put))
+    return PushRequest(group, Delta(entries, tuple(delete), blobs), by_key)
+
+
+def plan_change(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
+    """Compare a request with the current content of its group. ``target`` is the content that a rollback restores.
+
+    Raises ``ConflictError``, ``NotFoundError``, ``ValidationError`` if a name has two owners.
+    """
+    expect = _expected_revision(request, current)
+    request = request.extended(current, target)
+    if isinstance(request.change, Rollback) and target is not None:
+        request = replace(request, change=with_kept_endpoints(request.change, current, target))
+    ids, resources = _content_after(request, current, target)
+    difference = changes(current.blob_ids if current is not None else BlobIds(), ids)
+    digests = {} if isinstance(request.change, Drop) else digests_of(difference, current, resources)
+    if isinstance(request.change, FullSet | Delta) and (labels := request.lowering.labels(digests)):
+        request = replace(request, change=replace(request.change, labels={**request.change.labels, **labels}))
+    return PlannedChange(request, current, ids, resources, expect, difference, digests)
+
+
+def _content_after(
+    request: PushRequest, current: GroupContent | None, target: GroupContent | None
+) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """The content after a request, and at least its resources that are new."""
+    match request.change:
+        case FullSet():
+            return blob_ids(
+                request.change.entries, current.blob_ids if current is not None else None
+            ), request.resources
+        case Delta():
+            if request.change.delete:
+                _check_exists(request.group, current)
+            return amended(current.blob_ids if current is not None else BlobIds(), request.change), request.resources
+        case Rollback():
+            assert target is not None
+            return _content_after_rollback(request.change, current, target)
+        case Drop():
+            _check_exists(request.group, current)
+            return BlobIds(), {}
+
+
+def _content_after_rollback(
+    change: Rollback, current: GroupContent | None, target: GroupContent
+) -> tuple[BlobIds, Mapping[Key, Resource]]:
+    """The content of ``target``, except for the resources that the rollback keeps as they are."""
+    resources = _by_key(target.resources())
+    if not (change.keep or change.omit):
+        return target.blob_ids, resources
+    not_restored = frozenset(change.omit)
+    ids = {key: blob for key, blob in target.blob_ids.items() if key not in not_restored}
+    kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
+    kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}
+    return BlobIds({**ids, **kept_ids}), {**resources, **kept}
+
+
+def result_of(content: GroupContent, difference: Mapping[str, Change], changed: bool = True) -> PushResult:
+    """The result of a push that led to ``content``. ``difference`` is by type URL."""
+    shown = by_type_label(difference)
+    return PushResult(content.group, content.revision, content.etag, content.versions(), shown, changed)
+
+
+def dry_run_result(planned: PlannedChange) -> PushResult:
+    """The result of a dry run: the current revision, and what would change."""
+    difference = planned.difference
+    if planned.current is None:
+        return PushResult(planned.group, 0, "", {}, by_type_label(difference), warnings=planned.warnings)
+    changed = bool(difference) or isinstance(planned.request.change, Drop)
+    result = result_of(planned.current, difference, changed)
+    return replace(result, warnings=planned.warnings, moves=planned.moves)
+
+
+def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:
+    """``difference`` by type label."""
+    return {type_label(type_url): change for type_url, change in difference.items()}
+
+
+def check_group_name(group: str) -> None:
+    """Raises ``ValidationError`` for a name that is too long, not printable, or that of a line that is not a group."""
+    if group == CONFIG_ENTRIES_LINE:
+        detail = "this name is reserved for config entries, which are not a group"
+        raise ValidationError([Violation("invalid_group", detail, resource=group)])
+    if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
+        detail = f"the name of a group has 1 to {GROUP_NAME_LIMIT} printable characters"
+        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
+
+
+def check_is_group(group: str) -> None:
+    """Raises ``NotFoundError`` for the line of config entries, which is not a group."""
+    if group == CONFIG_ENTRIES_LINE:
+        raise NotFoundError(f"no such group: {group!r}")
+
+
+def check_new_group_name(group: str) -> None:
+    """Raises ``ValidationError`` for a name that a new group cannot have. Existing groups keep their names."""
+    if len(group) > GROUP_NAME_LIMIT or GROUP_NAME.fullmatch(group) is None:
+        detail = (
+            f"the name of a new group has 1 to {GROUP_NAME_LIMIT} of A-Z a-z 0-9 . _ ~ : @ + = - and / between them"
+        )
+        hint = "it begins with a letter, a digit or _; use a selector for nodes with other ids or clusters"
+        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT], hint=hint)])
+
+
+def _check_exists(group: str, current: GroupContent | None) -> None:
+    if current is None:
+        raise NotFoundError(f"no such group: {group!r}")
+
+
+def _expected_revision(request: PushRequest, current: GroupContent | None) -> int | None:
+    """The revision that the store has to check. Raises ``ConflictError`` if the group does not have it now."""
+    group, revision = request.group, current.revision if current is not None else 0
+    if request.etag and current is None:
+        raise ConflictError(f"there is no group {group!r}", 0, group)
+    if request.etag == ANY_ETAG:
+        return revision
+    tag, _, digest = request.etag.partition("-")
+    expect = int(tag[1:]) if tag else request.expect
+    if expect is not None and expect != revision:
+        raise ConflictError(f"group {group!r} is at revision {revision}, not {expect}", revision, group)
+    if digest and current is not None and current.etag != request.etag:
+        raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
+    return expect
+
+
+def _encoded(
+    resources: list[Resource], base: GroupContent | None = None
+) -> tuple[tuple[Entry, ...], Blobs, dict[Key, Resource]]:
+    """The entries and blobs for the store, and the resources by key."""
+    return *encode_resources(resources, base), _by_key(resources)
+
+
+def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:
+    return {(item.type_url, item.name): item for item in resources}

@@ -1,0 +1,193 @@
+"""Finds the revision that ``undo`` goes back to. A revision that was undone or rejected before is never chosen.
+
+The content of a group is the result of its revisions without those that were undone (`RevisionInfo.undone_by`).
+``undo`` takes back the last change of configuration among these. Changes of endpoints alone stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import structlog
+
+from xds.fleet.fleet import Fleet
+from xds.fleet.state import Sync
+from xds.model.errors import NotFoundError
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
+from xds.push.content import GroupContent, Key
+from xds.push.progress import rollout_status
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.resource_lookup import assignment_name
+from xds.store.base import DELETE, LOWERED, RevisionInfo, Rollback, Store, StoreError
+
+REFUSED_SHARE = 0.1
+WATCH_S = 1.0
+CANDIDATES_LIMIT = 10
+PAGE = 100
+PAGES_LIMIT = 100  # pages of the history that are searched
+
+_log = structlog.get_logger(logger_name="xds.push.undo")
+
+
+@dataclass(frozen=True, slots=True)
+class UndoCandidate:
+    """An earlier revision. ``reason`` says why ``undo`` does not go back to it; empty if it can."""
+
+    line: RevisionInfo
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What ``undo`` would do.
+
+    ``takes_back`` is the last change of configuration, ``to`` the revision to go back to. ``to`` is None if every
+    earlier revision was undone, rejected or collected. An operator then has to choose among ``candidates``, the newest
+    earlier revisions. ``last_undo`` is the rollback that made the present configuration, if a rollback did.
+    """
+
+    group: str
+    revision: int
+    etag: str
+    takes_back: RevisionInfo
+    to: RevisionInfo | None
+    candidates: tuple[UndoCandidate, ...]
+    last_undo: RevisionInfo | None = None
+
+
+class UndoPlanner:
+    """Plans undo from the history of a group and from NACKs. ``find_content`` looks up the content of a group.
+
+    A revision that more than ``refused_share`` of its nodes rejected is never chosen.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        find_content: Callable[[str], GroupContent | None],
+        refused_share: float,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._fleet = fleet
+        self._find_content = find_content
+        self._share = refused_share
+        self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
+
+    async def plan(self, content: GroupContent) -> UndoPlan:
+        """Plan ``undo`` for a group with this content.
+
+        Raises ``NotFoundError`` if there is no earlier revision, ``StoreError``.
+        """
+        group = content.group
+        await self.note_refusals([group])
+        takes_back, chosen, last_undo = None, None, None
+        candidates: list[UndoCandidate] = []
+        follows = content.revision + 1
+        lowered: RevisionInfo | None = None
+        async for line in self._configured(group, follows):
+            if line.kind == LOWERED:  # lowered resources follow the config entries, and are undone with these
+                lowered = line
+                continue
+            if line.kind == DELETE and not line.undone_by:
+                break
+            if takes_back is not None:
+                reason = self._reason(line)
+                candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
+                if not reason:
+                    chosen = chosen or candidates[-1].line
+            elif not line.undone_by and not line.content_of:
+                takes_back = line
+            elif not line.undone_by and last_undo is None:
+                last_undo = line
+            follows = line.revision
+            if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
+                break
+        if takes_back is not None and lowered is not None and not candidates and lowered.revision < follows:
+            candidates.append(UndoCandidate(lowered, self._reason(lowered)))  # nothing was pushed before
+            chosen = None if candidates[0].reason else lowered
+        if takes_back is None or not candidates:
+            raise NotFoundError(await self._why_none(content, takes_back))
+        shown = tuple(candidates[:CANDIDATES_LIMIT])
+        return UndoPlan(group, content.revision, content.etag, takes_back, chosen, shown, last_undo)
+
+    async def note_refusals(self, groups: Iterable[str]) -> None:
+        """Store how many nodes reject the published content of these groups, if any do. Raises ``StoreError``."""
+        for group in self._fleet.nack_log.open_groups().intersection(groups):  # usually none
+            content = self._find_content(group)
+            if content is None:
+                continue
+            states = (await rollout_status(self._cache, self._fleet, content.snapshot)).states
+            refused, stored = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
+            if refused > (stored[1] if stored[0] == content.revision else 0):
+                nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
+                await self._store.record_outcome(group, content.revision, nodes, refused)
+                self._noted[group] = (content.revision, refused)
+
+    async def watch_refusals(self) -> None:
+        """Store the number of rejecting nodes at intervals, since a restart forgets which nodes rejected a revision."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                await self.note_refusals(self._fleet.nack_log.open_groups())
+            except StoreError as error:
+                _log.warning("undo.refusals_not_stored", error_message=str(error))
+
+    def _reason(self, line: RevisionInfo) -> str:
+        """Why ``undo`` does not go back to a revision; empty if it can."""
+        if line.kind == DELETE:
+            return "the group was deleted"
+        if line.undone_by:
+            return f"undone by revision {line.undone_by}"
+        if line.refused > line.nodes * self._share:
+            return f"rejected by {line.refused} of {line.nodes} nodes"
+        return "" if line.content else "its content is no longer kept"
+
+    async def _latest(self, group: str, line: RevisionInfo, follows: int) -> RevisionInfo:
+        """The revision with the same configuration and the latest endpoints that were pushed before ``follows``."""
+        for each in await self._store.history(group, before=follows, limit=1):
+            if each.revision > line.revision and each.content and not each.undone_by:
+                return each
+        return line
+
+    async def _why_none(self, content: GroupContent, first: RevisionInfo | None) -> str:
+        """Why there is no revision to go back to."""
+        newest = await self._store.history(content.group, limit=1)
+        if first is not None and newest and newest[0].endpoints_only:
+            hint = "name a revision to go back to, endpoints included"
+            return f"group {content.group}: only endpoints changed since revision {first.revision}; {hint}"
+        return f"group {content.group}: there is no revision before {content.revision} to go back to"
+
+    async def _configured(self, group: str, before: int) -> AsyncIterator[RevisionInfo]:
+        """The history without changes of endpoints alone, newest first."""
+        for _ in range(PAGES_LIMIT):
+            lines = await self._store.history(group, before=before, limit=PAGE, endpoints=False)
+            for line in lines:
+                yield line
+            if len(lines) < PAGE:
+                return
+            before = lines[-1].revision
+
+
+def with_kept_endpoints(change: Rollback, current: GroupContent | None, target: GroupContent) -> Rollback:
+    """A rollback in which clusters that exist before and after it keep their present assignments.
+
+    An assignment that does not exist now is restored, since a cluster without an assignment never becomes warm.
+    """
+    if not change.keeps_endpoints or current is None:
+        return change
+    clusters = [(key, resource) for key, resource in _clusters(target) if key in current.blob_ids]
+    used = {name for _, resource in clusters if (name := assignment_name(resource))}
+    keep = (key for key in current.blob_ids if key[0] in ENDPOINT_TYPES and (key in target.blob_ids or key[1] in used))
+    return replace(change, keep=tuple(dict.fromkeys((*change.keep, *keep))))
+
+
+def _clusters(content: GroupContent) -> Iterator[tuple[Key, Resource]]:
+    for key in content.blob_ids:
+        if key[0] == CLUSTER and (resource := content.get(key)) is not None:
+            yield key, resource

@@ -1,0 +1,73 @@
+"""Deletes old revisions from the store at regular intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+
+import structlog
+
+from xds.snapshots.cache import SnapshotCache
+from xds.store.base import Store, StoreError
+from xds.store.retention import Collected, Retention, StoreStats
+from xds.tasks.lifecycle import BackgroundTask
+
+JITTER = 0.25  # of the interval, so that replicas that started together do not collect together
+
+_log = structlog.get_logger(logger_name="xds.server.collector")
+
+
+class Collector:
+    """Collects a store every ``every_s`` seconds, with a jitter of a quarter.
+
+    Revisions that ``cache`` retains are kept, since a client that reconnects after a restart may have them.
+    ``collected`` counts what was deleted; ``stats`` are the sizes after the last collection.
+    """
+
+    def __init__(self, store: Store, cache: SnapshotCache, policy: Retention, every_s: float) -> None:
+        self.collected = Collected()
+        self.failures = 0
+        self.stats: StoreStats | None = None
+        self._store = store
+        self._cache = cache
+        self._policy = policy
+        self._every_s = every_s
+        self._task = BackgroundTask()
+
+    def start(self) -> None:
+        """Start. The first collection is after the first interval."""
+        self._task.start(self._run())
+
+    async def close(self) -> None:
+        """Stop. A collection in progress ends after its current step."""
+        await self._task.stop()
+
+    async def collect(self) -> None:
+        """Collect once. A failure is counted and logged; the next collection tries again."""
+        began_s = time.monotonic()
+        try:
+            done = await self._store.collect(replace(self._policy, pinned=self._pinned()), time.time())
+            self.collected += done
+            await self._measure()
+        except StoreError as error:
+            self.failures += 1
+            _log.warning("store.collection_failed", error_message=str(error))
+        else:
+            log = _log.info if done != Collected() else _log.debug
+            log("store.collected", **asdict(done), duration_ms=round((time.monotonic() - began_s) * 1000))
+
+    async def _run(self) -> None:
+        with suppress(StoreError):
+            await self._measure()
+        while True:
+            await asyncio.sleep(self._every_s * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
+            await self.collect()
+
+    async def _measure(self) -> None:
+        self.stats = await self._store.stats()
+
+    def _pinned(self) -> dict[str, list[int]]:
+        return {group: self._cache.retained(group) for group in self._cache.groups()}

@@ -1,0 +1,1 @@
+"""Threads, tasks, locks and waits of the event loop."""
