@@ -26,7 +26,7 @@ from tests.support.envoy import EnvoyProcess
 from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.recorded_xds import RecordedXds
 from tests.support.server import ServerProcess
-from xds.store.sqlite.schema import SCHEMA_VERSION
+from xds.store.sql.tables import SCHEMA_VERSION
 
 Json = dict[str, Any]
 

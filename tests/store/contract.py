@@ -849,8 +849,8 @@ class StoreContract:
 
     async def test_pushes_amid_a_collection_lose_nothing(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Blobs that are about to be deleted are named again while that goes on."""
-        monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_STEP", 2)
-        monkeypatch.setattr("xds.store.sqlite.collection.ROWS_PER_SCAN", 3)
+        monkeypatch.setattr("xds.store.sql.collection.ROWS_PER_STEP", 2)
+        monkeypatch.setattr("xds.store.sql.collection.ROWS_PER_SCAN", 3)
         bodies = [b"%d" % n for n in range(20)]
         for turn in range(3):
             await push(store, full(*(cluster(f"c{n}", body + b"-%d" % turn) for n, body in enumerate(bodies))))

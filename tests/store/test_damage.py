@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.contract import CDS, dumped
+from tests.store.earlier_schemas import TO_SCHEMA_2
 from xds.backup.backups import copy_directory, examine_directory
 from xds.codec.record import dump_record
 from xds.fleet.fleet import Fleet
@@ -25,7 +26,6 @@ from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.records import REVISIONS as REVISIONS_KIND
 from xds.store.records import Record
 from xds.store.sqlite.memory import MemoryStore
-from xds.store.sqlite.record_rows import LINE_COLUMNS
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60
@@ -202,13 +202,8 @@ async def test_a_damaged_audit_list_is_left_out(sound: bytes, tmp_path: Path) ->
 async def test_a_store_of_an_earlier_release_is_copied(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     with closing(sqlite3.connect(tmp_path / SQLITE_FILE)) as connection, connection:
-        connection.execute("DROP INDEX rollbacks")
-        for table in ("audit", "nack", "observed"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("DELETE FROM meta WHERE k LIKE 'audit%'")
-        connection.execute("UPDATE meta SET v = '2' WHERE k = 'schema'")
-        for column in LINE_COLUMNS[LINE_COLUMNS.index("actor") :]:
-            connection.execute(f"ALTER TABLE revision DROP COLUMN {column}")
+        for statement in TO_SCHEMA_2:
+            connection.execute(statement)
     found = examine_directory(tmp_path)
     assert found.findings == []
     assert (found.groups["a"], found.groups["gone"]) == ("intact at revision 12", "deleted")

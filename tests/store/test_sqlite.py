@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
+import tarfile
 import threading
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from stat import S_IMODE
@@ -34,6 +35,7 @@ from tests.store.contract import (
     take,
 )
 from tests.store.derived_contract import DerivedContract
+from tests.store.earlier_schemas import TO_SCHEMA_1, TO_SCHEMA_2, TO_SCHEMA_3
 from tests.store.process import GROUP, content_at
 from xds.store import base
 from xds.store.audit_entries import AuditNote
@@ -59,9 +61,11 @@ from xds.store.base import (
 )
 from xds.store.engines import open_store
 from xds.store.retention import Retention
+from xds.store.sql import tables
+from xds.store.sql.worker import PENDING_LIMIT, Worker
 from xds.store.sqlite import schema
 from xds.store.sqlite.database import CHECKPOINT_ROWS
-from xds.store.sqlite.engine import PENDING_LIMIT, SqliteStore, Worker
+from xds.store.sqlite.engine import SqliteStore
 from xds.store.sqlite.files import file_system
 from xds.store.sqlite.memory import MemoryStore
 
@@ -158,7 +162,7 @@ async def test_a_watch_goes_on_behind_its_cursor_after_a_restart(opened: Open) -
 
 
 async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xds.store.sqlite.ledger.EVENTS_KEPT", 3)
+    monkeypatch.setattr("xds.store.sql.ledger.EVENTS_KEPT", 3)
     store = await opened()
     watch = store.watch()
     await start(watch)
@@ -394,33 +398,8 @@ async def test_a_newer_schema_is_refused(opened: Open, path: Path) -> None:
     alter(path, "UPDATE meta SET v = '99' WHERE k = 'schema'")
     with pytest.raises(UnavailableError, match="schema 99"):
         await opened()
-    alter(path, "UPDATE meta SET v = ? WHERE k = 'schema'", str(schema.SCHEMA_VERSION))
+    alter(path, "UPDATE meta SET v = ? WHERE k = 'schema'", str(tables.SCHEMA_VERSION))
     assert await (await opened()).groups() == []
-
-
-# Makes a file of schema 4 one of schema 3.
-TO_SCHEMA_3 = ("DROP TABLE observed", "UPDATE meta SET v = '3' WHERE k = 'schema'")
-TO_SCHEMA_2 = (
-    *TO_SCHEMA_3,
-    "DROP INDEX rollbacks",
-    *(
-        f"ALTER TABLE revision DROP COLUMN {column}"
-        for column in (
-            "actor",
-            "kind",
-            "content_of",
-            "keeps_endpoints",
-            "endpoints_only",
-            "content",
-            "nodes",
-            "refused",
-        )
-    ),
-    "DROP TABLE audit",
-    "DROP TABLE nack",
-    "DELETE FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')",
-    "UPDATE meta SET v = '2' WHERE k = 'schema'",
-)
 
 
 async def test_a_file_of_schema_2_keeps_its_versions_and_its_history(opened: Open, path: Path) -> None:
@@ -479,13 +458,7 @@ async def test_a_file_of_schema_1_is_brought_up_to_date(opened: Open, path: Path
     await push(store, full(cluster("a")), push_id="p")
     await push(store, delta(cluster("a", b"2")))
     await store.close()
-    for statement in (
-        "ALTER TABLE grp DROP COLUMN floor",
-        "ALTER TABLE push DROP COLUMN digest",
-        "DROP TABLE doomed",
-        *TO_SCHEMA_2,
-        "UPDATE meta SET v = '1' WHERE k = 'schema'",
-    ):
+    for statement in TO_SCHEMA_1:
         alter(path, statement)
     store = await opened()
     assert await contents(store, await store.manifest("g", 1)) == [cluster("a")]
@@ -522,6 +495,60 @@ async def test_a_file_of_schema_3_is_brought_up_to_date(opened: Open, path: Path
     await store.close()
     store = await opened()
     assert (await store.observed(), await store.groups()) == ([record], [Head("g", 1)])
+
+
+SCHEMA_4 = ROOT / "tests/e2e/earlier_releases/3582321c/data.tar.xz"  # with 20 events and 24 audit entries
+
+
+def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """The columns of each table, without their defaults, and the indices."""
+    with closing(sqlite3.connect(path)) as connection:
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        names = [name for (name,) in connection.execute(tables)]
+        found = {name: list(connection.execute(f"PRAGMA table_info({name})")) for name in names}
+        indices = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' ORDER BY name")
+        return {
+            **{name: sorted((row[1], row[2], row[3], row[5]) for row in found[name]) for name in found},
+            "indices": list(indices),
+        }
+
+
+async def test_a_file_of_schema_4_goes_on_where_it_was(opened: Open, path: Path, tmp_path: Path) -> None:
+    with tarfile.open(SCHEMA_4) as archive:
+        archive.extractall(path.parent, filter="data")
+    with closing(sqlite3.connect(path)) as connection:
+        audited = connection.execute("SELECT position, id, actor, body FROM audit ORDER BY position").fetchall()
+        events = connection.execute("SELECT * FROM event ORDER BY cursor").fetchall()
+        (epoch,) = connection.execute("SELECT v FROM meta WHERE k = 'audit_epoch'").fetchone()
+    assert (len(audited), len(events)) == (24, 20)
+
+    store = await opened()
+    page = await store.audit(f"{epoch}-20")
+    assert ([entry.position for entry in page.entries], page.lagged) == ([21, 22, 23, 24], False)
+    assert [item.cursor for item in await take(store.watch(12), 8)] == list(range(13, 21))
+    await push(store, full(cluster("a")), group="new")
+    await store.note([AuditNote("released", "ann", time_s=1e10)])
+    (item,) = await take(store.watch(20), 1)
+    assert item.cursor == 21
+    assert [entry.id for entry in (await store.audit(page.cursor)).entries] == [25]
+    await store.close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM event ORDER BY cursor LIMIT 20").fetchall() == events
+        kept = connection.execute("SELECT position, id, actor, body FROM audit ORDER BY position LIMIT 24").fetchall()
+        assert kept == audited
+    fresh = SqliteStore(tmp_path / "fresh" / "xds.sqlite3")
+    await fresh.open()
+    await fresh.close()
+    assert columns(path) == columns(tmp_path / "fresh" / "xds.sqlite3")
+
+
+async def test_a_sqlite_without_returning_is_refused(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.34.1")
+    for store in (opened, MemoryStore().open):
+        with pytest.raises(UnavailableError, match=r"SQLite 3\.34\.1, and the store needs 3\.35 or newer"):
+            await store()
 
 
 async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:

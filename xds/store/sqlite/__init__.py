@@ -1,7 +1,6 @@
-"""The SQLite engine.
+"""The SQLite engine, in a file or in ``memory``.
 
-``engine`` is the store: one thread that runs the calls as jobs. ``database`` is one connection and its failures,
-``schema`` its tables, ``files`` its files on disk. The statements are in ``ledger`` (commits), ``content_rows``,
-``audit_rows``, ``record_rows`` (backups) and ``collection`` (deletion of old content). ``examination``
-finds what of a damaged file is intact.
+``engine`` is the store. ``database`` is one connection and its failures, ``schema`` the settings and migrations,
+``pages`` the space in the file, ``files`` the files on disk, ``directory_lock`` keeps a second server away.
+``examination`` finds what of a damaged file is intact.
 """

@@ -19,6 +19,7 @@ from typing import TypeVar
 import structlog
 
 from xds.store.base import CorruptError, OutOfSpaceError, StoreError, UnavailableError
+from xds.store.sql.connection import ContradictionError, Job
 from xds.store.sqlite import schema
 from xds.store.sqlite.directory_lock import DirectoryLock
 from xds.store.sqlite.files import (
@@ -30,7 +31,6 @@ from xds.store.sqlite.files import (
 )
 
 T = TypeVar("T")
-Job = Callable[[sqlite3.Connection], T]
 FileId = tuple[int, int]  # device and inode
 
 _PRIMARY_CODE = 0xFF  # extended result codes keep the primary one in their low byte
@@ -47,7 +47,7 @@ _log = structlog.get_logger(logger_name="xds.store")
 CHECKPOINT_ROWS = 1000
 
 
-class Database:
+class SqliteDatabase:
     """``max_bytes`` bounds the file: beyond it, as on a full disk, writes raise ``OutOfSpaceError``.
 
     ``on_reopen`` is called when a broken connection was replaced. The outcome of its last transaction is unknown, so
@@ -69,6 +69,7 @@ class Database:
 
     def open(self) -> None:
         """Open and lock the file and its directory; create them where they are missing. Raises as ``Store.open``."""
+        schema.check_release()
         try:
             is_empty = prepare_file(self._path)
             self._lock.take()
@@ -240,7 +241,9 @@ class Database:
 
     def _failure(self, error: sqlite3.DatabaseError, committing: bool = False) -> Exception:
         """The exception for an error of SQLite. Closes the connection unless its state is known."""
-        if isinstance(error, sqlite3.ProgrammingError | sqlite3.IntegrityError):
+        if isinstance(error, sqlite3.IntegrityError):
+            return ContradictionError(str(error))
+        if isinstance(error, sqlite3.ProgrammingError):
             return error  # a bug, not a state of the disk
         if _code(error) == sqlite3.SQLITE_FULL:
             self._free_log()

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from xds.store.base import CorruptError, StoreError, UnavailableError
 from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, KINDS, Record, record_of
-from xds.store.sqlite import audit_rows, ledger, record_rows, schema
+from xds.store.sql import audit_rows, ledger, record_rows
+from xds.store.sql.record_rows import DumpedGroup
+from xds.store.sqlite import schema
 from xds.store.sqlite.directory_lock import DirectoryLock
 from xds.store.sqlite.files import acknowledged_of, connect_copy
-from xds.store.sqlite.record_rows import DumpedGroup
 
 Connection = sqlite3.Connection
 Fits = Callable[[str, str, bytes], bool]

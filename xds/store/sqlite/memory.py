@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xds.store.base import READER_BUFFER
 from xds.store.sqlite import schema
-from xds.store.sqlite.database import Database
+from xds.store.sqlite.database import SqliteDatabase
 from xds.store.sqlite.engine import SqliteStore
 from xds.store.sqlite.files import AcknowledgedFile
 
@@ -25,13 +25,14 @@ class MemoryStore(SqliteStore):
         self._acknowledged = _NothingAcknowledged(_IN_MEMORY)
 
 
-class _MemoryDatabase(Database):
+class _MemoryDatabase(SqliteDatabase):
     """A database without a file: there is nothing to lock, to lose or to copy."""
 
     def __init__(self) -> None:
         super().__init__(_IN_MEMORY, None, lambda: None)
 
     def open(self) -> None:
+        schema.check_release()
         self._current()
 
     def close(self) -> None:

@@ -1,14 +1,4 @@
-"""The tables, their migrations, and the settings of a connection (docs/internals/design.md#storage).
-
-The present content of a group is in ``entry``, one row per resource. A row that is replaced or removed moves to
-``past`` with the revision that ended it. The content at a revision consists of the rows that began by then and had not
-ended. So an update of one resource writes one row, and reading an older revision costs the head plus the changes since.
-Deleting history means deleting rows of ``past`` that ended by the ``floor`` of the group, then the blobs in ``doomed``
-that neither table names (``collection``).
-
-Rows name blobs by hash, without a foreign key: reading a manifest does not touch the blobs, and the check would need an
-index over both tables that every push pays for.
-"""
+"""The migrations of the tables (`xds.store.sql.tables`) in SQLite, and the settings of a connection."""
 
 from __future__ import annotations
 
@@ -16,115 +6,15 @@ import sqlite3
 from collections.abc import Mapping
 
 from xds.store.base import UnavailableError
+from xds.store.sql import tables
+from xds.store.sql.tables import SCHEMA_VERSION, ColumnTypes
 
-SCHEMA_VERSION = 4
+OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 PAGE_BYTES = 8192
 CACHE_KIB = 32 * 1024
 WAL_LIMIT_BYTES = 64 << 20
 
-_TABLES = """
-CREATE TABLE meta (k TEXT PRIMARY KEY, v TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE type (id INTEGER PRIMARY KEY, url TEXT NOT NULL UNIQUE);
-CREATE TABLE grp (
-    id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    revision INTEGER NOT NULL,
-    live INTEGER NOT NULL,
-    last_rank INTEGER NOT NULL,
-    floor INTEGER NOT NULL DEFAULT 1 -- the lowest revision whose content is kept
-);
--- A rowid table: WITHOUT ROWID keyed by hash took 8 times the time and 4 times the space.
-CREATE TABLE blob (id INTEGER PRIMARY KEY, h BLOB NOT NULL UNIQUE, codec INTEGER NOT NULL, data BLOB NOT NULL);
-CREATE TABLE revision (
-    grp INTEGER NOT NULL REFERENCES grp,
-    revision INTEGER NOT NULL,
-    live INTEGER NOT NULL,
-    resources INTEGER NOT NULL,
-    versions TEXT NOT NULL,
-    author TEXT NOT NULL,
-    message TEXT NOT NULL,
-    time_s REAL NOT NULL,
-    actor TEXT NOT NULL DEFAULT '',
-    kind TEXT NOT NULL DEFAULT 'push',
-    content_of INTEGER NOT NULL DEFAULT 0, -- target of a rollback
-    keeps_endpoints INTEGER NOT NULL DEFAULT 0,
-    endpoints_only INTEGER NOT NULL DEFAULT 0,
-    content INTEGER NOT NULL DEFAULT 1, -- 0 where it was collected above the floor
-    nodes INTEGER NOT NULL DEFAULT 0,
-    refused INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (grp, revision)
-) WITHOUT ROWID;
-CREATE INDEX rollbacks ON revision (grp, revision) WHERE content_of > 0;
-CREATE TABLE entry (
-    grp INTEGER NOT NULL REFERENCES grp,
-    type INTEGER NOT NULL REFERENCES type,
-    name TEXT NOT NULL,
-    h BLOB NOT NULL,
-    rank INTEGER NOT NULL,
-    born INTEGER NOT NULL,
-    PRIMARY KEY (grp, type, name)
-) WITHOUT ROWID;
-CREATE TABLE past (
-    grp INTEGER NOT NULL REFERENCES grp,
-    died INTEGER NOT NULL,
-    type INTEGER NOT NULL REFERENCES type,
-    name TEXT NOT NULL,
-    h BLOB NOT NULL,
-    rank INTEGER NOT NULL,
-    born INTEGER NOT NULL,
-    PRIMARY KEY (grp, died, type, name)
-) WITHOUT ROWID;
-CREATE TABLE push (
-    id INTEGER PRIMARY KEY,
-    grp INTEGER NOT NULL REFERENCES grp,
-    push_id TEXT NOT NULL,
-    revision INTEGER NOT NULL,
-    changed INTEGER NOT NULL,
-    time_s REAL NOT NULL,
-    digest BLOB NOT NULL DEFAULT x'', -- of the request; empty: not known
-    UNIQUE (grp, push_id)
-);
-CREATE TABLE doc (
-    id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,
-    name TEXT NOT NULL,
-    body BLOB,
-    revision INTEGER NOT NULL,
-    UNIQUE (kind, name)
-);
--- kind '' is a commit to the group ``name``; else a document of that kind.
-CREATE TABLE event (
-    cursor INTEGER PRIMARY KEY AUTOINCREMENT,
-    kind TEXT NOT NULL,
-    name TEXT NOT NULL,
-    revision INTEGER NOT NULL,
-    live INTEGER NOT NULL,
-    body BLOB
-);
--- Contains every blob that no row names, across a crash during a collection; it may contain blobs that are named.
-CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
--- Open NACKs, so that rejected resources are not re-sent after a restart.
-CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL);
-"""
-
-# Observed state: the last good set of each source and service. A rowid table, since its rows are large.
-_OBSERVED = (
-    "CREATE TABLE observed ("
-    " id INTEGER PRIMARY KEY, source TEXT NOT NULL, service TEXT NOT NULL, body BLOB NOT NULL,"
-    " UNIQUE (source, service))"
-)
-
-_AUDIT = (
-    "CREATE TABLE audit ("
-    " position INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL, lane INTEGER NOT NULL, key TEXT NOT NULL,"
-    " grp TEXT NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL, count INTEGER NOT NULL, first_s REAL NOT NULL,"
-    " time_s REAL NOT NULL, size INTEGER NOT NULL, body TEXT NOT NULL)",
-    "CREATE INDEX audit_lanes ON audit (lane, position)",
-    "CREATE INDEX audit_keys ON audit (key) WHERE key <> ''",
-    # The epoch distinguishes cursors of different stores; the highest deleted position tells readers that they missed
-    # entries.
-    "INSERT INTO meta VALUES ('audit_epoch', lower(hex(randomblob(4)))), ('audit_trimmed', '0')",
-)
+_TYPES = ColumnTypes("INTEGER PRIMARY KEY", "INTEGER", "REAL", "INTEGER", "TEXT", "BLOB", keyed=" WITHOUT ROWID")
 
 # The statements that migrate each schema to the next one.
 _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
@@ -144,12 +34,53 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
         "ALTER TABLE revision ADD COLUMN refused INTEGER NOT NULL DEFAULT 0",
         "UPDATE revision SET kind = 'delete' WHERE NOT live",
         "CREATE INDEX rollbacks ON revision (grp, revision) WHERE content_of > 0",
-        *_AUDIT,
-        # Open NACKs.
+        "CREATE TABLE audit ("
+        " position INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL, lane INTEGER NOT NULL, key TEXT NOT NULL,"
+        " grp TEXT NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL, count INTEGER NOT NULL, first_s REAL NOT NULL,"
+        " time_s REAL NOT NULL, size INTEGER NOT NULL, body TEXT NOT NULL)",
+        "CREATE INDEX audit_lanes ON audit (lane, position)",
+        "CREATE INDEX audit_keys ON audit (key) WHERE key <> ''",
+        "INSERT INTO meta VALUES ('audit_epoch', lower(hex(randomblob(4)))), ('audit_trimmed', '0')",
         "CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL)",
     ),
-    3: (_OBSERVED,),
+    3: (
+        "CREATE TABLE observed ("
+        " id INTEGER PRIMARY KEY, source TEXT NOT NULL, service TEXT NOT NULL, body BLOB NOT NULL,"
+        " UNIQUE (source, service))",
+    ),
+    4: (  # The counters move from SQLite's own table to one of the store.
+        "CREATE TABLE seq (name TEXT PRIMARY KEY, v INTEGER NOT NULL) WITHOUT ROWID",
+        "INSERT INTO seq SELECT 'event', coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'event'",
+        "INSERT INTO seq SELECT 'audit', coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'",
+        "INSERT INTO seq SELECT 'audit_trimmed', CAST(v AS INTEGER) FROM meta WHERE k = 'audit_trimmed'",
+        "DELETE FROM meta WHERE k = 'audit_trimmed'",
+        "ALTER TABLE event RENAME TO earlier",
+        "CREATE TABLE event (cursor INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,"
+        " revision INTEGER NOT NULL, live INTEGER NOT NULL, body BLOB)",
+        "INSERT INTO event SELECT cursor, kind, name, revision, live, body FROM earlier",
+        "DROP TABLE earlier",
+        "ALTER TABLE audit RENAME TO earlier",
+        "CREATE TABLE audit ("
+        " position INTEGER PRIMARY KEY, id INTEGER NOT NULL, lane INTEGER NOT NULL, key TEXT NOT NULL,"
+        " grp TEXT NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL, count INTEGER NOT NULL, first_s REAL NOT NULL,"
+        " time_s REAL NOT NULL, size INTEGER NOT NULL, body TEXT NOT NULL)",
+        "INSERT INTO audit SELECT position, id, lane, key, grp, actor, action, count, first_s, time_s, size, body"
+        " FROM earlier",
+        "DROP TABLE earlier",
+        "CREATE INDEX audit_lanes ON audit (lane, position)",
+        "CREATE INDEX audit_keys ON audit (key) WHERE key <> ''",
+    ),
 }
+
+
+def check_release() -> None:
+    """Raises ``UnavailableError`` where the library is older than the statements need."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE[:2]))
+        raise UnavailableError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, and the store needs {oldest} or newer:"
+            " use the container image, or a Python of a newer system"
+        )
 
 
 def configure(connection: sqlite3.Connection, max_bytes: int | None) -> None:
@@ -187,16 +118,11 @@ def ensure(connection: sqlite3.Connection) -> None:
     """
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not names:
-        _create(connection)
-        return
-    if "meta" not in names:
+        tables.create(connection, _TYPES)
+    elif "meta" in names:
+        _migrate(connection, tables.schema_of(connection))
+    else:
         raise UnavailableError("the database file belongs to another program")
-    (found,) = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone() or ("0",)
-    if int(found) > SCHEMA_VERSION or (int(found) < SCHEMA_VERSION and int(found) not in _MIGRATIONS):
-        raise UnavailableError(
-            f"the data has schema {found}, this release supports {SCHEMA_VERSION}; use a newer release"
-        )
-    _migrate(connection, int(found))
 
 
 def _migrate(connection: sqlite3.Connection, found: int) -> None:
@@ -205,11 +131,3 @@ def _migrate(connection: sqlite3.Connection, found: int) -> None:
             connection.execute(statement)
     if found < SCHEMA_VERSION:
         connection.execute("UPDATE meta SET v = ? WHERE k = 'schema'", (str(SCHEMA_VERSION),))
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    for statement in _TABLES.split(";\n"):  # a comment holds no semicolon at the end of its line
-        connection.execute(statement)
-    for statement in (*_AUDIT, _OBSERVED):
-        connection.execute(statement)
-    connection.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))

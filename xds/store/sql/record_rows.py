@@ -1,4 +1,4 @@
-"""Exports the records of a SQLite store as of one moment while pushes go on, and imports them in one transaction.
+"""Exports the records of a store as of one moment while pushes go on, and imports them in one transaction.
 
 `begin` fixes the moment of the export: the head of each group. The content at that moment can be read later, because
 rows that end move to ``past`` (`schema`); only collections have to wait. Each function is one short step.
@@ -7,7 +7,6 @@ rows that end move to ``past`` (`schema`); only collections have to wait. Each f
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,9 +31,9 @@ from xds.store.records import (
     entry_of,
     record_of,
 )
-from xds.store.sqlite import audit_rows, ledger
+from xds.store.sql import audit_rows, ledger
+from xds.store.sql.connection import SqlConnection
 
-Connection = sqlite3.Connection
 Values = tuple[Any, ...]
 
 LINE_COLUMNS = tuple(REVISIONS.fields)[1:]  # without the group
@@ -75,7 +74,7 @@ class DumpPoint:
         return [Record(GROUPS.name, (group.name, group.revision, group.live, group.floor)) for group in self.groups]
 
 
-def begin(connection: Connection, history: bool) -> DumpPoint:
+def begin(connection: SqlConnection, history: bool) -> DumpPoint:
     """Fix the moment of the export. Without ``history`` only the heads of groups are exported."""
     rows = connection.execute("SELECT id, name, revision, live, floor FROM grp ORDER BY name").fetchall()
     groups = (
@@ -91,12 +90,12 @@ def begin(connection: Connection, history: bool) -> DumpPoint:
     return DumpPoint(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
 
 
-def audited(connection: Connection, after: int, end: int) -> list[Record]:
+def audited(connection: SqlConnection, after: int, end: int) -> list[Record]:
     """The next entries of the audit list without a key; empty at the end."""
     return [record_of(entry) for entry in audit_rows.without_key(connection, after, end)]
 
 
-def lines(connection: Connection, group: DumpedGroup, after: int, history: bool) -> list[Record]:
+def lines(connection: SqlConnection, group: DumpedGroup, after: int, history: bool) -> list[Record]:
     """The next lines of the history of a group, oldest first; empty at the end."""
     rows = connection.execute(
         f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",  # noqa: S608
@@ -110,13 +109,13 @@ def line_values(row: Values) -> Values:
     return tuple(_READ.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, row, strict=True))
 
 
-def present_rows(connection: Connection, group: DumpedGroup) -> list[Record]:
+def present_rows(connection: SqlConnection, group: DumpedGroup) -> list[Record]:
     """The content of a group at the moment of the export."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born FROM ("
         " SELECT type, name, h, rank, born FROM entry WHERE grp = :grp AND born <= :at"
         " UNION ALL SELECT type, name, h, rank, born FROM past WHERE grp = :grp AND died > :at AND born <= :at"
-        ") JOIN type ON id = type ORDER BY rank",
+        ") AS line JOIN type ON id = line.type ORDER BY rank",
         {"grp": group.id, "at": group.revision},
     )
     return [Record(ENTRIES.name, (group.name, url, name, h.hex(), rank, born, 0)) for url, name, h, rank, born in rows]
@@ -126,11 +125,11 @@ PastKey = tuple[int, int, str]
 FIRST: PastKey = (0, 0, "")
 
 
-def past_rows(connection: Connection, group: DumpedGroup, after: PastKey) -> tuple[list[Record], PastKey]:
+def past_rows(connection: SqlConnection, group: DumpedGroup, after: PastKey) -> tuple[list[Record], PastKey]:
     """The next rows of earlier content, and the key after which to continue; empty at the end."""
     rows = connection.execute(
-        "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = type"
-        " WHERE grp = ? AND (died, type, name) > (?, ?, ?) AND died <= ? ORDER BY died, type, name LIMIT ?",
+        "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = past.type"
+        " WHERE past.grp = ? AND (died, past.type, name) > (?, ?, ?) AND died <= ? ORDER BY died, type, name LIMIT ?",
         (group.id, *max(after, (group.floor + 1, 0, "")), group.revision, ROWS_PER_STEP),
     ).fetchall()
     if not rows:
@@ -143,7 +142,7 @@ def past_rows(connection: Connection, group: DumpedGroup, after: PastKey) -> tup
     return found, (died, type_id, rows[-1][1])
 
 
-def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
+def bodies(connection: SqlConnection, wanted: list[str]) -> list[Record]:
     """The next blobs, which are removed from the end of ``wanted``. Raises ``CorruptError``."""
     found: list[Record] = []
     size = 0
@@ -162,7 +161,7 @@ def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
 class _Import:
     """The state of an import: row ids of groups and types by name, and the audit list."""
 
-    connection: Connection
+    connection: SqlConnection
     groups: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)
     audit: deque[AuditEntry] = field(default_factory=deque)
@@ -175,13 +174,13 @@ class _Import:
 
     def type(self, url: str) -> int:
         if url not in self.types:
-            self.connection.execute("INSERT OR IGNORE INTO type (url) VALUES (?)", (url,))
+            self.connection.execute("INSERT INTO type (url) VALUES (?) ON CONFLICT (url) DO NOTHING", (url,))
             (self.types[url],) = self.connection.execute("SELECT id FROM type WHERE url = ?", (url,)).fetchone()
         return self.types[url]
 
 
 def import_records(
-    connection: Connection, records: Iterator[Record], replace: bool, note: AuditNote | None = None
+    connection: SqlConnection, records: Iterator[Record], replace: bool, note: AuditNote | None = None
 ) -> tuple[None, tuple[()]]:
     """Replace everything by ``records`` in the transaction of the caller, and merge the audit lists.
 
@@ -195,14 +194,11 @@ def import_records(
     for table in ("past", "entry", "push", "revision", "grp", "blob", "doc", "doomed"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
     target = _Import(connection)
-    try:
-        for kind, some in groupby(records, key=lambda record: record.kind):
-            values = (record.values for record in some)
-            while batch := list(islice(values, ROWS_PER_STEP)):
-                _IMPORTERS[kind](target, batch)
-    except sqlite3.IntegrityError as error:
-        raise CorruptError("two records contradict each other") from error
-    connection.execute("UPDATE grp SET last_rank = ifnull((SELECT max(rank) FROM entry WHERE grp = grp.id), 0)")
+    for kind, some in groupby(records, key=lambda record: record.kind):
+        values = (record.values for record in some)
+        while batch := list(islice(values, ROWS_PER_STEP)):
+            _IMPORTERS[kind](target, batch)
+    connection.execute("UPDATE grp SET last_rank = coalesce((SELECT max(rank) FROM entry WHERE entry.grp = grp.id), 0)")
     _check_consistency(connection)
     audit_rows.merge(connection, target.audit)
     audit_rows.write(connection, [note] if note is not None else [])
@@ -212,11 +208,10 @@ def import_records(
 
 def _import_groups(target: _Import, batch: list[Values]) -> None:
     for name, revision, live, floor in batch:
-        made = target.connection.execute(
-            "INSERT INTO grp (name, revision, live, last_rank, floor) VALUES (?, ?, ?, 0, ?)",
+        (target.groups[name],) = target.connection.execute(
+            "INSERT INTO grp (name, revision, live, last_rank, floor) VALUES (?, ?, ?, 0, ?) RETURNING id",
             (name, revision, live, floor),
-        )
-        target.groups[name] = int(made.lastrowid or 0)
+        ).fetchone()
 
 
 def _import_revisions(target: _Import, batch: list[Values]) -> None:
@@ -302,18 +297,18 @@ _INCONSISTENCIES = {
 }
 
 _SIZES = (
-    "SELECT revision, resources FROM revision WHERE grp = ? AND content",
-    "SELECT born, count(*) FROM (SELECT born FROM entry WHERE grp = ?1 UNION ALL SELECT born FROM past WHERE grp = ?1)"
-    " GROUP BY born",
-    "SELECT died, count(*) FROM past WHERE grp = ? GROUP BY died",
+    "SELECT revision, resources FROM revision WHERE grp = :grp AND content",
+    "SELECT born, count(*) FROM"
+    " (SELECT born FROM entry WHERE grp = :grp UNION ALL SELECT born FROM past WHERE grp = :grp) AS line GROUP BY born",
+    "SELECT died, count(*) FROM past WHERE grp = :grp GROUP BY died",
 )
 
 
-def _check_consistency(connection: Connection) -> None:
+def _check_consistency(connection: SqlConnection) -> None:
     for text, statement in _INCONSISTENCIES.items():
         found = connection.execute(statement + " LIMIT 1").fetchone()
         if found is not None:
             raise CorruptError(text.format(found[0]))
     for group, name, floor in connection.execute("SELECT id, name, floor FROM grp").fetchall():
-        stated, begun, ended = (dict(connection.execute(statement, (group,))) for statement in _SIZES)
+        stated, begun, ended = (dict(connection.execute(statement, {"grp": group})) for statement in _SIZES)
         revisions.check_sizes(name, floor, stated, begun, ended)

@@ -1,9 +1,9 @@
-"""The audit list in SQLite (see `xds.store.audit_entries`). All functions run in the transaction of the caller."""
+"""The rows of the audit list (see `xds.store.audit_entries`). All functions run in the transaction of the caller."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,15 +21,15 @@ from xds.store.audit_entries import (
 )
 from xds.store.records import merge_audit_lists
 from xds.store.retention import Retention
-
-Connection = sqlite3.Connection
+from xds.store.sql import sequences
+from xds.store.sql.connection import SqlConnection
 
 ROWS_PER_STEP = 2_000
 COLUMNS = "position, id, lane, key, grp, actor, action, count, first_s, time_s, body"
 _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "request_id", "revision")
 
 
-def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
+def write(connection: SqlConnection, notes: Sequence[AuditNote]) -> None:
     """Append notes. A note with the key of an existing entry is merged into it."""
     grown: set[AuditLane] = set()
     before = newest(connection) if notes else 0
@@ -40,15 +40,17 @@ def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
         else:
             grown.add(note.lane)
         _put(connection, entry_of_note(note, position, existing))
+    if notes:
+        sequences.put(connection, sequences.AUDIT, before + len(notes))
     for lane in grown & LIMITS.keys():
         _bound(connection, lane)
 
 
-def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
+def read(connection: SqlConnection, cursor: str, limit: int, wanted: AuditFilter) -> AuditPage:
     """``Store.audit``."""
-    known = dict(connection.execute("SELECT k, v FROM meta WHERE k IN ('audit_epoch', 'audit_trimmed')"))
+    (epoch,) = connection.execute("SELECT v FROM meta WHERE k = 'audit_epoch'").fetchone()
     end = newest(connection)
-    after, lagged = position_of_cursor(cursor, known["audit_epoch"], int(known["audit_trimmed"]), end)
+    after, lagged = position_of_cursor(cursor, epoch, sequences.value(connection, sequences.AUDIT_TRIMMED), end)
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
         " AND :action IN ('', action) AND time_s >= :since"
@@ -62,33 +64,32 @@ def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -
             "limit": limit + 1,
         },
     )
-    return page([entry(row) for row in rows], limit, known["audit_epoch"], end, lagged, wanted)
+    return page([entry(row) for row in rows], limit, epoch, end, lagged, wanted)
 
 
-def all_entries(connection: Connection) -> list[AuditEntry]:
+def all_entries(connection: SqlConnection) -> list[AuditEntry]:
     """All entries."""
     return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit ORDER BY position")]  # noqa: S608
 
 
-def counted(connection: Connection) -> list[AuditEntry]:
+def counted(connection: SqlConnection) -> list[AuditEntry]:
     """The entries with a key, which later notes may be merged into."""
     return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit WHERE key <> '' ORDER BY position")]  # noqa: S608
 
 
-def newest(connection: Connection) -> int:
+def newest(connection: SqlConnection) -> int:
     """The highest position that was ever used, 0 for none."""
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
-    return int(row[0]) if row is not None else 0
+    return sequences.value(connection, sequences.AUDIT)
 
 
-def sizes(connection: Connection) -> tuple[dict[AuditLane, int], int]:
+def sizes(connection: SqlConnection) -> tuple[dict[AuditLane, int], int]:
     """The number of entries in each lane, and the size of the entries of changes."""
     rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
     found = {AuditLane(lane): (int(count), int(size)) for lane, count, size in rows}
     return {lane: found.get(lane, (0, 0))[0] for lane in AuditLane}, found.get(AuditLane.CHANGE, (0, 0))[1]
 
 
-def without_key(connection: Connection, after: int, end: int) -> list[AuditEntry]:
+def without_key(connection: SqlConnection, after: int, end: int) -> list[AuditEntry]:
     """The next entries without a key after position ``after`` and up to ``end``; empty at the end."""
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = '' AND position > ? AND position <= ? ORDER BY position LIMIT ?",  # noqa: S608
@@ -97,38 +98,38 @@ def without_key(connection: Connection, after: int, end: int) -> list[AuditEntry
     return [entry(row) for row in rows]
 
 
-def merge(connection: Connection, given: Sequence[AuditEntry]) -> None:
+def merge(connection: SqlConnection, given: Sequence[AuditEntry]) -> None:
     """Merge the list of a backup (`merge_audit_lists`)."""
     made = merge_audit_lists(all_entries(connection), given)
     if made is None:
         return
     connection.execute("DELETE FROM audit")
-    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'")
     for each in made:
         _put(connection, each)
-    connection.execute("UPDATE meta SET v = lower(hex(randomblob(4))) WHERE k = 'audit_epoch'")
-    connection.execute("UPDATE meta SET v = '0' WHERE k = 'audit_trimmed'")
+    sequences.put(connection, sequences.AUDIT, made[-1].position if made else 0)
+    sequences.put(connection, sequences.AUDIT_TRIMMED, 0)
+    connection.execute("UPDATE meta SET v = ? WHERE k = 'audit_epoch'", (secrets.token_hex(4),))
 
 
-def trim(connection: Connection, policy: Retention, now_s: float) -> int:
+def trim(connection: SqlConnection, policy: Retention, now_s: float) -> int:
     """Delete entries that are too old, and the oldest changes beyond the maximum size.
 
     Returns the number of deleted entries. Call it until it returns 0.
     """
     dropped = _drop(connection, "time_s < ?", (now_s - policy.audit_s,))
     (size,) = connection.execute(
-        "SELECT ifnull(sum(size), 0) FROM audit WHERE lane = ?", (AuditLane.CHANGE,)
+        "SELECT coalesce(sum(size), 0) FROM audit WHERE lane = ?", (AuditLane.CHANGE,)
     ).fetchone()
     if size > policy.audit_bytes:
         running = (
             "position IN (SELECT position FROM (SELECT position, sum(size) OVER (ORDER BY position DESC) AS total"
-            " FROM audit WHERE lane = ?) WHERE total > ?)"
+            " FROM audit WHERE lane = ?) AS each WHERE total > ?)"
         )
         dropped += _drop(connection, running, (AuditLane.CHANGE, policy.audit_bytes))
     return dropped
 
 
-def _put(connection: Connection, entry: AuditEntry) -> None:
+def _put(connection: SqlConnection, entry: AuditEntry) -> None:
     note = entry.note
     connection.execute(
         "INSERT INTO audit (position, id, lane, key, grp, actor, action, count, first_s, time_s, size, body)"
@@ -150,7 +151,7 @@ def _put(connection: Connection, entry: AuditEntry) -> None:
     )
 
 
-def _mergeable(connection: Connection, note: AuditNote) -> AuditEntry | None:
+def _mergeable(connection: SqlConnection, note: AuditNote) -> AuditEntry | None:
     """The entry that a note is merged into; None for a new entry."""
     row = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
@@ -159,16 +160,16 @@ def _mergeable(connection: Connection, note: AuditNote) -> AuditEntry | None:
     return entry(row) if row is not None else None
 
 
-def _bound(connection: Connection, lane: AuditLane) -> None:
+def _bound(connection: SqlConnection, lane: AuditLane) -> None:
     """Delete the oldest entries of a lane beyond its bound."""
     _drop(
         connection,
-        "position IN (SELECT position FROM audit WHERE lane = ? ORDER BY position DESC LIMIT -1 OFFSET ?)",
-        (int(lane), LIMITS[lane]),
+        "lane = ? AND position <= (SELECT position FROM audit WHERE lane = ? ORDER BY position DESC LIMIT 1 OFFSET ?)",
+        (int(lane), int(lane), LIMITS[lane]),
     )
 
 
-def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> int:
+def _drop(connection: SqlConnection, condition: str, values: tuple[float, ...]) -> int:
     """Delete entries, and store the highest deleted position of changes for readers."""
     found = connection.execute(
         f"SELECT position, lane FROM audit WHERE {condition} ORDER BY position LIMIT {ROWS_PER_STEP}",  # noqa: S608
@@ -176,7 +177,7 @@ def _drop(connection: Connection, condition: str, values: tuple[float, ...]) -> 
     ).fetchall()
     connection.executemany("DELETE FROM audit WHERE position = ?", [(position,) for position, _ in found])
     last = max((position for position, lane in found if lane == AuditLane.CHANGE), default=0)
-    connection.execute("UPDATE meta SET v = ? WHERE k = 'audit_trimmed' AND CAST(v AS INTEGER) < ?", (str(last), last))
+    connection.execute("UPDATE seq SET v = ? WHERE name = ? AND v < ?", (last, sequences.AUDIT_TRIMMED, last))
     return len(found)
 
 

@@ -5,27 +5,26 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from xds.store import rank
 from xds.store.base import CorruptError, Entry, Lifetime
 from xds.store.revisions import ContentEdit, Key
+from xds.store.sql.connection import SqlConnection
 
-Connection = sqlite3.Connection
 _MANY_ROWS = 50
 RowKey = tuple[int, int, str]  # the key of a row: group, type, name
 
 
-def all_blob_ids(connection: Connection, group: int) -> dict[Key, str]:
+def all_blob_ids(connection: SqlConnection, group: int) -> dict[Key, str]:
     """The blob ids of the present content of a group, in pushed order."""
     urls = dict(connection.execute("SELECT id, url FROM type"))
     rows = connection.execute("SELECT type, name, h FROM entry WHERE grp = ? ORDER BY rank", (group,))
     return {(urls[type_id], name): h.hex() for type_id, name, h in rows}
 
 
-def blob_ids_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict[Key, str]:
+def blob_ids_of(connection: SqlConnection, group: int, keys: Iterable[Key]) -> dict[Key, str]:
     """The blob ids of those ``keys`` that a group has now."""
     found: dict[Key, str] = {}
     for key in keys:
@@ -39,7 +38,13 @@ def blob_ids_of(connection: Connection, group: int, keys: Iterable[Key]) -> dict
 
 
 def write(
-    connection: Connection, group: int, revision: int, *, edit: ContentEdit, current: Mapping[Key, str], last_rank: int
+    connection: SqlConnection,
+    group: int,
+    revision: int,
+    *,
+    edit: ContentEdit,
+    current: Mapping[Key, str],
+    last_rank: int,
 ) -> int:
     """Write the content of ``revision``.
 
@@ -60,14 +65,14 @@ def write(
     connection.executemany(
         # An upsert: REPLACE takes 1.5 times as long, since it also checks references and deletes the row.
         "INSERT INTO entry (grp, type, name, h, rank, born) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET h = excluded.h, rank = excluded.rank, born = excluded.born",
+        " ON CONFLICT (grp, type, name) DO UPDATE SET h = excluded.h, rank = excluded.rank, born = excluded.born",
         [(*row_key, bytes.fromhex(edit.put.get(key) or current[key]), ranks[key], revision) for row_key, key in rows],
     )
     return max(last_rank, *ranks.values(), 0)
 
 
 def _ranks(
-    connection: Connection, group: int, edit: ContentEdit, current: Mapping[Key, str], last_rank: int
+    connection: SqlConnection, group: int, edit: ContentEdit, current: Mapping[Key, str], last_rank: int
 ) -> dict[Key, int]:
     """The ranks of new and of moved resources. Other resources keep theirs."""
     if edit.order is None:
@@ -84,7 +89,7 @@ def _row_keys(group: int, types: Mapping[str, int], keys: Iterable[Key]) -> list
     return [(group, types[url], name) for url, name in keys]
 
 
-def _copy_to_past(connection: Connection, group: int, revision: int, row_keys: Sequence[RowKey]) -> None:
+def _copy_to_past(connection: SqlConnection, group: int, revision: int, row_keys: Sequence[RowKey]) -> None:
     """Copy rows to ``past``. One statement for a whole type takes a fifth of the time of a statement per row."""
     whole = _whole_types(connection, group, row_keys)
     copy = (
@@ -97,7 +102,7 @@ def _copy_to_past(connection: Connection, group: int, revision: int, row_keys: S
     )
 
 
-def _remove(connection: Connection, group: int, row_keys: Sequence[RowKey]) -> None:
+def _remove(connection: SqlConnection, group: int, row_keys: Sequence[RowKey]) -> None:
     """Delete rows, with one statement for a whole type where possible."""
     whole = _whole_types(connection, group, row_keys)
     delete = "DELETE FROM entry WHERE grp = ? AND type = ?"
@@ -105,7 +110,7 @@ def _remove(connection: Connection, group: int, row_keys: Sequence[RowKey]) -> N
     connection.executemany(delete + " AND name = ?", [row_key for row_key in row_keys if row_key[1] not in whole])
 
 
-def _whole_types(connection: Connection, group: int, row_keys: Iterable[RowKey]) -> frozenset[int]:
+def _whole_types(connection: SqlConnection, group: int, row_keys: Iterable[RowKey]) -> frozenset[int]:
     """The types of which ``row_keys`` are all rows of a group. Only types with many rows are considered."""
     counts = Counter(type_id for _, type_id, _ in row_keys)
     many = {type_id: count for type_id, count in counts.items() if count >= _MANY_ROWS}
@@ -117,7 +122,7 @@ def _whole_types(connection: Connection, group: int, row_keys: Iterable[RowKey])
     )
 
 
-def _overwrite(connection: Connection, revision: int, blobs: Iterable[str], row_keys: Sequence[RowKey]) -> None:
+def _overwrite(connection: SqlConnection, revision: int, blobs: Iterable[str], row_keys: Sequence[RowKey]) -> None:
     """Change the blobs of rows that keep their ranks. Raises ``CorruptError`` for missing rows."""
     found = connection.executemany(
         "UPDATE entry SET h = ?, born = ? WHERE grp = ? AND type = ? AND name = ?",
@@ -127,31 +132,31 @@ def _overwrite(connection: Connection, revision: int, blobs: Iterable[str], row_
         raise CorruptError(f"{found} of {len(row_keys)} resources to change exist")
 
 
-def entries_at(connection: Connection, group: int, revision: int) -> list[Entry]:
+def entries_at(connection: SqlConnection, group: int, revision: int) -> list[Entry]:
     """The content at a revision, in pushed order. The revision must still be kept."""
     rows = connection.execute(
         "SELECT url, name, h FROM ("
         " SELECT type, name, h, rank FROM entry WHERE grp = :grp AND born <= :at"
         " UNION ALL SELECT type, name, h, rank FROM past WHERE grp = :grp AND died > :at AND born <= :at"
-        ") JOIN type ON id = type ORDER BY rank",
+        ") AS line JOIN type ON id = line.type ORDER BY rank",
         {"grp": group, "at": revision},
     )
     return [Entry(url, name, h.hex()) for url, name, h in rows]
 
 
-def lifetimes(connection: Connection, group: int, since: int) -> list[Lifetime]:
+def lifetimes(connection: SqlConnection, group: int, since: int) -> list[Lifetime]:
     """The rows that began or ended after a revision."""
     rows = connection.execute(
-        "SELECT url, name, h, born, 0 FROM entry JOIN type ON id = type WHERE grp = :grp AND born > :since"
+        "SELECT url, name, h, born, 0 FROM entry JOIN type ON id = entry.type WHERE grp = :grp AND born > :since"
         " UNION ALL"
-        " SELECT url, name, h, born, died FROM past JOIN type ON id = type WHERE grp = :grp AND died > :since",
+        " SELECT url, name, h, born, died FROM past JOIN type ON id = past.type WHERE grp = :grp AND died > :since",
         {"grp": group, "since": since},
     )
     return [Lifetime(Entry(url, name, h.hex()), born, died) for url, name, h, born, died in rows]
 
 
-def _type_id(connection: Connection, url: str) -> int:
+def _type_id(connection: SqlConnection, url: str) -> int:
     row = connection.execute("SELECT id FROM type WHERE url = ?", (url,)).fetchone()
     if row is None:
-        return int(connection.execute("INSERT INTO type (url) VALUES (?)", (url,)).lastrowid or 0)
+        row = connection.execute("INSERT INTO type (url) VALUES (?) RETURNING id", (url,)).fetchone()
     return int(row[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,12 +40,14 @@ from xds.store.base import (
 )
 from xds.store.feed import resumable
 from xds.store.revisions import ContentEdit, Key, RollbackStep
-from xds.store.sqlite import audit_rows, content_rows
-
-Connection = sqlite3.Connection
+from xds.store.sql import audit_rows, collection, content_rows, sequences
+from xds.store.sql.connection import SqlConnection
 
 RAW = 0  # codec of an unencoded blob
-_PUT_NACK = "INSERT OR REPLACE INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
+_PUT_NACK = (
+    "INSERT INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET node = excluded.node, type = excluded.type, body = excluded.body"
+)
 
 _PRUNED_PER_PUSH = 2  # more than the one that is added, so that a backlog of old push ids shrinks
 
@@ -89,7 +90,7 @@ class EventRow(NamedTuple):
         return GroupCommitted(Head(self.name, self.revision, bool(self.live)), cursor)
 
 
-def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], list[ChangeItem]]:
+def commit_all(connection: SqlConnection, push: CommitCall) -> tuple[list[Commit], list[ChangeItem]]:
     """``Store.commit_all``, and the items for the watches."""
     revisions.check_groups(push.pushes)
     digest = revisions.push_digest(push.pushes)
@@ -108,18 +109,18 @@ def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], 
     return commits, events
 
 
-def committed(connection: Connection, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
+def committed(connection: SqlConnection, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
     """``Store.committed``."""
     return _replay(connection, pushes, push_id, revisions.push_digest(pushes))
 
 
-def commit_status(connection: Connection, group: str, push_id: str) -> Commit | None:
+def commit_status(connection: SqlConnection, group: str, push_id: str) -> Commit | None:
     """``Store.commit_status``."""
     found = _find_push(connection, group, push_id)
     return found[0] if found is not None else None
 
 
-def find_group(connection: Connection, name: str) -> GroupRow | None:
+def find_group(connection: SqlConnection, name: str) -> GroupRow | None:
     """A live or deleted group; None for one that never existed."""
     row = connection.execute(
         "SELECT grp.id, grp.revision, grp.live, last_rank, floor, versions, resources FROM grp"
@@ -132,13 +133,13 @@ def find_group(connection: Connection, name: str) -> GroupRow | None:
     return GroupRow(group, Head(name, revision, bool(live)), last_rank, floor, versions_of(versions), resources)
 
 
-def groups(connection: Connection) -> list[Head]:
+def groups(connection: SqlConnection) -> list[Head]:
     """``Store.groups``."""
     rows = connection.execute("SELECT name, revision FROM grp WHERE live ORDER BY name")
     return [Head(name, revision) for name, revision in rows]
 
 
-def manifest(connection: Connection, name: str, revision: int | None) -> Manifest:
+def manifest(connection: SqlConnection, name: str, revision: int | None) -> Manifest:
     """``Store.manifest``."""
     group = find_group(connection, name)
     if group is None:
@@ -156,13 +157,13 @@ def manifest(connection: Connection, name: str, revision: int | None) -> Manifes
     return Manifest(name, wanted, content, found.versions, found.meta)
 
 
-def lifetimes(connection: Connection, name: str, since: int) -> list[Lifetime]:
+def lifetimes(connection: SqlConnection, name: str, since: int) -> list[Lifetime]:
     """``Store.lifetimes``."""
     group = find_group(connection, name)
     return content_rows.lifetimes(connection, group.id, since) if group is not None else []
 
 
-def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
+def blobs(connection: SqlConnection, ids: Iterable[str]) -> dict[str, bytes]:
     """``Store.blobs``."""
     found: dict[str, bytes] = {}
     for blob in ids:
@@ -180,7 +181,7 @@ def blobs(connection: Connection, ids: Iterable[str]) -> dict[str, bytes]:
 
 
 def history(
-    connection: Connection, name: str, before: int | None, limit: int, endpoints: bool = True
+    connection: SqlConnection, name: str, before: int | None, limit: int, endpoints: bool = True
 ) -> list[RevisionInfo]:
     """``Store.history``."""
     group = find_group(connection, name)
@@ -191,7 +192,7 @@ def history(
     return [with_fields(line, undone_by=revisions.undone_line_by(line, rollbacks, newest)) for line in lines]
 
 
-def record_outcome(connection: Connection, name: str, revision: int, nodes: int, refused: int) -> None:
+def record_outcome(connection: SqlConnection, name: str, revision: int, nodes: int, refused: int) -> None:
     """``Store.record_outcome``."""
     connection.execute(
         "UPDATE revision SET nodes = ?, refused = ? WHERE grp = (SELECT id FROM grp WHERE name = ?) AND revision = ?",
@@ -200,7 +201,12 @@ def record_outcome(connection: Connection, name: str, revision: int, nodes: int,
 
 
 def put_doc(
-    connection: Connection, kind: str, name: str, body: bytes | None, expect: int | None, note: AuditNote | None = None
+    connection: SqlConnection,
+    kind: str,
+    name: str,
+    body: bytes | None,
+    expect: int | None,
+    note: AuditNote | None = None,
 ) -> tuple[int, list[ChangeItem]]:
     """``Store.put_doc``, and the items for the watches."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
@@ -219,7 +225,7 @@ def put_doc(
     return revision + 1, [_add_event(connection, EventRow(kind, name, revision + 1, body is not None, body))]
 
 
-def docs(connection: Connection, kind: str, prefix: str) -> list[StoredDocument]:
+def docs(connection: SqlConnection, kind: str, prefix: str) -> list[StoredDocument]:
     """``Store.docs``."""
     found: list[StoredDocument] = []
     rows = connection.execute(
@@ -233,9 +239,11 @@ def docs(connection: Connection, kind: str, prefix: str) -> list[StoredDocument]
     return found
 
 
-def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
+def catch_up(connection: SqlConnection, cursor: int | None) -> list[WatchItem]:
     """The commits after ``cursor``, or a ``Reset`` where they are no longer stored."""
-    oldest, newest = connection.execute("SELECT ifnull(min(cursor), 1), ifnull(max(cursor), 0) FROM event").fetchone()
+    oldest, newest = connection.execute(
+        "SELECT coalesce(min(cursor), 1), coalesce(max(cursor), 0) FROM event"
+    ).fetchone()
     if not resumable(cursor, oldest, newest):
         return [Reset(tuple(groups(connection)), newest)]
     rows = connection.execute(
@@ -255,24 +263,22 @@ def versions_of(text: str) -> dict[str, str]:
     return found
 
 
-def newest_cursor(connection: Connection) -> int:
+def newest_cursor(connection: SqlConnection) -> int:
     """The cursor of the newest commit, 0 for none."""
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
-    return int(row[0]) if row is not None else 0
+    return sequences.value(connection, sequences.EVENT)
 
 
-def skip_cursors(connection: Connection, to: int) -> None:
+def skip_cursors(connection: SqlConnection, to: int) -> None:
     """Use no cursor up to ``to`` again: they belong to lost commits, and watches may hold them.
 
     A watch that resumes then starts with a ``Reset``.
     """
     connection.execute("DELETE FROM event")
-    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
-    connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('event', ?)", (to + 1,))
+    sequences.put(connection, sequences.EVENT, to + 1)
     _add_event(connection, EventRow(SKIPPED, "", 0, False))
 
 
-def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[GroupRow, Commit, ChangeItem | None]:
+def _commit(connection: SqlConnection, push: GroupPush, meta: Meta) -> tuple[GroupRow, Commit, ChangeItem | None]:
     """One group's part of a push."""
     group_row = find_group(connection, push.group)
     head = group_row.head if group_row is not None else None
@@ -285,7 +291,7 @@ def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[GroupR
     return group, *_advance(connection, group, push, meta, edit=edit, current=current)
 
 
-def _write_docs(connection: Connection, push: GroupPush) -> list[ChangeItem]:
+def _write_docs(connection: SqlConnection, push: GroupPush) -> list[ChangeItem]:
     events: list[ChangeItem] = []
     dropped = push.change.docs if isinstance(push.change, Drop) else ()
     for write in (*(DocumentWrite(*key, None) for key in dropped), *push.writes):
@@ -294,7 +300,7 @@ def _write_docs(connection: Connection, push: GroupPush) -> list[ChangeItem]:
     return events
 
 
-def _current_blob_ids(connection: Connection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
+def _current_blob_ids(connection: SqlConnection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
     """The present blob ids: of the whole group in pushed order, or for a delta at least of the keys that it names."""
     given, at = push.head_content, revisions.position(group.head)
     if given is not None and (given.revision, len(given.blob_ids)) == (at, group.resources):
@@ -304,7 +310,7 @@ def _current_blob_ids(connection: Connection, group: GroupRow, push: GroupPush) 
     return content_rows.all_blob_ids(connection, group.id)
 
 
-def _edit(connection: Connection, group: GroupRow, change: GroupChange, current: Mapping[Key, str]) -> ContentEdit:
+def _edit(connection: SqlConnection, group: GroupRow, change: GroupChange, current: Mapping[Key, str]) -> ContentEdit:
     match change:
         case FullSet():
             return revisions.replace(change.entries, current)
@@ -320,7 +326,7 @@ def _edit(connection: Connection, group: GroupRow, change: GroupChange, current:
 
 
 def _advance(
-    connection: Connection,
+    connection: SqlConnection,
     group: GroupRow,
     push: GroupPush,
     meta: Meta,
@@ -349,23 +355,25 @@ def _advance(
     return Commit(push.group, head.revision, versions=versions), event
 
 
-def _insert_blobs(connection: Connection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
+def _insert_blobs(connection: SqlConnection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
     connection.executemany(
-        "INSERT OR IGNORE INTO blob (h, codec, data) VALUES (?, ?, ?)",
-        ((bytes.fromhex(blob), RAW, data) for blob, data in given.items()),
+        "INSERT INTO blob (h, codec, data) VALUES (?, ?, ?) ON CONFLICT (h) DO NOTHING",
+        [(bytes.fromhex(blob), RAW, data) for blob, data in given.items()],
     )
     for blob in set(edit.put.values()) - given.keys():
         if connection.execute("SELECT 1 FROM blob WHERE h = ?", (bytes.fromhex(blob),)).fetchone() is None:
             raise CorruptError(f"blob {blob} is neither given nor stored")
+    collection.spare(connection, edit.put.values())
 
 
-def _add_group(connection: Connection, name: str) -> GroupRow:
-    row = connection.execute("INSERT INTO grp (name, revision, live, last_rank) VALUES (?, 0, 0, 0)", (name,)).lastrowid
-    assert row is not None
+def _add_group(connection: SqlConnection, name: str) -> GroupRow:
+    (row,) = connection.execute(
+        "INSERT INTO grp (name, revision, live, last_rank) VALUES (?, 0, FALSE, 0) RETURNING id", (name,)
+    ).fetchone()
     return GroupRow(row, Head(name, 0, live=False), 0, 1, {}, 0)
 
 
-def _add_revision(connection: Connection, group: GroupRow, info: RevisionInfo) -> None:
+def _add_revision(connection: SqlConnection, group: GroupRow, info: RevisionInfo) -> None:
     meta = info.meta
     connection.execute(
         "INSERT INTO revision (grp, revision, live, resources, versions, author, message, time_s, actor,"
@@ -389,7 +397,7 @@ def _add_revision(connection: Connection, group: GroupRow, info: RevisionInfo) -
 
 
 def _history(
-    connection: Connection, group: GroupRow, before: int, limit: int, endpoints: bool = True
+    connection: SqlConnection, group: GroupRow, before: int, limit: int, endpoints: bool = True
 ) -> list[RevisionInfo]:
     """Lines of the history without ``undone_by``."""
     end = group.head.revision + 1
@@ -428,7 +436,7 @@ def _line(
     )
 
 
-def _rollbacks(connection: Connection, group: int) -> list[RollbackStep]:
+def _rollbacks(connection: SqlConnection, group: int) -> list[RollbackStep]:
     """The rollbacks of a group, ordered by revision."""
     rows = connection.execute(
         "SELECT revision, content_of, keeps_endpoints FROM revision WHERE grp = ? AND content_of > 0 ORDER BY revision",
@@ -437,7 +445,7 @@ def _rollbacks(connection: Connection, group: int) -> list[RollbackStep]:
     return [RollbackStep(revision, to, bool(keeps)) for revision, to, keeps in rows]
 
 
-def _replay(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
+def _replay(connection: SqlConnection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
     """The commits of these pushes if their push id was committed before, else None. Raises ``ReusedPushIdError``."""
     found = [_find_push(connection, push.group, push_id) for push in revisions.requested_pushes(pushes)]
     if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
@@ -445,7 +453,7 @@ def _replay(connection: Connection, pushes: Sequence[GroupPush], push_id: str, d
     return [with_fields(each[0], replayed=True) for each in found if each is not None]
 
 
-def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit, bytes] | None:
+def _find_push(connection: SqlConnection, group: str, push_id: str) -> tuple[Commit, bytes] | None:
     """The commit of a push to a group, and the digest of the request."""
     row = connection.execute(
         "SELECT push.revision, changed, digest FROM push JOIN grp ON grp.id = push.grp WHERE name = ? AND push_id = ?",
@@ -454,35 +462,35 @@ def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit
     return (Commit(group, row[0], bool(row[1])), row[2]) if row is not None else None
 
 
-def _insert_push(connection: Connection, group: GroupRow, push: CommitCall, digest: bytes, result: Commit) -> None:
+def _insert_push(connection: SqlConnection, group: GroupRow, push: CommitCall, digest: bytes, result: Commit) -> None:
     connection.execute(
         "INSERT INTO push (grp, push_id, revision, changed, time_s, digest) VALUES (?, ?, ?, ?, ?, ?)",
         (group.id, push.push_id, result.revision, result.changed, push.now_s, digest),
     )
 
 
-def _prune_pushes(connection: Connection, now_s: float, limit: int) -> None:
+def _prune_pushes(connection: SqlConnection, now_s: float, limit: int) -> None:
     connection.execute(
         "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
         (limit, now_s - PUSH_IDS_KEPT_S),
     )
 
 
-def _add_event(connection: Connection, event: EventRow) -> ChangeItem:
-    cursor = connection.execute(
-        "INSERT INTO event (kind, name, revision, live, body) VALUES (?, ?, ?, ?, ?)", event
-    ).lastrowid
-    assert cursor is not None
+def _add_event(connection: SqlConnection, event: EventRow) -> ChangeItem:
+    cursor = sequences.advance(connection, sequences.EVENT)
+    connection.execute(
+        "INSERT INTO event (cursor, kind, name, revision, live, body) VALUES (?, ?, ?, ?, ?, ?)", (cursor, *event)
+    )
     connection.execute("DELETE FROM event WHERE cursor <= ?", (cursor - EVENTS_KEPT,))
     return event.item(cursor)
 
 
-def put_nacks(connection: sqlite3.Connection, put: Sequence[OpenNack], delete: Collection[int]) -> None:
+def put_nacks(connection: SqlConnection, put: Sequence[OpenNack], delete: Collection[int]) -> None:
     """``Store.put_nacks``."""
     connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in delete])
     connection.executemany(_PUT_NACK, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
 
 
-def nacks(connection: sqlite3.Connection) -> list[OpenNack]:
+def nacks(connection: SqlConnection) -> list[OpenNack]:
     """``Store.nacks``."""
     return [OpenNack(*row) for row in connection.execute("SELECT id, node, type, body FROM nack ORDER BY id")]

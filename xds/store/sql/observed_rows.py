@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 
 from xds.store.audit_entries import AuditNote
 from xds.store.base import ObservedRecord
-from xds.store.sqlite import audit_rows
+from xds.store.sql import audit_rows
+from xds.store.sql.connection import SqlConnection
 
 _PUT = (
     "INSERT INTO observed (source, service, body) VALUES (?, ?, ?)"
@@ -16,7 +16,7 @@ _PUT = (
 
 
 def put(
-    connection: sqlite3.Connection,
+    connection: SqlConnection,
     records: Sequence[ObservedRecord],
     delete: Collection[tuple[str, str]],
     notes: Sequence[AuditNote],
@@ -27,7 +27,7 @@ def put(
     audit_rows.write(connection, notes)
 
 
-def read(connection: sqlite3.Connection) -> list[ObservedRecord]:
+def read(connection: SqlConnection) -> list[ObservedRecord]:
     """``Store.observed``."""
     rows = connection.execute("SELECT source, service, body FROM observed ORDER BY source, service")
     return [ObservedRecord(*row) for row in rows]

@@ -1,41 +1,31 @@
-"""Deletes old content from SQLite, in steps that are each a short transaction (docs/internals/design.md#storage).
+"""Deletes old content, in steps that are each a short transaction (docs/internals/design.md#storage).
 
 ``trim`` deletes rows of ``past`` and puts the blobs that they named into ``doomed`` in the same transaction. Then all
 blobs that are still named are removed from ``doomed``: first those named in ``entry``, then those in ``past``, which is
-the order in which rows move between the tables. Meanwhile triggers of this connection remove blobs that pushes name
-again. The blobs that remain are named nowhere, and ``sweep`` deletes them. A crash between two steps does no harm:
-``doomed`` is a table, and the next collection starts this search over.
+the order in which rows move between the tables. A push removes the blobs that it names (``spare``). The blobs that
+remain are named nowhere, and ``sweep`` deletes them. A crash between two steps does no harm: ``doomed`` is a table, and
+the next collection starts this search over.
 
 Each function does one step and says how to continue; pushes run between the steps.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
+from xds.store.base import PUSH_IDS_KEPT_S
 from xds.store.retention import Collected, Retention, RevisionBounds, StoreStats, content_floor
-from xds.store.sqlite import audit_rows
-from xds.store.sqlite.schema import PAGE_BYTES
-
-Connection = sqlite3.Connection
+from xds.store.sql import audit_rows
+from xds.store.sql.connection import SqlConnection
 
 ROWS_PER_STEP = 2_000  # written
 ROWS_PER_SCAN = 20_000  # read
 REVISIONS_PER_STEP = 200
 BYTES_PER_STEP = 8 << 20
-PAGES_PER_STEP = 512
-SPARE_SHARE = 16  # one in this many pages is left free for later pushes
-SPARE_PAGES = 256
 
+_DOOM = "INSERT INTO doomed (h) VALUES (?) ON CONFLICT (h) DO NOTHING"
 _TABLES = {"entry": ("grp", "type", "name"), "past": ("grp", "died", "type", "name")}
-_STRIKE = "BEGIN DELETE FROM doomed WHERE h = new.h; END"
-_TRIGGERS = {  # an overwritten row is updated, not inserted
-    "striking": f"CREATE TEMP TRIGGER IF NOT EXISTS striking AFTER INSERT ON main.entry {_STRIKE}",
-    "striking_over": f"CREATE TEMP TRIGGER IF NOT EXISTS striking_over AFTER UPDATE ON main.entry {_STRIKE}",
-}
 
 
 class StrikePosition(NamedTuple):
@@ -45,12 +35,12 @@ class StrikePosition(NamedTuple):
     key: tuple[int | str, ...] = (-1, -1, "")
 
 
-def group_names(connection: Connection) -> list[str]:
+def group_names(connection: SqlConnection) -> list[str]:
     """All groups, deleted ones included."""
     return [name for (name,) in connection.execute("SELECT name FROM grp ORDER BY name")]
 
 
-def raise_floor(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
+def raise_floor(connection: SqlConnection, name: str, policy: Retention, now_s: float) -> Collected:
     """Set the lowest revision of a group that keeps its content. Lower ones cannot be read from then on."""
     group, newest, live, floor = connection.execute(
         "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
@@ -71,13 +61,13 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
     return Collected(revisions=raised - floor - thinned)
 
 
-def _pinned(connection: Connection, group: int, revisions: Iterable[int]) -> list[int]:
+def _pinned(connection: SqlConnection, group: int, revisions: Iterable[int]) -> list[int]:
     """The pinned revisions whose content is not collected."""
     found = "SELECT 1 FROM revision WHERE grp = ? AND revision = ? AND content"
     return [each for each in revisions if connection.execute(found, (group, each)).fetchone() is not None]
 
 
-def thin(connection: Connection, name: str, policy: Retention) -> Collected:
+def thin(connection: SqlConnection, name: str, policy: Retention) -> Collected:
     """Delete contents above the floor of revisions that changed endpoints alone. Call it until it deletes none.
 
     A row of ``past`` is deleted with the last revision that it belongs to. Such rows end at the next kept revision at
@@ -92,7 +82,7 @@ def thin(connection: Connection, name: str, policy: Retention) -> Collected:
             group,
             floor,
             newest,
-            _nth_last(connection, group, policy.endpoint_revisions, 1) or 0,
+            _nth_last(connection, group, policy.endpoint_revisions, endpoints_only=True) or 0,
             REVISIONS_PER_STEP + len(pinned),
         ),
     )
@@ -100,13 +90,14 @@ def thin(connection: Connection, name: str, policy: Retention) -> Collected:
     if not collected:
         return Collected()
     connection.executemany(
-        "UPDATE revision SET content = 0 WHERE grp = ? AND revision = ?", [(group, revision) for revision in collected]
+        "UPDATE revision SET content = FALSE WHERE grp = ? AND revision = ?",
+        [(group, revision) for revision in collected],
     )
     _delete_unused_rows(connection, group, floor, collected[0], collected[-1])
     return Collected(revisions=len(collected))
 
 
-def _delete_unused_rows(connection: Connection, group: int, floor: int, first: int, last: int) -> None:
+def _delete_unused_rows(connection: SqlConnection, group: int, floor: int, first: int, last: int) -> None:
     """Delete the rows of ``past`` that belong to revisions from ``first`` to ``last`` and to no kept one."""
     (until,) = connection.execute(
         "SELECT min(revision) FROM revision WHERE grp = :grp AND content AND revision > :last",
@@ -119,12 +110,12 @@ def _delete_unused_rows(connection: Connection, group: int, floor: int, first: i
         {"grp": group, "first": first, "until": until, "floor": floor},
     ).fetchall()
     connection.executemany(
-        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
+        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", [row[:4] for row in rows]
     )
-    connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
+    connection.executemany(_DOOM, [row[4:] for row in rows])
 
 
-def _nth_last(connection: Connection, group: int, number: int, endpoints_only: int = 0) -> int | None:
+def _nth_last(connection: SqlConnection, group: int, number: int, endpoints_only: bool = False) -> int | None:
     """The ``number``-th last of the revisions that changed endpoints alone, or of the others."""
     row = connection.execute(
         "SELECT revision FROM revision WHERE grp = ? AND endpoints_only = ? ORDER BY revision DESC LIMIT 1 OFFSET ?",
@@ -133,7 +124,7 @@ def _nth_last(connection: Connection, group: int, number: int, endpoints_only: i
     return row[0] if row is not None else None
 
 
-def trim(connection: Connection, name: str) -> int:
+def trim(connection: SqlConnection, name: str) -> int:
     """Delete rows that ended at the floor of a group or below; returns their number. Call it until it returns 0."""
     rows = connection.execute(
         "SELECT grp, died, type, past.name, h FROM past JOIN grp ON grp.id = past.grp"
@@ -142,24 +133,25 @@ def trim(connection: Connection, name: str) -> int:
     ).fetchall()
     # Deleted first: on a full disk this frees the space for the next statement.
     connection.executemany(
-        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", (row[:4] for row in rows)
+        "DELETE FROM past WHERE grp = ? AND died = ? AND type = ? AND name = ?", [row[:4] for row in rows]
     )
-    connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
+    connection.executemany(_DOOM, [row[4:] for row in rows])
     return len(rows)
 
 
-def trim_history(connection: Connection, name: str, policy: Retention, now_s: float) -> Collected:
+def trim_history(connection: SqlConnection, name: str, policy: Retention, now_s: float) -> Collected:
     """Delete lines of the history of a group. Call it until it deletes none."""
     (group,) = connection.execute("SELECT id FROM grp WHERE name = ?", (name,)).fetchone()
     dropped = connection.execute(
         "DELETE FROM revision WHERE grp = :grp AND revision IN ("
         " SELECT revision.revision FROM revision JOIN grp ON grp.id = grp WHERE grp = :grp"
         " AND revision.revision < grp.revision AND (revision.revision < floor OR NOT content)"
-        " AND (time_s < :old OR revision.revision < iif(endpoints_only, :endpoints, :others)) LIMIT :limit)",
+        " AND (time_s < :old OR revision.revision < CASE WHEN endpoints_only THEN :endpoints ELSE :others END)"
+        " LIMIT :limit)",
         {
             "grp": group,
             "old": now_s - policy.history_s,
-            "endpoints": _nth_last(connection, group, policy.endpoint_lines, 1) or 0,
+            "endpoints": _nth_last(connection, group, policy.endpoint_lines, endpoints_only=True) or 0,
             "others": _nth_last(connection, group, policy.history_limit) or 0,
             "limit": ROWS_PER_STEP,
         },
@@ -167,7 +159,7 @@ def trim_history(connection: Connection, name: str, policy: Retention, now_s: fl
     return Collected(lines=dropped)
 
 
-def trim_push_ids(connection: Connection, now_s: float) -> Collected:
+def trim_push_ids(connection: SqlConnection, now_s: float) -> Collected:
     """Delete push ids older than ``PUSH_IDS_KEPT_S``. Call it until it deletes none."""
     dropped = connection.execute(
         "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
@@ -176,16 +168,16 @@ def trim_push_ids(connection: Connection, now_s: float) -> Collected:
     return Collected(push_ids=dropped)
 
 
-def begin_striking(connection: Connection) -> StrikePosition | None:
-    """Create the triggers that watch which blobs pushes name; None when no blob is doomed."""
-    for trigger in _TRIGGERS.values():
-        connection.execute(trigger)
-    return StrikePosition() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
+def spare(connection: SqlConnection, blobs: Iterable[str]) -> None:
+    """Remove the blobs that a push names from ``doomed``, which is empty but during a collection or after a crash."""
+    if _any_doomed(connection):
+        connection.executemany("DELETE FROM doomed WHERE h = ?", [(bytes.fromhex(blob),) for blob in blobs])
 
 
-def strike(connection: Connection, position: StrikePosition) -> StrikePosition | None:
+def strike(connection: SqlConnection, position: StrikePosition) -> StrikePosition | None:
     """Remove the blobs that the next rows name from ``doomed``. Returns the next position, None at the end."""
-    _check_watched(connection)
+    if not _any_doomed(connection):
+        return None
     columns = ", ".join(_TABLES[position.table])
     marks = ", ".join("?" for _ in position.key)
     remaining = f"FROM {position.table} WHERE ({columns}) > ({marks}) ORDER BY {columns}"
@@ -201,11 +193,10 @@ def strike(connection: Connection, position: StrikePosition) -> StrikePosition |
     return StrikePosition("past", (-1, -1, -1, "")) if position.table == "entry" else None
 
 
-def sweep(connection: Connection) -> Collected:
+def sweep(connection: SqlConnection) -> Collected:
     """Delete the blobs that remain in ``doomed`` after ``strike``. Call it until it deletes none."""
-    _check_watched(connection)
     rows = connection.execute(
-        "SELECT doomed.h, ifnull(length(data), 0) FROM doomed LEFT JOIN blob ON blob.h = doomed.h LIMIT ?",
+        "SELECT doomed.h, coalesce(length(data), 0) FROM doomed LEFT JOIN blob ON blob.h = doomed.h LIMIT ?",
         (ROWS_PER_STEP,),
     ).fetchall()
     count, size = 0, 0
@@ -219,42 +210,16 @@ def sweep(connection: Connection) -> Collected:
     return Collected(blobs=count, blob_bytes=size)
 
 
-def end_striking(connection: Connection) -> None:
-    """Drop the triggers."""
-    for trigger in _TRIGGERS:
-        connection.execute(f"DROP TRIGGER IF EXISTS temp.{trigger}")
-
-
-def shrink(connection: Connection) -> int:
-    """Return free pages to the file system; returns their number. Call it until it returns 0.
-
-    Some pages are left for later pushes. A file that was created without incremental vacuum keeps all of them.
-    """
-    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    surplus = min(free - max(SPARE_PAGES, pages // SPARE_SHARE), PAGES_PER_STEP)
-    if mode != 2 or surplus <= 0:
-        return 0
-    connection.execute(f"PRAGMA incremental_vacuum({surplus})").fetchall()  # each fetched row is a page
-    return int(surplus)
-
-
-def stats(connection: Connection) -> StoreStats:
-    """``Store.stats`` without the write-ahead log."""
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+def stats(connection: SqlConnection, size: int, free: int) -> StoreStats:
+    """``Store.stats`` of a database of so many bytes, of which some are free."""
     (blobs,) = connection.execute("SELECT count(*) FROM blob").fetchone()
     (revisions,) = connection.execute(
         "SELECT count(*) FROM revision JOIN grp ON grp.id = grp WHERE revision.live AND content"
         " AND revision.revision >= floor"
     ).fetchone()
     audit, audit_bytes = audit_rows.sizes(connection)
-    return StoreStats(pages * PAGE_BYTES, free * PAGE_BYTES, revisions, blobs, audit, audit_bytes)
+    return StoreStats(size, free, revisions, blobs, audit, audit_bytes)
 
 
-def _check_watched(connection: Connection) -> None:
-    """Raises ``UnavailableError`` when the triggers do not exist: then ``doomed`` may contain blobs that are named."""
-    found = {name for (name,) in connection.execute("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'")}
-    if not found >= _TRIGGERS.keys():
-        raise UnavailableError("the database was reopened during a collection; the next collection starts over")
+def _any_doomed(connection: SqlConnection) -> bool:
+    return connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None
