@@ -15,7 +15,7 @@ from xds.admin.answers import encode_json
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 
 
-async def test_no_answer_may_be_cached(api: Api) -> None:
+async def test_answers_forbid_caching(api: Api) -> None:
     for path in ("/api/v1/groups", "/api/v1/groups/none", "/livez", "/metrics"):
         headers = (await api.client.get(path)).headers
         assert headers["cache-control"] == "no-store"
@@ -23,7 +23,7 @@ async def test_no_answer_may_be_cached(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", [SNAPSHOT, "/api/v1/groups/edge/resources/clusters?limit=10000"])
-async def test_large_answers_are_compressed_for_who_reads_that(api: Api, path: str) -> None:
+async def test_large_answers_are_compressed_for_clients_that_accept_it(api: Api, path: str) -> None:
     await api.put("edge", *(static_cluster(f"c{number}", 80) for number in range(100)))
     plain = await api.client.get(path, headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
@@ -46,7 +46,7 @@ async def test_small_answers_are_not_compressed(api: Api) -> None:
 @pytest.mark.parametrize(
     "path", [SNAPSHOT, "/api/v1/groups/edge/resources/clusters/a", "/api/v1/groups/edge/revisions/1"]
 )
-async def test_what_the_client_holds_is_not_sent_again(api: Api, path: str) -> None:
+async def test_an_answer_that_the_client_has_is_304(api: Api, path: str) -> None:
     await api.put("edge", static_cluster("a", 80))
     etag = (await api.client.get(path)).headers["etag"]
     for given in (etag, f"W/{etag}", f'"other", {etag}', "*"):

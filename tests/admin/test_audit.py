@@ -88,7 +88,7 @@ async def test_every_kind_of_write_is_listed(door: Asking) -> None:
     ]
 
 
-async def test_an_entry_says_who_when_from_where_what(door: Asking) -> None:
+async def test_an_audit_entry_has_actor_time_address_and_operation(door: Asking) -> None:
     answer = await door.ask(
         "edge",
         "PUT",
@@ -122,7 +122,7 @@ async def test_an_entry_says_who_when_from_where_what(door: Asking) -> None:
     assert changed["new"] == {"selector": "", "priority": 3, "on_nack": ""}
 
 
-async def test_nobody_forges_an_actor(door: Asking) -> None:
+async def test_the_actor_cannot_be_forged(door: Asking) -> None:
     """``?author=`` is the client's claim; the actor is the authenticated principal, and no parameter."""
     for number, claimed in enumerate(("ops", "the-boss", "ops (root)")):
         body = {"resources": [static_cluster("a", 80 + number)]}
@@ -139,7 +139,7 @@ async def test_nobody_forges_an_actor(door: Asking) -> None:
     assert {event.details["actor"] for event in events} == {"team-edge"}
 
 
-async def test_what_is_refused_is_listed_and_counted(door: Asking) -> None:
+async def test_refused_writes_are_listed_and_counted(door: Asking) -> None:
     await door.ask("edge", "PUT", "/groups/edge/snapshot", json={"resources": [A]})
     for _ in range(5):
         await door.ask("edge", "PUT", "/groups/core/snapshot", json={"resources": [A]}, params={"author": "root"})
@@ -161,7 +161,7 @@ async def test_what_is_refused_is_listed_and_counted(door: Asking) -> None:
     assert all(item["peer"] == PEER and item["refused"] for item in found)
 
 
-async def test_what_is_no_write_is_not_listed(door: Asking) -> None:
+async def test_reads_are_not_listed(door: Asking) -> None:
     await door.ask("edge", "GET", "/groups/none")
     await door.ask("edge", "POST", "/validate", json={"resources": [1]})
     await door.ask("edge", "PUT", "/groups/edge/snapshot", json={"resources": [1]}, params={"dry_run": "true"})
@@ -204,7 +204,7 @@ async def test_many_sources_are_bounded_together(door: Asking) -> None:
     assert sum(item["count"] for item in found[1:]) == TRIES
 
 
-async def test_a_reader_goes_on_where_it_was(door: Asking) -> None:
+async def test_a_reader_continues_at_its_cursor(door: Asking) -> None:
     for number in range(3):
         body = {"resources": [static_cluster("a", 80 + number)]}
         await door.ask("edge", "PUT", "/groups/edge/snapshot", json=body)
@@ -227,7 +227,7 @@ async def test_filters(door: Asking) -> None:
     assert await door.entries(since="2099-01-01T00:00:00Z") == []
 
 
-async def test_undo_says_what_it_would_do(door: Asking) -> None:
+async def test_a_dry_run_of_undo_shows_the_revision_it_would_restore(door: Asking) -> None:
     for resource in (A, B):
         await door.ask(
             "edge", "PUT", "/groups/edge/snapshot", json={"resources": [resource]}, params={"author": "root"}

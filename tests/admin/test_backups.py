@@ -47,7 +47,7 @@ async def door(api: Api) -> AsyncIterator[Door]:
     yield made
 
 
-async def test_a_restore_is_told_once_in_the_audit_list_and_once_as_an_event(door: Door) -> None:
+async def test_a_restore_is_one_audit_entry_and_one_event(door: Door) -> None:
     await door.push("edge", 1)
     await door.push("edge", 2)
     archive = (await door.ask("ops", "GET", "/backup")).content

@@ -49,7 +49,7 @@ def test_names_of_the_server(host: str, is_known: bool) -> None:
     assert BrowserRules(("xds.corp.example", "*.pods.example")).is_own_host(host) is is_known
 
 
-def test_any_name_will_do_where_that_is_said() -> None:
+def test_any_host_name_is_allowed_where_set() -> None:
     assert BrowserRules((ANY,)).is_own_host("whatever.example")
 
 
@@ -111,14 +111,14 @@ class TestAsked:
             for each in (rules, BrowserRules(trusts_tokens=True)):
                 assert (await self.ask(api, each, page, path=path)).status_code == 403
 
-    async def test_tokens_are_proof_where_certificates_are_none(self, api: Api) -> None:
+    async def test_tokens_suffice_where_certificates_do_not(self, api: Api) -> None:
         foreign = {"host": "evil.example", "origin": "http://evil.example"}
         assert (await self.ask(api, BrowserRules((), trusts_tokens=True), foreign)).status_code == 200
         both = BrowserRules((), trusts_bearers=True)  # a browser sends its certificate for any page
         assert (await self.ask(api, both, foreign)).status_code == 403
         assert (await self.ask(api, both, {**foreign, "authorization": "Bearer t"})).status_code == 200
 
-    async def test_who_has_no_token_learns_nothing_of_names(self, api: Api) -> None:
+    async def test_a_client_without_a_token_learns_no_names(self, api: Api) -> None:
         rules = BrowserRules((), trusts_tokens=True)
         guarded = Api(api.plane, ApiOptions(browser=rules, tokens=Tokens([("0" * 64, EVERYTHING)])))
         answer = await guarded.client.get("/api/v1/groups", headers={"host": "evil.example"})

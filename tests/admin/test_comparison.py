@@ -140,7 +140,7 @@ async def test_revisions_that_are_not_there(edge: Api, path: str, status: int) -
     assert (await edge.client.get(path)).status_code == status
 
 
-async def test_what_is_no_longer_kept(api: Api) -> None:
+async def test_a_comparison_with_collected_content_is_refused(api: Api) -> None:
     for turn in range(OrderRules().linger_max + 2):
         await api.put("edge", static_cluster(f"c{turn}", 80))
     await Collector(api.plane.store, api.plane.cache, Retention(revisions=1, age_s=-60), 1).collect()

@@ -92,7 +92,7 @@ def test_fields_of_answers_say_when_they_are_null_or_absent() -> None:
     assert answers and silent == []
 
 
-def test_no_text_has_marks_of_docstrings() -> None:
+def test_no_text_has_markup_of_docstrings() -> None:
     text = json.dumps(DOCUMENT)
     assert "``" not in text
     assert "* `" not in "".join(schema.get("description", "") for schema in SCHEMAS.values())

@@ -151,7 +151,7 @@ async def test_compare_and_set_by_header(api: Api) -> None:
     assert (await api.client.put(f"{PATH}/web", json={}, headers={"If-Match": '"r1"'})).status_code == 400
 
 
-async def test_a_dry_run_shows_what_would_be(api: Api) -> None:
+async def test_a_dry_run_shows_the_result(api: Api) -> None:
     await pushed(api, 81)
     answer = await api.client.patch(f"{PATH}/web?dry_run=true", json={"put": [{"address": "127.0.0.1:82"}]})
     assert answer.json()["dry_run"] and shown(answer.json()) == {"81": "UNKNOWN", "82": "UNKNOWN"}
@@ -224,7 +224,7 @@ async def test_a_bad_assignment_is_refused_as_a_push_would_be(api: Api, document
     assert api.plane.publisher.live.owners("edge") == {}
 
 
-async def test_who_may_push_to_a_group_may_set_its_endpoints(api: Api) -> None:
+async def test_a_token_that_may_push_to_a_group_may_set_its_endpoints(api: Api) -> None:
     from hashlib import sha256
 
     from tests.support.plane import Plane
@@ -304,7 +304,7 @@ async def test_explain_and_the_resources_of_a_node_name_the_owner(api: Api, v2: 
     assert [(each["name"], each["live"]["kind"]) for each in listed] == [("web", "hand")]
 
 
-async def test_a_node_with_the_live_assignment_has_the_push_and_one_that_refuses_it_is_told(api: Api) -> None:
+async def test_a_node_with_the_live_assignment_has_the_push_and_a_rejection_is_shown(api: Api) -> None:
     await pushed(api, 81)
     await api.client.put(f"{PATH}/web", json=load_assignment("web", 82))
     client = node_of(api)
@@ -330,7 +330,7 @@ async def test_a_node_with_the_live_assignment_has_the_push_and_one_that_refuses
     assert (await states())[2] == 1
 
 
-async def test_a_backup_has_what_was_set_by_hand(api: Api) -> None:
+async def test_a_backup_has_assignments_set_by_hand(api: Api) -> None:
     await pushed(api, 81)
     await api.client.put(f"{PATH}/web", json=load_assignment("web", 82))
     before = (await api.client.get(f"{PATH}/web")).json()

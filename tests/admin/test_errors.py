@@ -75,7 +75,7 @@ async def test_bad_bodies(api: Api, body: bytes, content_type: str, status: int)
     assert is_problem(answer.json(), status)
 
 
-async def test_body_limit_counts_what_comes(api: Api) -> None:
+async def test_the_body_limit_counts_received_bytes(api: Api) -> None:
     api = Api(api.plane, ApiOptions(body_bytes=1000))
     sent = 0
 
@@ -132,7 +132,7 @@ async def test_request_id_is_kept(api: Api) -> None:
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "mine-1"
 
 
-async def test_faults_tell_nothing_of_the_inside(api: Api) -> None:
+async def test_server_errors_show_no_details(api: Api) -> None:
     def broken() -> bytes:
         raise RuntimeError("secret inside")
 

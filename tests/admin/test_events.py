@@ -37,7 +37,7 @@ def items(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line]
 
 
-async def test_a_push_is_told(api: Api) -> None:
+async def test_a_push_is_an_event(api: Api) -> None:
     await api.put("edge", A, params={"author": "ann", "message": "first"})
     created, pushed = items(await read(api, f"{EVENTS}?last_event_id=0", headers=NDJSON))
     assert (created["kind"], created["action"], created["group"]) == ("group", "created", "edge")
@@ -45,7 +45,7 @@ async def test_a_push_is_told(api: Api) -> None:
     assert pushed["details"] == {"author": "ann", "added": 1, "changed": 0, "removed": 0}
 
 
-async def test_rollback_and_deletion_are_told(api: Api) -> None:
+async def test_rollback_and_deletion_are_events(api: Api) -> None:
     await api.put("edge", A)
     await api.put("edge", static_cluster("b", 80))
     await api.client.post("/api/v1/groups/edge/rollback", json={"to": 1})
@@ -69,12 +69,12 @@ async def test_server_sent_form(api: Api) -> None:
     assert json.loads(fields["data"])["group"] == "edge"
 
 
-async def test_without_a_number_only_news_are_told(api: Api) -> None:
+async def test_without_a_cursor_only_new_events_are_sent(api: Api) -> None:
     await api.put("edge", A)
     assert items(await read(api, headers=NDJSON)) == []
 
 
-async def test_where_it_begins_is_told_before_any_event(api: Api) -> None:
+async def test_the_cursor_of_the_start_is_sent_before_any_event(api: Api) -> None:
     await api.put("edge", A)
     newest = str(api.plane.fleet.events.newest)
     api.plane.fleet.events.close()
@@ -87,7 +87,7 @@ async def test_where_it_begins_is_told_before_any_event(api: Api) -> None:
     assert items((await api.client.get(EVENTS, headers=NDJSON)).text) == []
 
 
-async def test_what_was_missed_is_told_first(api: Api) -> None:
+async def test_missed_events_are_sent_first(api: Api) -> None:
     await api.put("edge", A)
     [lagged, *rest] = items(await read(api, headers={**NDJSON, "last-event-id": "from elsewhere" * 9 + "9" * 30}))
     assert lagged["kind"] == "group"  # 0 starts with the oldest known event, so nothing is missing
@@ -117,7 +117,7 @@ def test_kinds() -> None:
     assert EventKind.ACK not in parse_kinds("")
 
 
-async def test_silence_is_told_though_others_are_loud() -> None:
+async def test_a_filtered_reader_gets_keep_alives_amid_other_events() -> None:
     log = EventLog()
     pages: AsyncIterator[Any] = follow(log, 0, EventFilter(frozenset({EventKind.PUSH})), 0.2)
     noise = asyncio.create_task(_noise(log))
@@ -137,7 +137,7 @@ async def _noise(log: EventLog) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_reader_that_was_overtaken_is_told() -> None:
+async def test_a_reader_that_missed_events_is_sent_lagged() -> None:
     log = EventLog(rare_limit=2)
     pages = follow(log, 0, EventFilter(), 60)
     for number in range(5):

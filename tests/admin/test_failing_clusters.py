@@ -17,7 +17,7 @@ def figures(cluster: str, window_s: float, failed: float, successes: float = 0.0
     ("ratios", "failing"),
     [("....", 0), ("..xx", 2), ("x.xx", 2), ("xxxx", 4), (".x x ", 2), ("x.", 0), ("", 0)],
 )
-def test_the_failure_that_lasts_is_the_one_that_is_told(ratios: str, failing: int) -> None:
+def test_failing_steps_are_those_of_the_lasting_failure(ratios: str, failing: int) -> None:
     """``x``: a step in which most requests fail; a blank one has none."""
     points = [ChartPoint(0.0, float(step == "."), float(step == "x"), float(step != " ")) for step in ratios]
     assert len(failing_steps(points)) == failing

@@ -126,7 +126,7 @@ async def test_the_token_signs_the_push_whatever_the_client_says(api: Api) -> No
         assert (meta.actor, meta.author) == ("writer", author)
 
 
-async def test_who_am_i(api: Api) -> None:
+async def test_whoami_shows_the_principal_and_its_scopes(api: Api) -> None:
     nobody = {"name": "", "principal": "", "principals": [], "scopes": ["admin"], "authenticated": False}
     assert (await api.client.get("/api/v1/whoami")).json() == nobody
     answer = await ask(guarded(api), "auditor", "GET", "/api/v1/whoami")
@@ -153,7 +153,7 @@ async def test_version_and_config(api: Api) -> None:
         "/api/v1/groups/edge/resources/secrets/cert",
     ],
 )
-async def test_secrets_are_shown_to_who_asks_and_may(api: Api, path: str) -> None:
+async def test_secrets_are_shown_on_request_with_the_scope(api: Api, path: str) -> None:
     await api.put("edge", SECRET)
     hidden = (await api.client.get(path)).text
     assert "hunter2" not in hidden
@@ -196,7 +196,7 @@ async def test_a_write_without_precondition_is_refused_where_one_is_required(api
     assert answer.status_code == 200
 
 
-async def test_a_team_sets_what_is_its_own_and_no_selector(api: Api) -> None:
+async def test_a_team_may_change_its_own_settings_and_no_selector(api: Api) -> None:
     """Selector and priority decide over the nodes of other groups, the rest only over those of the group."""
     group = "/api/v1/groups/edge"
     (await ask(guarded(api), "all", "PUT", group, json={"selector": "node.id == x", "priority": 3})).raise_for_status()

@@ -43,7 +43,7 @@ async def test_a_group_is_made_with_its_settings_and_shows_them(api: Api) -> Non
     assert (item["revision"], item["selector"], item["resources"]) == (1, EDGE["selector"], {"clusters": 1})
 
 
-async def test_what_is_left_out_is_reset(api: Api) -> None:
+async def test_omitted_settings_are_reset(api: Api) -> None:
     own = {"on_nack": "proceed", "removal_delay_s": 5, "listener_drain_s": 60.5}
     await api.client.put(GROUP, json={**EDGE, **own})
     assert await settings(api) == {**EDGE, **own, "selector_failures": 0}
@@ -59,7 +59,7 @@ class TestOfTwoWhoChangeThem:
         answer = await api.client.put(GROUP, json={"priority": priority}, headers=names)
         return answer.status_code, answer.json().get("settings_etag", answer.json().get("detail"))
 
-    async def test_the_second_is_told(self, api: Api) -> None:
+    async def test_a_write_with_an_outdated_etag_of_settings_is_refused(self, api: Api) -> None:
         _, looked_at = await self.change(api, 1)
         assert (await api.client.get(GROUP)).json()["settings_etag"] == looked_at
         status, now = await self.change(api, 2, if_match=looked_at)
@@ -71,13 +71,13 @@ class TestOfTwoWhoChangeThem:
         dry = await api.client.put(GROUP, json={"priority": 3}, params=query, headers=headers)
         assert dry.status_code == 412
 
-    async def test_of_many_at_once_one_is_heard(self, api: Api) -> None:
+    async def test_one_of_many_concurrent_writers_succeeds(self, api: Api) -> None:
         _, looked_at = await self.change(api, 1)
         changes = (self.change(api, priority, if_match=looked_at) for priority in range(2, 12))
         answers = await asyncio.gather(*changes)
         assert sorted(status for status, _ in answers) == [200, *[412] * 9]
 
-    async def test_some_or_none(self, api: Api) -> None:
+    async def test_preconditions_for_some_settings_or_none(self, api: Api) -> None:
         await api.put("edge", A)  # a group without settings
         assert (await api.client.get(GROUP)).json()["settings_etag"] == ""
         assert (await self.change(api, 1, if_match="*"))[0] == 412
@@ -85,7 +85,7 @@ class TestOfTwoWhoChangeThem:
         assert (await self.change(api, 2, if_none_match="*"))[0] == 412
         assert (await self.change(api, 2, if_match="*"))[0] == 200
 
-    async def test_what_is_no_etag_of_settings(self, api: Api) -> None:
+    async def test_an_invalid_etag_of_settings_is_refused(self, api: Api) -> None:
         pushed = await api.put("edge", A)
         for etag in (pushed.json()["etag"], "p-1f3a9c07", "s-", 's-1", "s-2'):
             assert (await self.change(api, 1, if_match=etag))[0] == 400
@@ -106,7 +106,7 @@ async def test_groups_with_settings_only_are_listed(api: Api) -> None:
     assert (await api.client.get("/api/v1/groups", params={"limit": 1})).status_code == 200
 
 
-async def test_a_selector_that_is_none_is_told_with_its_column(api: Api) -> None:
+async def test_an_invalid_selector_is_refused_with_its_column(api: Api) -> None:
     answer = await api.client.put(GROUP, json={"selector": "node.metadata.role = edge"})
     body = answer.json()
     assert (answer.status_code, len(body["errors"])) == (422, 1)
@@ -119,7 +119,7 @@ async def test_a_selector_that_is_none_is_told_with_its_column(api: Api) -> None
 @pytest.mark.parametrize(
     "body", [b"[]", b'{"selector": 3}', b'{"selektor": "x"}', b'{"removal_delay_s": -1}', b"{} \n---\n{}", b"{", b""]
 )
-async def test_what_is_no_settings(api: Api, body: bytes) -> None:
+async def test_invalid_group_settings_are_refused(api: Api, body: bytes) -> None:
     answer = await api.client.put(GROUP, content=body, headers={"content-type": "application/json"})
     assert answer.status_code in {400, 422}
     assert answer.json()["errors"]
@@ -185,7 +185,7 @@ async def test_explain_a_connected_node(api: Api) -> None:
     assert [each["answer"] for each in other["resources"]] == ["not_subscribed"]
 
 
-async def test_explain_refuses_what_it_cannot_answer(api: Api) -> None:
+async def test_explain_refuses_questions_without_an_answer(api: Api) -> None:
     assert (await api.client.get("/api/v1/nodes/stranger/explain")).status_code == 404
     assert (await api.client.post(EXPLAIN, json={"id": "x"}, params={"name": "a"})).status_code == 400
     bodies: list[object] = [{"id": 3}, [], {"id": "x", "metadata": []}, {"node": 1}]

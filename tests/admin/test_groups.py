@@ -20,7 +20,7 @@ B = static_cluster("b", 80)
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 
 
-async def test_push_answers_what_changed(api: Api) -> None:
+async def test_a_push_is_answered_with_its_changes(api: Api) -> None:
     answer = await api.put("edge", eds_cluster("c"), cluster_load_assignment("c", 80))
     body = answer.json()
     assert answer.status_code == 200

@@ -68,7 +68,7 @@ async def test_an_assignment_that_no_cluster_uses_may_become_empty(api: Api) -> 
     assert (await api.client.patch(WEB, json={"remove": [A]})).status_code == 200
 
 
-async def test_deleting_what_is_set_by_hand_may_not_leave_an_empty_pushed_one(api: Api) -> None:
+async def test_an_assignment_by_hand_is_not_deleted_if_the_pushed_one_is_empty(api: Api) -> None:
     answer = await api.client.put(SNAPSHOT, json={"resources": [eds_cluster("web"), EMPTIED]})
     assert answer.status_code == 200, answer.text
     assert (await api.client.patch(WEB, json={"put": [{"address": A}]})).status_code == 200
@@ -91,7 +91,7 @@ async def test_a_resource_that_others_name_is_not_deleted(api: Api, kind: str, b
     assert (await api.client.delete(f"{path}?force=true")).status_code == 200
 
 
-async def test_what_names_it_may_go_first_or_in_the_same_transaction(api: Api) -> None:
+async def test_a_reference_may_be_removed_first_or_in_the_same_transaction(api: Api) -> None:
     await pushed(api)
     names = (("routes", "r"), ("clusters", "web"), ("endpoints", "web"))
     change = {"group": "edge", "delete": [{"type": kind, "name": name} for kind, name in names]}

@@ -99,5 +99,5 @@ async def test_nodes_by_selector(api: Api, client: Client, selector: str, names:
 
 
 @pytest.mark.parametrize("selector", ["node.clutser == x", "==", "x" * 5000])
-async def test_what_is_no_selector(api: Api, selector: str) -> None:
+async def test_invalid_selectors_of_holdings_are_refused(api: Api, selector: str) -> None:
     assert (await api.client.get("/api/v1/nodes", params={"selector": selector})).status_code in {400, 422}

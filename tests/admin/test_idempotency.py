@@ -107,7 +107,7 @@ async def test_an_etag_that_is_not_the_groups_is_refused(edge: Api, door: str) -
 
 
 @each_door
-async def test_of_two_with_the_same_etag_one_wins(edge: Api, door: str) -> None:
+async def test_one_of_two_writes_with_the_same_etag_succeeds(edge: Api, door: str) -> None:
     held = (await edge.client.get(EDGE)).headers["etag"]
     other = edge.put("edge", static_cluster("other", 80), headers={"if-match": held})
     answers = await asyncio.gather(send(edge, door, headers={"if-match": held}), other)
@@ -116,7 +116,7 @@ async def test_of_two_with_the_same_etag_one_wins(edge: Api, door: str) -> None:
 
 
 @each_door
-async def test_every_revision_says_who_and_why(edge: Api, door: str) -> None:
+async def test_every_revision_has_author_and_message(edge: Api, door: str) -> None:
     await send(edge, door, params={"author": "ann", "message": "because"})
     newest = (await revisions(edge))[0]
     assert (newest["revision"], newest["author"], newest["message"]) == (3, "ann", "because")

@@ -168,7 +168,9 @@ async def test_a_series(get: Callable[..., Any]) -> None:
         ("/load?page_token=a", 400, "page_token"),
     ],
 )
-async def test_what_cannot_be_answered_is_a_problem(api: Api, book: Books, path: str, status: int, detail: str) -> None:
+async def test_a_query_that_cannot_be_answered_is_a_problem_document(
+    api: Api, book: Books, path: str, status: int, detail: str
+) -> None:
     answer = await api.client.get(f"/api/v1{path}")
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"

@@ -50,7 +50,7 @@ async def swapped(api: Api) -> Client:
     return client
 
 
-async def test_what_lingers_is_shown_and_the_node_is_in_step(api: Api) -> None:
+async def test_lingering_content_is_shown_and_the_node_is_in_step(api: Api) -> None:
     client = await swapped(api)
     item = await get(api, "/nodes/n1")
     until = "1970-01-01T00:01:30.000Z"
@@ -70,7 +70,7 @@ async def test_what_lingers_is_shown_and_the_node_is_in_step(api: Api) -> None:
     assert (await get(api, "/nodes/n1/resources?name=a"))["items"][0]["until"] is None
 
 
-async def test_what_is_held_back_is_shown_wherever_a_node_is_waited_for(api: Api) -> None:
+async def test_held_content_is_shown_wherever_a_node_is_waited_for(api: Api) -> None:
     client = await swapped(api)
     await api.put("edge", static_cluster("b", 81))
     client.hold(WEB)
@@ -82,7 +82,7 @@ async def test_what_is_held_back_is_shown_wherever_a_node_is_waited_for(api: Api
     assert (await get(api, "/groups/edge/revisions/3/progress"))["held"] == []
 
 
-async def test_what_lingers_is_let_go_by_hand(api: Api) -> None:
+async def test_lingering_is_ended_by_hand(api: Api) -> None:
     client = await swapped(api)
     asked: list[tuple[list[str], str]] = []
 
@@ -110,7 +110,7 @@ async def test_what_lingers_is_let_go_by_hand(api: Api) -> None:
     assert log[0].details == {"author": "ada", "nodes": 1, "clusters": 1}
 
 
-async def test_only_what_is_there_lets_go(api: Api) -> None:
+async def test_lingering_is_ended_only_for_existing_groups_and_nodes(api: Api) -> None:
     client = await swapped(api)
     assert (await api.client.post("/api/v1/nodes/n2/release")).status_code == 404
     assert (await api.client.post("/api/v1/groups/none/release")).status_code == 404

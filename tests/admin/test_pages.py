@@ -102,7 +102,7 @@ async def test_a_page_has_what_its_scripts_use(api: Api, path: str) -> None:
     assert all(f'id="{name}"' in page for name in wanted)
 
 
-async def test_a_server_that_wants_certificates_gives_no_page_without_one(api: Api) -> None:
+async def test_a_server_that_requires_certificates_serves_no_page_without_one(api: Api) -> None:
     client = guarded(api, wants_certificates=True).client
     for path in (*PAGES, "/ui/assets/nodes.js"):
         assert (await client.get(path)).status_code == 401, path

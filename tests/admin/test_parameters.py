@@ -62,7 +62,7 @@ async def test_a_misspelt_dry_run_is_no_push(api: Api) -> None:
         ("show_secrets=true", "known are allow_empty, author, dry_run"),
     ],
 )
-async def test_the_hint_names_what_was_meant(api: Api, given: str, hint: str) -> None:
+async def test_the_hint_names_the_closest_parameter(api: Api, given: str, hint: str) -> None:
     answer = await api.client.put(f"{SNAPSHOT}?{given}", json=BODY)
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["hint"].startswith(hint)
@@ -120,7 +120,7 @@ async def test_every_operation_refuses_an_unknown_parameter(api: Api, method: st
 
 
 @pytest.mark.parametrize(("method", "path", "operation"), list(operations()))
-async def test_every_operation_knows_what_it_describes(
+async def test_every_operation_describes_its_own_parameters(
     api: Api, method: str, path: str, operation: dict[str, Any]
 ) -> None:
     """Each described parameter passes, and twice only where it is a list."""
@@ -166,7 +166,7 @@ async def test_consuls_paths_take_consuls_parameters(api: Api, method: str, path
     assert api.plane.publisher.entries.revision == 0
 
 
-async def test_consuls_clients_send_what_they_always_send(api: Api) -> None:
+async def test_parameters_of_consuls_clients_are_accepted(api: Api) -> None:
     query = "&".join(f"{name}=" for name in sorted(CONSUL_PARAMETERS - {"stale", "consistent", "filter"}))
     answer = await api.client.get(f"/v1/health/service/a?{query}&tag=a&node-meta=a:b")
     assert (answer.status_code, answer.json()) == (200, [])

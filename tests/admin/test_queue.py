@@ -42,7 +42,7 @@ async def test_one_begins_in_an_iteration_in_the_order_they_came() -> None:
     assert len(set(iterations)) == 5, iterations
 
 
-async def test_who_is_gone_is_left_out() -> None:
+async def test_a_cancelled_request_is_left_out() -> None:
     application = Application()
     queue = RequestQueue(application)
     tasks = [asyncio.create_task(queue({**HTTP, "number": number}, nothing, nothing)) for number in range(3)]
@@ -53,7 +53,7 @@ async def test_who_is_gone_is_left_out() -> None:
     assert [number for number, _ in application.begun] == [0, 2, 3]
 
 
-async def test_what_is_no_request_does_not_wait() -> None:
+async def test_lifespan_messages_do_not_wait() -> None:
     application = Application()
     await RequestQueue(application)({"type": "lifespan"}, nothing, nothing)
     assert len(application.begun) == 1

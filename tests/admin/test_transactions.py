@@ -76,7 +76,7 @@ async def test_an_invalid_change_is_named_by_its_pointer(api: Api, bad: Json, po
     assert (await api.client.get("/api/v1/groups")).json()["items"] == []
 
 
-async def test_findings_of_all_changes_are_told_at_once(api: Api) -> None:
+async def test_findings_of_all_changes_are_reported_together(api: Api) -> None:
     wrong = {**A, "connect_timeout": "soon"}
     answer = await transact(api, {"group": "a", "put": [wrong]}, {"group": "b", "snapshot": {"resources": [wrong]}})
     assert [error["pointer"] for error in answer.json()["errors"]] == [
@@ -171,7 +171,7 @@ async def test_bad_bodies(api: Api, body: bytes, content_type: str, status: int)
     assert answer.status_code == status, answer.text
 
 
-async def test_of_two_that_race_one_wins(api: Api) -> None:
+async def test_one_of_two_concurrent_transactions_succeeds(api: Api) -> None:
     etags = {group: (await api.put(group, A)).json()["etag"] for group in ("edge", "core")}
 
     async def race(number: int) -> int:

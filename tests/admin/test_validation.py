@@ -38,7 +38,7 @@ async def test_names_that_lead_nowhere_are_warnings(api: Api) -> None:
         assert (warning["index"], warning["pointer"]) == (0, "/virtual_hosts/0/routes/0/route/cluster")
 
 
-async def test_warnings_stop_what_is_strict(api: Api) -> None:
+async def test_warnings_refuse_a_strict_push(api: Api) -> None:
     for method, path in (("POST", VALIDATE), ("PUT", SNAPSHOT)):
         answer = await api.client.request(method, path, json=LOST, params={"strict": "true"})
         assert answer.status_code == 422
@@ -46,14 +46,14 @@ async def test_warnings_stop_what_is_strict(api: Api) -> None:
     assert (await api.client.get(SNAPSHOT)).status_code == 404
 
 
-async def test_what_envoy_surely_refuses_is_an_error(api: Api) -> None:
+async def test_content_that_envoy_surely_rejects_is_an_error(api: Api) -> None:
     for method, path in (("POST", VALIDATE), ("PUT", SNAPSHOT)):
         answer = await api.client.request(method, path, json=CLASH)
         assert answer.status_code == 422
         assert codes(answer, "errors") == [("address_clash", "listeners/b")]
 
 
-async def test_a_deletion_says_who_is_left_behind(api: Api) -> None:
+async def test_a_refused_deletion_names_the_nodes_without_a_group(api: Api) -> None:
     await api.put("edge", r.static_cluster("c", 80), r.route_config("r", r.route("c")))
     answer = await api.client.delete("/api/v1/groups/edge/resources/clusters/c", params={"force": "true"})
     assert codes(answer, "warnings") == [("still_referenced", "routes/r")]
@@ -83,7 +83,7 @@ async def test_envoy_is_asked_where_there_is_one(api: Api) -> None:
     assert fine.json() == {"valid": True, "resources": 4, "errors": [], "warnings": []}
 
 
-async def test_without_an_envoy_nobody_can_be_asked(api: Api) -> None:
+async def test_validation_by_envoy_without_an_envoy_is_refused(api: Api) -> None:
     answer = await api.client.post(VALIDATE, json=REFUSED, params={"envoy": "true"})
     assert answer.status_code == 400
     assert "codec.envoy" in answer.json()["detail"]

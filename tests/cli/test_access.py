@@ -118,7 +118,7 @@ def test_what_a_token_may_not(site: Site, tmp_path: Path) -> None:
     assert (refused.code, "the token 'ci' lacks the scope write" in refused.err) == (6, True)
 
 
-def test_who_am_i(site: Site) -> None:
+def test_whoami_shows_the_principal_and_its_scopes(site: Site) -> None:
     assert site.xds("auth", "whoami", token="ci").out == "principal: token:ci\nname:      ci\nscopes:    read\n"
     assert site.xds("auth", "whoami", "-o", "json").json()["principals"] == ["token:root"]
 

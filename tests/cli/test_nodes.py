@@ -113,7 +113,7 @@ def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
     assert remote.xds("rollout", "status", group).code == 0
 
 
-def test_what_lingers_is_let_go_by_hand(remote: Remote, node: Proxy, group: str) -> None:
+def test_lingering_is_ended_by_hand(remote: Remote, node: Proxy, group: str) -> None:
     swap(remote, node, group)
     assert remote.xds("release", "--node", f"{group}-1").out == "1 node released 1 clusters\n"
     node.answer()

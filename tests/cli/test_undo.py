@@ -154,7 +154,7 @@ def test_undo_keeps_the_endpoints_of_now(team: Team) -> None:
     assert "port_value: 81" in team.xds("get", "endpoint", "a", "-g", group).out
 
 
-def test_what_was_undone_can_be_good_after_all(team: Team) -> None:
+def test_an_undone_revision_that_is_restored_counts_as_good(team: Team) -> None:
     group = "edge-6"
     for name in ("first", "second"):
         team.push(group, static_cluster(name, 80))
@@ -166,7 +166,7 @@ def test_what_was_undone_can_be_good_after_all(team: Team) -> None:
     assert team.names(group) == ["first"]
 
 
-def test_where_all_before_was_refused_a_person_is_asked(remote: Remote) -> None:
+def test_undo_is_refused_when_all_earlier_revisions_were_rejected(remote: Remote) -> None:
     group = "refusing"
     with Proxy(remote.server.grpc_port, "proxy-1", group) as proxy:
         proxy.refusal = "no, thanks"

@@ -25,7 +25,7 @@ def refusal(
     return StreamRefusal(reason, message, f"ipv4:{host}:4711", "ADS")
 
 
-def test_one_row_for_an_address_and_a_reason() -> None:
+def test_refusals_are_one_row_for_an_address_and_a_reason() -> None:
     table = RefusedStreams()
     for second in range(13):
         table.add(refusal(), NOW + second)

@@ -69,7 +69,7 @@ async def end(plane: Plane, after_s: float) -> None:
     await plane.by_hand.end_drains(plane.now_s)
 
 
-async def test_it_is_served_over_the_push_and_makes_no_revision(plane: Plane) -> None:
+async def test_an_assignment_by_hand_is_served_instead_of_the_pushed_one_without_a_revision(plane: Plane) -> None:
     await push(plane, 81)
     plane.woken.clear()
     change = await plane.by_hand.edit(KEY, setting(81, 82), ALICE)
@@ -106,7 +106,7 @@ async def test_endpoints_that_vanish_drain_also_those_of_the_push_below(plane: P
     assert plane.woken == [G]
 
 
-async def test_the_drain_time_of_a_change_and_none(plane: Plane) -> None:
+async def test_a_change_has_its_own_drain_time_or_none(plane: Plane) -> None:
     await push(plane, 81, 82, 83)
     await plane.by_hand.edit(KEY, patching(remove=["127.0.0.1:81"]), replace(ALICE, drain_s=60))
     await plane.by_hand.edit(KEY, patching(remove=["127.0.0.1:82"]), NOW)
@@ -126,7 +126,7 @@ async def test_a_drain_can_be_taken_back(plane: Plane) -> None:
     assert served(plane) == {82: UP, 81: UP}
 
 
-async def test_a_patch_starts_from_what_is_pushed_and_then_from_what_is_set(plane: Plane) -> None:
+async def test_a_patch_starts_from_the_pushed_assignment_and_then_from_the_set_one(plane: Plane) -> None:
     await push(plane, 81)
     await plane.by_hand.edit(KEY, patching(put=[{"address": "127.0.0.1:82"}]), ALICE)
     await push(plane, 85)
@@ -152,7 +152,7 @@ async def test_a_name_that_is_not_pushed_may_be_set(plane: Plane) -> None:
     assert plane.publisher.live.owner(*key) is None
 
 
-async def test_a_deleted_one_drains_into_what_was_pushed(plane: Plane) -> None:
+async def test_a_deleted_assignment_drains_into_the_pushed_one(plane: Plane) -> None:
     await push(plane, 81, 82)
     await plane.by_hand.edit(KEY, setting(82, 83), NOW)
     await plane.by_hand.delete(KEY, ALICE)
@@ -237,7 +237,9 @@ async def test_a_binding_keeps_hands_off(plane: Plane) -> None:
     assert served(plane) == {90: UP}
 
 
-async def test_it_is_stored_before_it_is_served(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_assignment_by_hand_is_stored_before_it_is_served(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A change that cannot be stored is not served: a restart would take it back."""
     await push(plane, 81)
 
@@ -295,7 +297,7 @@ async def test_the_end_of_a_deletion_waits_for_the_store(plane: Plane, monkeypat
     assert served(plane) == {81: UP}
 
 
-async def test_a_restart_goes_on_where_it_was_from_the_first_answer(plane: Plane) -> None:
+async def test_the_first_answer_after_a_restart_has_the_assignment_by_hand(plane: Plane) -> None:
     await push(plane, 81, 82)
     await plane.by_hand.edit(KEY, setting(82, 83), ALICE)
     before = plane.cache.get(G)
@@ -313,7 +315,7 @@ async def test_a_restart_goes_on_where_it_was_from_the_first_answer(plane: Plane
     assert served(after) == {82: UP, 83: UP}
 
 
-async def test_what_ended_while_the_server_was_down_is_over(plane: Plane) -> None:
+async def test_a_drain_that_ended_while_the_server_was_down_is_over(plane: Plane) -> None:
     await push(plane, 81)
     await plane.by_hand.edit(KEY, setting(83), NOW)
     await plane.by_hand.edit((G, "more"), setting(91, name="more"), NOW)
@@ -328,7 +330,7 @@ async def test_what_ended_while_the_server_was_down_is_over(plane: Plane) -> Non
     assert [doc.id for doc in await after.store.docs(KIND)] == ["edge/more"]
 
 
-async def test_a_document_that_cannot_be_read_is_kept_and_harms_nothing(plane: Plane) -> None:
+async def test_an_unreadable_document_is_kept_and_affects_no_other(plane: Plane) -> None:
     await push(plane, 81)
     await plane.by_hand.edit((G, "more"), setting(91, name="more"), NOW)
     for body in (b"{", b"{}", json.dumps({"assignment": "!", "draining": []}).encode()):
@@ -339,7 +341,7 @@ async def test_a_document_that_cannot_be_read_is_kept_and_harms_nothing(plane: P
     assert len(await plane.store.docs(KIND)) == 2
 
 
-async def test_it_goes_with_its_group(plane: Plane) -> None:
+async def test_an_assignment_by_hand_is_deleted_with_its_group(plane: Plane) -> None:
     await push(plane, 81)
     await plane.by_hand.edit(KEY, setting(82), NOW)
     await plane.publisher.delete_group(G)
@@ -365,7 +367,7 @@ async def test_a_change_during_the_deletion_of_its_group_leaves_nothing_behind(p
     assert plane.publisher.live.owners(G) == {} and plane.cache.observed(G) == {}
 
 
-async def test_it_is_audited_and_told(plane: Plane) -> None:
+async def test_a_change_of_an_assignment_is_audited_and_an_event(plane: Plane) -> None:
     await push(plane, 81)
     await plane.by_hand.edit(KEY, setting(82), ALICE)
     await end(plane, 15)
@@ -386,7 +388,7 @@ async def test_it_is_audited_and_told(plane: Plane) -> None:
     assert events[0].details == {"actor": "alice", "author": "al", "resource": "web", "endpoints": 1, "draining": 1}
 
 
-async def test_a_restore_brings_back_what_was_set_and_nothing_else(plane: Plane) -> None:
+async def test_a_reload_replaces_assignments_by_the_stored_ones(plane: Plane) -> None:
     """As with a backup: the stored documents replace those in force."""
     await push(plane, 81)
     await plane.by_hand.edit(KEY, setting(82), NOW)

@@ -84,7 +84,7 @@ def test_lrs_rule_2_the_node_is_bound_by_the_first_message() -> None:
         assert client.stream.node.id == "proxy"
 
 
-def test_lrs_rule_2_who_does_not_say_who_it_is_is_refused() -> None:
+def test_lrs_rule_2_a_stream_without_a_node_is_refused() -> None:
     client = Client()
     with pytest.raises(RemoteProtocolError, match="names no node"):
         client.send(stats())
@@ -97,7 +97,7 @@ def test_lrs_rule_3_the_first_message_is_answered_once() -> None:
     assert not any(isinstance(event, SendLoadResponse) for event in client.send(stats()))
 
 
-def test_lrs_rule_3_changed_settings_reach_who_reads_one_response() -> None:
+def test_lrs_rule_3_changed_settings_reach_a_client_of_one_response() -> None:
     """LRS rule 3: grpc-go reads one response per stream, so it must reconnect to get other settings."""
     client = Client(SEND_ALL_CLUSTERS, user_agent="gRPC Go")
     client.first()
@@ -146,7 +146,7 @@ def test_lrs_rule_7_the_reported_interval_counts() -> None:
     assert math.isclose(load.interval_s, 1.0027)
 
 
-def test_lrs_rule_8_sent_anew_only_when_something_changes() -> None:
+def test_lrs_rule_8_a_request_is_sent_again_only_after_a_change() -> None:
     """LRS rule 8: a change of the clusters, the interval or the endpoint statistics is sent; nothing else is."""
     client = Client()
     client.first()
@@ -268,7 +268,7 @@ NEGATIVE = (1 << 64) - 3
         ),
     ],
 )
-def test_what_cannot_be_is_counted_and_harms_no_other_cluster(report: wire_pb2.ClusterStats) -> None:
+def test_impossible_counters_are_counted_and_affect_no_other_cluster(report: wire_pb2.ClusterStats) -> None:
     """Negative and overflowing counters and zero intervals are refused, counted and shown, and do no harm."""
     client = Client(SEND_ALL_CLUSTERS)
     client.first()

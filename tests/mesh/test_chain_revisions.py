@@ -77,7 +77,7 @@ async def test_the_revision_of_a_chain_moves_with_the_chain(seed: int) -> None:
     await store.close()
 
 
-async def test_no_revision_goes_back_when_the_server_starts_again() -> None:
+async def test_no_chain_revision_decreases_after_a_restart() -> None:
     store = MemoryStore()
     await store.open()
     publisher = entries_of(store, ChainContext("dc1", "test.consul"))

@@ -116,7 +116,7 @@ class TestWriting:
         assert again is not None
         assert (again.created_revision, again.modified_revision) == (4, 4)
 
-    async def test_writing_what_is_there_makes_no_revision(self, split: EntryPublisher) -> None:
+    async def test_a_write_of_equal_content_makes_no_revision(self, split: EntryPublisher) -> None:
         before = state(split)
         result = await split.apply([put(resolver(Subsets=SUBSETS))])
         assert (result.changed, result.changes, result.chains, result.revision) == (False, (), (), 1)
@@ -131,7 +131,7 @@ class TestWriting:
         assert (result.revision, split.records(), list(split.index.services)) == (2, [], [])
         assert (await published(store)).revision == 2
 
-    async def test_deleting_what_is_not_there(self, split: EntryPublisher) -> None:
+    async def test_a_deletion_of_an_absent_entry(self, split: EntryPublisher) -> None:
         with pytest.raises(NotFoundError, match="service-router/web"):
             await split.apply([DeleteEntry("service-router", "web")])
         result = await split.apply([DeleteEntry("service-router", "web", must_exist=False)])
@@ -246,7 +246,7 @@ class TestRepeats:
         with pytest.raises(ReusedPushIdError):
             await split.apply([put(resolver("newer"))], options)
 
-    async def test_a_dry_run_says_what_would_change(self, split: EntryPublisher) -> None:
+    async def test_a_dry_run_shows_the_changes(self, split: EntryPublisher) -> None:
         before = state(split)
         result = await split.apply([DeleteEntry("service-splitter", "web")], PushOptions(dry_run=True))
         assert (result.dry_run, result.revision, result.chains) == (True, 1, ("web",))
@@ -321,7 +321,7 @@ class TestHistory:
             await split.roll_back(1)
         assert (await split.roll_back(5)).revision == 7
 
-    async def test_who_made_a_revision_is_kept(self, split: EntryPublisher, store: Store) -> None:
+    async def test_actor_and_author_of_a_revision_are_kept(self, split: EntryPublisher, store: Store) -> None:
         meta = Meta(author="ada", message="more", actor="ci")
         await split.apply([put(resolver("b"))], PushOptions(meta=meta, peer="127.0.0.1:1"))
         line = await split.history.line(2)
@@ -384,7 +384,7 @@ class TestLostAnswers:
         await store.open()
         yield store
 
-    async def test_what_was_committed_is_served_before_the_next_write(self, forgetful: ForgetfulStore) -> None:
+    async def test_committed_content_is_served_before_the_next_write(self, forgetful: ForgetfulStore) -> None:
         entries = await published(forgetful)
         forgetful.fails = True
         with pytest.raises(UnavailableError):
@@ -400,7 +400,7 @@ class TestLostAnswers:
         assert state(await published(forgetful)) == state(entries)
         await entries.close()
 
-    async def test_what_was_committed_is_served_without_another_write(
+    async def test_committed_content_is_served_without_another_write(
         self, forgetful: ForgetfulStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(config_entries, "_RETRY_S", 0.01)
@@ -413,7 +413,7 @@ class TestLostAnswers:
         assert [record.key[1] for record in entries.records()] == ["a"]
         await entries.close()
 
-    async def test_a_write_goes_on_when_its_caller_is_cancelled(self, split: EntryPublisher) -> None:
+    async def test_a_write_continues_when_its_caller_is_cancelled(self, split: EntryPublisher) -> None:
         writing = asyncio.create_task(split.apply([put(resolver("a"))]))
         await asyncio.sleep(0)
         writing.cancel()
@@ -422,7 +422,7 @@ class TestLostAnswers:
 
 
 class TestTheEventLoop:
-    async def test_it_compiles_few_chains_itself_and_leaves_many_to_a_thread(
+    async def test_few_chains_are_compiled_on_the_loop_and_many_in_a_thread(
         self, entries: EntryPublisher, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         names = [f"s{at}" for at in range(300)]
@@ -444,7 +444,7 @@ class TestTheEventLoop:
 
 
 class TestWaiting:
-    async def test_the_revision_of_a_chain_follows_what_it_consists_of(self, split: EntryPublisher) -> None:
+    async def test_the_revision_of_a_chain_follows_its_entries(self, split: EntryPublisher) -> None:
         await split.apply([put(resolver("other"))])
         assert (split.chain_revision("web"), split.chain_revision("other"), split.chain_revision("none")) == (1, 2, 1)
         await split.apply([DeleteEntry("service-splitter", "web")])

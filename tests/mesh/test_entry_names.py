@@ -136,7 +136,7 @@ class TestStoredTwice:
         await twice.apply([put(resolver("web", ConnectTimeout="2s"))])  # the content that counts already
         assert await stored_names(store) == [("service-resolver", "web"), ("service-resolver", "more")]
 
-    async def test_a_deletion_deletes_them_all(self, twice: EntryPublisher, store: Store) -> None:
+    async def test_a_deletion_deletes_all_spellings(self, twice: EntryPublisher, store: Store) -> None:
         await twice.apply([DeleteEntry("service-resolver", "WEB")])
         assert (await store.manifest(LINE)).entries == ()
         assert (await published(store)).records() == []
@@ -186,7 +186,7 @@ class TestChains:
             else:
                 assert index.chain(name).service == name
 
-    def test_what_depends_on_an_entry_is_found_in_any_case(self) -> None:
+    def test_dependents_of_an_entry_are_found_in_any_case(self) -> None:
         index = ChainIndex(CONTEXT, entries_of("[{Kind: service-resolver, Name: Api, Redirect: {Service: DB}}]"))
         assert index.depending_on([entry_key("service-resolver", "db")]) == {"api"}
         proposal = index.propose({entry_key("service-defaults", "Db"): entry({**WEB_HTTP, "Name": "Db"})})

@@ -59,7 +59,7 @@ def owners(plane: Plane) -> dict[str, OwnerKind]:
     return {name: owner.kind for name, owner in plane.publisher.live.owners(GROUP).items()}
 
 
-async def test_a_binding_under_a_name_that_is_lowered_after_the_start_is_told_and_kept(
+async def test_a_binding_under_a_name_that_is_lowered_later_is_reported_and_kept(
     shop: Plane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await shop.bindings.put((GROUP, WEB_ACME), Binding("other"))
@@ -71,7 +71,7 @@ async def test_a_binding_under_a_name_that_is_lowered_after_the_start_is_told_an
     assert [doc.id for doc in await again.store.docs(BINDING_KIND)] == [document_id((GROUP, WEB_ACME))]
 
 
-async def test_a_pushed_name_that_is_lowered_after_the_start_costs_only_its_upstream(shop: Plane) -> None:
+async def test_a_clash_of_a_pushed_and_a_lowered_name_removes_only_that_upstream(shop: Plane) -> None:
     await shop.publisher.push(GROUP, [cluster(API_ACME)])
     again = await start(Plane(shop.store, chain_context=ACME))
     assert "which is pushed to this group" in again.publisher.lowered.get(GROUP).error
@@ -145,13 +145,13 @@ class TestLostAnswers:
         await plane.publisher.close()
         await store.close()
 
-    async def test_the_server_goes_on_and_tells_the_clash(self, forgetful: Plane) -> None:
+    async def test_the_server_keeps_serving_and_reports_the_clash(self, forgetful: Plane) -> None:
         await put_entries(forgetful, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
         assert "bound to service 'other'" in forgetful.publisher.lowered.get(GROUP).error
         assert owners(forgetful)[WEB] == OwnerKind.BINDING
         assert set(served(forgetful, CLUSTER)) == {WEB, "api.default.dc1.internal.consul"}
 
-    async def test_the_name_is_given_back_without_harm(self, forgetful: Plane) -> None:
+    async def test_a_clashing_name_may_be_lowered_again(self, forgetful: Plane) -> None:
         await put_entries(forgetful, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
         await put_entries(forgetful, splitter(50))
         assert owners(forgetful)[WEB] == OwnerKind.BINDING
@@ -163,6 +163,6 @@ class TestLostAnswers:
         assert owners(forgetful)[WEB] == OwnerKind.LOWERED
         assert forgetful.publisher.lowered.get(GROUP).error == ""
 
-    async def test_a_restart_serves_what_is_lowered(self, forgetful: Plane) -> None:
+    async def test_a_restart_serves_lowered_resources(self, forgetful: Plane) -> None:
         again = await start(forgetful.restarted())
         assert owners(again)[WEB] == OwnerKind.LOWERED

@@ -44,7 +44,7 @@ async def shop(plane: Plane) -> Plane:
     return plane
 
 
-async def test_what_a_new_filter_of_a_subset_does_not_select_drains(shop: Plane) -> None:
+async def test_instances_that_a_new_subset_filter_excludes_drain(shop: Plane) -> None:
     await put_entries(shop, resolver("2"))
     assert served(shop, SOME, GROUP) == {10: "DRAINING", 11: "HEALTHY"}
     shop.now_s += 8
@@ -55,7 +55,7 @@ async def test_what_a_new_filter_of_a_subset_does_not_select_drains(shop: Plane)
     assert served(shop, SOME, GROUP) == {11: "DRAINING"}, "a second change does not begin the time of the first anew"
 
 
-async def test_what_drains_of_a_subset_is_gone_without_another_change(shop: Plane) -> None:
+async def test_drained_instances_of_a_subset_are_removed_without_another_change(shop: Plane) -> None:
     shop.catalog._rule = type(shop.catalog._rule)(drain_s=0.2)
     sink(shop).put("web", instances(10, 11, meta={"v": "2"}))
     await shop.catalog.tick()
@@ -102,7 +102,7 @@ def endpoint(number: int) -> ServedEndpoint:
     return ServedEndpoint.at((f"10.0.0.{number}", 80), 1, 1, Locality())
 
 
-def test_what_drains_stays_in_its_priority_as_far_as_there_is_one() -> None:
+def test_draining_instances_keep_their_priority_if_it_exists() -> None:
     """It would be a new endpoint to Envoy in another one."""
     bindings = [Binding(f"s{number}") for number in range(3)]
     before = LoweredAssignment(WEB, tuple(map(AssignmentTarget, bindings)))
@@ -123,7 +123,7 @@ def test_what_drains_stays_in_its_priority_as_far_as_there_is_one() -> None:
     ]
 
 
-async def test_nothing_is_computed_again_and_again_while_a_server_starts(
+async def test_nothing_is_computed_repeatedly_while_a_server_starts(
     shop: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start with many groups takes long; sources are asked at its end."""

@@ -97,7 +97,7 @@ async def shop(plane: Plane) -> Plane:
 
 
 class TestDocuments:
-    async def test_upstreams_add_resources_beside_what_is_pushed(self, shop: Plane) -> None:
+    async def test_upstreams_add_resources_beside_pushed_ones(self, shop: Plane) -> None:
         assert set(served(shop, CLUSTER)) == {"pushed", V1, V2}
         assert set(served(shop, LISTENER)) == {LISTENER_NAME}
         assert set(served(shop, ROUTE)) == {"web"}
@@ -138,7 +138,7 @@ class TestDocuments:
         assert len(plane.publisher.lowered) == 0
         assert await plane.store.docs("upstreams") == []
 
-    async def test_deleting_a_document_leaves_what_is_pushed(self, shop: Plane) -> None:
+    async def test_a_deleted_document_leaves_pushed_resources(self, shop: Plane) -> None:
         await shop.publisher.write_upstreams(GROUP, None, PushOptions())
         assert set(bodies(shop)) == {(CLUSTER, "pushed")}
         assert served(shop, ENDPOINT) == {}
@@ -202,7 +202,7 @@ class TestEntries:
         await shop.publisher.entries.roll_back(0)
         assert set(served(shop, CLUSTER)) == {"pushed", WEB}
 
-    async def test_a_dry_run_shows_what_would_change_in_each_group(self, shop: Plane) -> None:
+    async def test_a_dry_run_shows_the_changes_of_each_group(self, shop: Plane) -> None:
         before = bodies(shop)
         result = await put_entries(shop, splitter(50), options=PushOptions(dry_run=True))
         assert result.dry_run
@@ -224,7 +224,7 @@ class TestEntries:
         assert "group 'tcp'" in finding.hint
         assert (bodies(shop), shop.publisher.entries.revision) == (before, revision)
 
-    async def test_what_our_checks_refuse_is_refused_with_the_place_in_the_entry(self, shop: Plane) -> None:
+    async def test_an_entry_whose_resources_fail_our_checks_is_refused_with_its_place(self, shop: Plane) -> None:
         before = bodies(shop)
         match = {"HTTP": {"PathRegex": "(unclosed"}}
         router = {"Kind": "service-router", "Name": "web", "Routes": [{"Match": match}]}
@@ -289,25 +289,25 @@ class TestEntries:
 
 
 class TestPushes:
-    async def test_a_push_replaces_only_what_is_pushed(self, shop: Plane) -> None:
+    async def test_a_push_replaces_only_pushed_resources(self, shop: Plane) -> None:
         result = await shop.publisher.push(GROUP, [cluster("new")], label="mine")
         assert result.changes == {"clusters": Change(added=("new",), removed=("pushed",))}
         assert set(served(shop, CLUSTER)) == {"new", V1, V2}
         assert version(shop, CLUSTER) == "mine"
         assert version(shop, ROUTE).startswith("e1+")
 
-    async def test_a_repeated_push_is_replayed_though_what_is_lowered_changed(self, shop: Plane) -> None:
+    async def test_a_repeated_push_is_replayed_though_lowered_resources_changed(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [cluster("new")], options=PushOptions(push_id="p"))
         await put_entries(shop, splitter(50))
         again = await shop.publisher.push(GROUP, [cluster("new")], options=PushOptions(push_id="p"))
         assert again.revision == 3
         assert shop.publisher.content(GROUP).revision == 4
 
-    async def test_an_empty_push_leaves_what_is_lowered(self, shop: Plane) -> None:
+    async def test_an_empty_push_leaves_lowered_resources(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [])
         assert set(served(shop, CLUSTER)) == {V1, V2}
 
-    async def test_rollback_and_undo_restore_what_was_pushed_and_lower_from_todays_entries(self, shop: Plane) -> None:
+    async def test_rollback_and_undo_restore_pushed_resources_and_lower_from_todays_entries(self, shop: Plane) -> None:
         publisher = shop.publisher
         await publisher.push(GROUP, [cluster("new")])
         await put_entries(shop, splitter(50))
@@ -377,7 +377,7 @@ class TestOwners:
             await publisher.put(GROUP, assignment(name))
         assert shop.publisher.content(GROUP).revision == 2
 
-    async def test_a_document_that_wants_a_pushed_name_is_refused(self, plane: Plane) -> None:
+    async def test_a_document_with_a_pushed_name_is_refused(self, plane: Plane) -> None:
         await plane.publisher.push(GROUP, [cluster(WEB)])
         with pytest.raises(ValidationError) as refused:
             await put_upstreams(plane, "web")
@@ -386,7 +386,7 @@ class TestOwners:
         assert "which is pushed to this group" in finding.detail
         assert len(plane.publisher.lowered) == 0
 
-    async def test_an_entry_that_wants_a_pushed_name_is_refused(self, shop: Plane) -> None:
+    async def test_an_entry_with_a_pushed_name_is_refused(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [cluster(WEB)])
         with pytest.raises(ValidationError, match="which is pushed to this group"):
             await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
@@ -479,7 +479,7 @@ class TestRestart:
         await again.publisher.push(GROUP, [])
         assert set(served(again, CLUSTER)) == {V1, V2}
 
-    async def test_groups_share_what_is_lowered_alike(self, shop: Plane) -> None:
+    async def test_groups_share_equal_lowered_resources(self, shop: Plane) -> None:
         await put_upstreams(shop, "web", group="other")
         again = shop.restarted()
         await again.publisher.load()
@@ -487,7 +487,7 @@ class TestRestart:
             assert served(again, CLUSTER)[name] is served(again, CLUSTER, "other")[name]
         assert bodies(again, "other") == bodies(shop, "other")
 
-    async def test_what_another_release_lowered_otherwise_is_lowered_again(self, shop: Plane) -> None:
+    async def test_resources_that_another_release_lowered_are_lowered_again(self, shop: Plane) -> None:
         lowered = shop.publisher.lowered
         await shop.store.put_doc("upstreams", GROUP, b'{"upstreams": [{"service": "api", "bind_port": 7}]}')
         again = shop.restarted()
@@ -497,7 +497,7 @@ class TestRestart:
         assert (line.kind, line.revision) == (LOWERED, 3)
         assert len(lowered) == 1
 
-    async def test_an_unreadable_document_is_kept_and_what_is_served_stays(self, shop: Plane) -> None:
+    async def test_an_unreadable_document_is_kept_and_served_content_stays(self, shop: Plane) -> None:
         await shop.store.put_doc("upstreams", GROUP, b'{"upstreams": 7}')
         again = shop.restarted()
         await again.publisher.load()
@@ -544,7 +544,7 @@ class TestLostAnswers:
         assert set(served(plane, CLUSTER)) == {V1, V2}
         store.fails = False
 
-    async def test_the_next_write_begins_with_what_was_committed(self, forgetful: Plane) -> None:
+    async def test_the_next_write_begins_with_committed_content(self, forgetful: Plane) -> None:
         await self.lose(forgetful)
         await put_entries(forgetful, splitter(50))
         assert set(served(forgetful, CLUSTER)) == {V1, V2}
@@ -552,7 +552,7 @@ class TestLostAnswers:
         await again.publisher.load()
         assert bodies(again) == bodies(forgetful)
 
-    async def test_what_was_committed_is_served_without_another_write(
+    async def test_committed_content_is_served_without_another_write(
         self, forgetful: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("xds.push.publisher.RETRY_LOWERED_S", 0.01)

@@ -116,7 +116,7 @@ async def test_a_push_that_waits_while_the_answer_is_lost_brings_nothing_back(st
     await assert_served_as_stored(shop)
 
 
-async def test_a_push_is_refused_while_the_store_does_not_say_what_is_lowered(store: LateStore, shop: Plane) -> None:
+async def test_a_push_is_refused_while_the_stored_upstreams_are_unknown(store: LateStore, shop: Plane) -> None:
     store.fails = True
     await lose_deletion(shop)
     with pytest.raises(UnavailableError):

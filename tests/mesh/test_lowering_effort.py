@@ -64,7 +64,7 @@ async def test_each_upstream_is_lowered_once_for_all_groups(plane: Plane, effort
     assert bodies(plane) == bodies(plane, "cart")
 
 
-async def test_what_is_behind_listeners_is_lowered_and_checked_once_for_all_ports(plane: Plane, effort: Effort) -> None:
+async def test_routes_and_clusters_are_lowered_and_checked_once_for_all_ports(plane: Plane, effort: Effort) -> None:
     await put_upstreams(plane, "api", "web", group="other")  # at the ports of the other groups, the other way round
     effort.clear()
     await put_entries(plane, splitter(50), {**RESOLVER, "ConnectTimeout": "2s"})
@@ -75,12 +75,12 @@ async def test_what_is_behind_listeners_is_lowered_and_checked_once_for_all_port
     assert {"web:127.0.0.1:9001", "web:127.0.0.1:9002"} <= ports
 
 
-async def test_only_what_the_touched_upstreams_make_is_checked(plane: Plane, effort: Effort) -> None:
+async def test_only_resources_of_changed_upstreams_are_checked(plane: Plane, effort: Effort) -> None:
     await put_entries(plane, splitter(50))
     assert {one for one in effort.resources if "api" in one or "db" in one} == set()
 
 
-async def test_what_is_made_incrementally_is_what_is_made_at_once(plane: Plane, effort: Effort) -> None:
+async def test_incremental_lowering_equals_lowering_at_once(plane: Plane, effort: Effort) -> None:
     """Clusters that several upstreams share come and go, with their origins."""
     for entry in (
         {**API, "Redirect": {"Service": "web"}},

@@ -125,7 +125,7 @@ async def test_upstreams_that_a_release_refuses_keep_endpoints(
     await again.publisher.close()
 
 
-async def test_a_backup_of_another_trust_domain_is_lowered_anew(store: RefusingStore, shop: Plane) -> None:
+async def test_a_backup_of_another_trust_domain_is_lowered_again(store: RefusingStore, shop: Plane) -> None:
     records = [record async for batch in shop.store.dump() for record in batch]
     target = MemoryStore()
     await target.open()

@@ -18,7 +18,7 @@ def cluster(name: str, **more: Any) -> Resource:
     return decode_resource({"@type": CLUSTER, "name": name, "connect_timeout": "3s", **more})
 
 
-async def test_what_is_held_is_stored_as_if_it_were_new(plane: Plane) -> None:
+async def test_a_known_resource_is_encoded_like_a_new_one(plane: Plane) -> None:
     kept, changed = cluster("kept"), cluster("changed")
     await plane.publisher.push("g", [kept, changed])
     pushed = [kept, cluster("changed", alt_stat_name="x"), cluster("added")]
@@ -29,7 +29,7 @@ async def test_what_is_held_is_stored_as_if_it_were_new(plane: Plane) -> None:
     assert "no blob" not in blobs
 
 
-async def test_what_only_looks_held_is_told_by_its_own_content(plane: Plane) -> None:
+async def test_a_blob_is_recognised_by_its_content_and_not_by_its_name(plane: Plane) -> None:
     await plane.publisher.push("g", [cluster("c")])
     other = cluster("c", alt_stat_name="x")
     ((entry,), blobs) = encode_resources([other], plane.publisher.content("g"))

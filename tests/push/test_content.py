@@ -83,7 +83,7 @@ def test_replaced_blob_ids_tell_the_changes_of_a_full_comparison(names: list[str
     assert (made.touched_since(held) is not None) == (list(lines) == list(held))
 
 
-def test_what_was_amended_long_ago_is_compared_in_full() -> None:
+def test_a_set_amended_long_ago_is_compared_in_full() -> None:
     oldest = newest = build_snapshot("g", 1, [resource("c0", 0)], {CLUSTER: "1"})
     for number in range(600):
         newest = edited(newest, "c1", number % 3)
@@ -91,7 +91,7 @@ def test_what_was_amended_long_ago_is_compared_in_full() -> None:
     assert diff(oldest.get(CLUSTER), newest.get(CLUSTER)).added == ("c1",)
 
 
-def test_prepared_sets_are_told_in_the_same_bytes() -> None:
+def test_prepared_sets_are_sent_in_the_same_bytes() -> None:
     members = [resource(f"c{index}", 1) for index in range(PREPARED_FROM)]
     prepared = build_snapshot("g", 1, members, {CLUSTER: "1"}).get(CLUSTER)
     parts = {prepared.lineage_id: prepare_parts(prepared, NO_PARTS)}
@@ -136,7 +136,7 @@ def cluster(name: str, edition: int) -> Resource:
 
 
 @given(st.dictionaries(NAMES, st.integers(0, 2)), st.dictionaries(NAMES, st.integers(0, 2)))
-def test_what_is_precomputed_is_what_streams_would_have_computed(before: dict[str, int], after: dict[str, int]) -> None:
+def test_precomputed_content_equals_that_computed_by_streams(before: dict[str, int], after: dict[str, int]) -> None:
     old, new = (
         build_snapshot("g", revision, [cluster(*item) for item in content.items()], {CLUSTER: str(revision)})
         for revision, content in enumerate((before, after))

@@ -92,7 +92,7 @@ def logged(logs: Logs, event: str) -> list[MutableMapping[str, Any]]:
     return [line for line in logs if line["event"] == event]
 
 
-async def test_all_is_applied_again_when_asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reload_applies_all_files_again(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it is requested during a push: what was pushed is replaced."""
     watched.put("edge.yaml", "a")
     watched.put("core.yaml", "b")
@@ -152,7 +152,7 @@ async def test_a_directory_that_is_swapped_by_a_link_is_followed(watched: Watche
     await watched.wait(lambda: watched.held() == {"edge": ["b"]})
 
 
-async def test_a_broken_file_is_told_with_its_place_and_changes_nothing(watched: Watched) -> None:
+async def test_a_broken_file_is_reported_with_its_place_and_changes_nothing(watched: Watched) -> None:
     watched.put("edge.yaml", "a")
     await watched.directory.start()
     with capture_logs() as logs:
@@ -164,7 +164,7 @@ async def test_a_broken_file_is_told_with_its_place_and_changes_nothing(watched:
     await watched.wait(lambda: watched.held() == {"edge": ["b"]})
 
 
-async def test_what_cannot_be_applied_is_known_until_it_can_be(watched: Watched) -> None:
+async def test_a_file_that_cannot_be_applied_is_reported_until_it_can(watched: Watched) -> None:
     watched.put("edge.yaml", "a")
     (watched.root / "bad.yaml").write_text("resources:\n- '@type': 5\n")
     await watched.directory.start()
@@ -242,7 +242,7 @@ async def test_a_name_in_two_files_of_a_group_is_refused(watched: Watched) -> No
     assert watched.held() == {}
 
 
-async def test_what_is_gone_stays_served_and_is_told(watched: Watched) -> None:
+async def test_a_removed_file_stays_served_and_is_reported(watched: Watched) -> None:
     watched.put("edge.yaml", "a")
     watched.put("core.yaml", "b")
     await watched.directory.start()
@@ -329,7 +329,7 @@ class TestBesideLowered:
     def refusals(self, shop: Watched) -> list[str]:
         return [refused.detail for refused in shop.directory.refused]
 
-    async def test_files_replace_only_what_files_brought(self, shop: Watched) -> None:
+    async def test_files_replace_only_content_of_files(self, shop: Watched) -> None:
         shop.put("shop.yaml", "other")
         await shop.wait(lambda: "other" in shop.held()["shop"])
         assert set(served(shop.plane, CLUSTER)) == {"other", V1, V2}
@@ -347,7 +347,7 @@ class TestBesideLowered:
         await shop.wait(lambda: not self.refusals(shop))
         assert set(served(shop.plane, CLUSTER)) == {"pushed", "new", V1, V2}
 
-    async def test_an_entry_that_wants_a_name_of_a_file_is_refused_with_both_owners(self, shop: Watched) -> None:
+    async def test_an_entry_with_a_name_of_a_file_is_refused_with_both_owners(self, shop: Watched) -> None:
         shop.put("shop.yaml", "pushed", WEB)
         await shop.wait(lambda: WEB in shop.held()["shop"])
         deleted = shop.plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
@@ -358,7 +358,7 @@ class TestBesideLowered:
         await shop.plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
         assert set(served(shop.plane, CLUSTER)) == {"pushed", WEB}
 
-    async def test_undo_takes_back_what_files_brought_until_they_change(self, shop: Watched) -> None:
+    async def test_undo_reverts_content_of_files_until_they_change(self, shop: Watched) -> None:
         shop.put("shop.yaml", "bad")
         await shop.wait(lambda: "bad" in shop.held()["shop"])
         await put_entries(shop.plane, splitter(50))

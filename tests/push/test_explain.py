@@ -35,7 +35,7 @@ def deliveries(found: Explanation) -> list[tuple[str, str, str]]:
     return [(each.type, each.name, each.status.value) for each in found.resources]
 
 
-async def test_the_candidates_are_told_in_the_order_they_are_tried(plane: Plane) -> None:
+async def test_candidate_groups_are_explained_in_the_order_of_their_trial(plane: Plane) -> None:
     await push(plane, "default", d="1")
     await push(plane, "blue", b="1")
     await push(plane, "green", g="1")
@@ -65,7 +65,7 @@ async def test_no_group_at_all(plane: Plane) -> None:
     assert (found.chosen, found.revision, deliveries(found)) == (None, None, [("clusters", "a", "no_group")])
 
 
-async def test_a_node_that_is_not_connected_is_told_what_it_would_be_answered(plane: Plane) -> None:
+async def test_a_disconnected_node_is_explained_by_the_answer_that_it_would_get(plane: Plane) -> None:
     await push(plane, "default", alpha="1", beta="1")
     explain = plane.publisher.explain_node
     assert deliveries(await explain(NODE)) == []
@@ -76,7 +76,7 @@ async def test_a_node_that_is_not_connected_is_told_what_it_would_be_answered(pl
     assert (missing.status.value, "did you mean 'alpha'?" in missing.detail) == ("missing", True)
 
 
-async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -> None:
+async def test_a_connected_node_is_explained_by_its_subscriptions(plane: Plane) -> None:
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     client.subscribe(CLUSTER)
@@ -111,7 +111,7 @@ async def connected(plane: Plane) -> Client:
     return client
 
 
-async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Plane) -> None:
+async def test_held_content_is_explained_with_the_clusters_that_it_waits_for(plane: Plane) -> None:
     client = await connected(plane)
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), ("beta",)))
     beta, alpha, route = (await plane.publisher.explain("n1")).resources
@@ -132,7 +132,7 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
         assert route.detail == f"it is held until {told}the node accepts listeners/web"
 
 
-async def test_what_lingers_says_until_when(plane: Plane) -> None:
+async def test_lingering_content_is_explained_with_its_end(plane: Plane) -> None:
     client = await connected(plane)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
     asked = ExplainQuery(CLUSTER, "alpha")
@@ -143,7 +143,7 @@ async def test_what_lingers_says_until_when(plane: Plane) -> None:
     assert (alpha.status.value, "its time starts" in alpha.detail) == ("lingering", True)
 
 
-async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -> None:
+async def test_rejected_content_is_explained_with_the_message_of_the_node(plane: Plane) -> None:
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     client.subscribe(CLUSTER)

@@ -91,7 +91,7 @@ async def test_the_same_settings_again_change_nothing(plane: Plane) -> None:
     assert plane.woken == []
 
 
-async def test_settings_make_no_revision_and_a_push_leaves_them(plane: Plane) -> None:
+async def test_settings_make_no_revision_and_outlast_a_push(plane: Plane) -> None:
     await push(plane, "blue", "b")
     await plane.publisher.configure("blue", EDGE)
     assert plane.publisher.content("blue").revision == 1
@@ -142,7 +142,7 @@ async def test_a_group_with_settings_only_can_be_deleted(plane: Plane) -> None:
         await plane.publisher.delete_group("blue")
 
 
-async def test_what_the_store_does_not_take_is_not_in_force(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_that_the_store_refuses_are_not_in_force(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*given: object, **more: object) -> int:
         raise UnavailableError("down")
 
@@ -186,7 +186,7 @@ async def test_selectors_are_bounded_in_number(plane: Plane, monkeypatch: pytest
         (GroupSettings(listener_drain_s=float("nan")), "out_of_range", "/listener_drain_s", "between"),
     ],
 )
-async def test_wrong_settings_are_told_with_their_place(
+async def test_wrong_settings_are_reported_with_their_place(
     plane: Plane, settings: GroupSettings, code: str, pointer: str, message: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -212,12 +212,12 @@ async def test_the_place_in_a_selector_of_several_lines(plane: Plane) -> None:
         *({"removal_delay_s": "15"}, {"listener_drain_s": True}, {"listener_drain_s": [1]}),
     ],
 )
-def test_what_is_no_settings(document: object) -> None:
+def test_invalid_group_settings_are_refused(document: object) -> None:
     with pytest.raises(ValidationError):
         read_settings(document)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_settings_have_their_default() -> None:
     assert read_settings({}) == GroupSettings("", 0, "")
     assert read_settings({"selector": None, "priority": 2}) == GroupSettings("", 2)
     assert read_settings({"listener_drain_s": 10**400}) == GroupSettings(listener_drain_s=1e9)

@@ -35,7 +35,7 @@ async def after_s(plane: Plane, passed_s: float, monkeypatch: pytest.MonkeyPatch
     return after
 
 
-async def test_all_young_revisions_are_read(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_young_revisions_are_read_into_the_log(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     await pushed(plane)
     after = await after_s(plane, kept_s(plane.rules) - 100, monkeypatch)
     assert after.cache.retained(GROUP) == plane.cache.retained(GROUP) == list(range(1, TURNS + 1))
@@ -58,7 +58,9 @@ async def test_at_most_linger_max_pushes_are_read() -> None:
     assert after.cache.log(GROUP).names(CLUSTER) == plane.cache.log(GROUP).names(CLUSTER)
 
 
-async def test_all_are_read_while_a_node_refuses_what_is_newest(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_revisions_are_read_while_a_node_rejects_newest_content(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await pushed(plane)
     newest = plane.publisher.content(GROUP).snapshot.get(CLUSTER).resources["a"]
     monkeypatch.setattr(serving, "time", lambda: time() + 10 * kept_s(plane.rules))
@@ -76,7 +78,7 @@ async def test_the_times_of_a_group_decide(plane: Plane, monkeypatch: pytest.Mon
     assert len(after.cache.retained(GROUP)) == PUSHES_KEPT + 1
 
 
-async def test_what_was_removed_ends_after_a_restart_as_before(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_removals_end_after_a_restart_as_before(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Times are on the clock of the streams, which a reboot sets back."""
     await pushed(plane, 2)
     gone = next(iter(plane.cache.log(GROUP).versions(CLUSTER, "b0")))
@@ -100,7 +102,7 @@ async def test_what_was_removed_ends_after_a_restart_as_before(plane: Plane, mon
         ([990.0, 1_500.0, 980.0], [40.0, 40.0, 30.0]),  # and between two
     ],
 )
-def test_no_push_was_in_the_future(epoch_s: list[float], expected: list[float]) -> None:
+def test_times_of_pushes_are_never_in_the_future(epoch_s: list[float], expected: list[float]) -> None:
     assert pushed_times(epoch_s, REACH) == expected
 
 

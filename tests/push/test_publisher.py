@@ -161,7 +161,7 @@ async def test_last_resource_of_a_type_leaves_an_empty_set(plane: Plane) -> None
     assert served(plane.cache, ENDPOINT) == []
 
 
-async def test_what_is_held_is_what_the_store_holds(plane: Plane) -> None:
+async def test_the_publisher_has_the_content_of_the_store(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("c", "a", "b"))
     await plane.publisher.put(GROUP, clusters("d")[0])
     await plane.publisher.delete(GROUP, (CLUSTER, "a"))
@@ -218,7 +218,7 @@ async def test_expectation_that_fails_changes_nothing(plane: Plane) -> None:
     assert served(plane.cache) == ["a"]
 
 
-async def test_dry_run_tells_and_changes_nothing(plane: Plane) -> None:
+async def test_a_dry_run_answers_and_changes_nothing(plane: Plane) -> None:
     fresh = await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(dry_run=True))
     assert (fresh.revision, fresh.changed, fresh.changes["clusters"].added) == (0, True, ("a",))
     await plane.publisher.push(GROUP, clusters("a"))
@@ -307,7 +307,7 @@ async def test_a_group_is_not_deleted_when_a_node_would_get_nothing(plane: Plane
     assert done.moves == {"edge": 1, "void": 1}
 
 
-async def test_nodes_go_where_a_selector_takes_them(plane: Plane) -> None:
+async def test_selectors_move_nodes_between_groups(plane: Plane) -> None:
     """A rule of the group itself counts no more; one of lower priority does."""
     for group in ("canary", "second", "edge"):
         await plane.publisher.push(group, clusters("a"))
@@ -358,7 +358,7 @@ async def test_groups_that_are_there_keep_their_names(plane: Plane) -> None:
     assert (await plane.publisher.rollback("a b", 2)).revision == 4
 
 
-async def test_group_made_again_goes_on_counting(plane: Plane) -> None:
+async def test_a_group_made_again_continues_its_revisions(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("a"))
     assert (await plane.publisher.delete_group(GROUP)).revision == 2
     assert (await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(expect=0))).revision == 3
@@ -496,7 +496,7 @@ async def test_warnings_are_errors_when_strict(plane: Plane) -> None:
     assert plane.publisher.groups() == []
 
 
-async def test_what_envoy_surely_refuses_is_not_served(plane: Plane) -> None:
+async def test_content_that_envoy_surely_rejects_is_not_served(plane: Plane) -> None:
     first, second = resources(*(listener(name, inline_routes("r"), 8080) for name in "ab"))
     with pytest.raises(ValidationError, match="address"):
         await plane.publisher.push(GROUP, [first, second])

@@ -73,7 +73,7 @@ async def test_no_change_and_two_of_one_group_are_refused(plane: Plane, groups: 
         await plane.publisher.transaction([await replace_all(group, clusters("x")) for group in groups])
 
 
-async def test_it_is_done_once(plane: Plane) -> None:
+async def test_a_transaction_with_a_known_key_is_not_repeated(plane: Plane) -> None:
     drafts = [await replace_all(group, clusters(group)) for group in "ab"]
     once = PushOptions(push_id="p")
     first = await plane.publisher.transaction(drafts, once)

@@ -53,7 +53,7 @@ def unsent(plane: Plane) -> dict[str, list[tuple[str, str]]]:
     return {alias: [(each.name, each.problem) for each in members] for alias, members in found.items()}
 
 
-def test_what_v2_cannot_express_is_left_out_with_the_reason() -> None:
+def test_resources_that_v2_cannot_express_are_left_out_with_the_reason() -> None:
     snapshot = build_snapshot(GROUP, 1, resources(cluster("old"), newer("new")), {})
     held = snapshot.get(CLUSTER)
     found = translate_to_v2(held)
@@ -67,7 +67,7 @@ def test_what_v2_cannot_express_is_left_out_with_the_reason() -> None:
     assert (held.origin_id, held.omitted) == (held.id, {})
 
 
-def test_a_hash_in_the_label_is_that_of_what_v2_clients_get() -> None:
+def test_the_hash_in_a_label_is_that_of_the_set_of_v2_clients() -> None:
     pushed = resources(cluster("old"), newer("new"))
     plain = build_snapshot(GROUP, 1, pushed, {}).get(CLUSTER)
     held = build_snapshot(GROUP, 1, pushed, {CLUSTER: default_version_info(1, plain.digest)}).get(CLUSTER)
@@ -76,7 +76,7 @@ def test_a_hash_in_the_label_is_that_of_what_v2_clients_get() -> None:
     assert found.version_info == default_version_info(1, found.digest) != held.version_info
 
 
-async def test_a_node_shows_what_it_is_not_sent(plane: Plane) -> None:
+async def test_a_node_shows_resources_that_it_is_not_sent(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(cluster("a")))
     connected(plane)
     assert unsent(plane) == {}
@@ -87,7 +87,9 @@ async def test_a_node_shows_what_it_is_not_sent(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize(("names", "shown"), [((), ["b", "c"]), (("b",), ["b"]), (("a", "z"), [])])
-async def test_only_what_it_asks_for_is_shown(plane: Plane, names: tuple[str, ...], shown: list[str]) -> None:
+async def test_only_untranslated_resources_that_a_node_requests_are_shown(
+    plane: Plane, names: tuple[str, ...], shown: list[str]
+) -> None:
     await plane.publisher.push(GROUP, resources(cluster("a"), newer("b"), newer("c")))
     connected(plane, *names)
     assert [name for name, _ in unsent(plane).get("clusters", [])] == shown
@@ -99,7 +101,7 @@ async def test_nodes_of_today_lack_nothing(plane: Plane) -> None:
     assert unsent(plane) == {}
 
 
-async def test_what_is_shown_is_bounded(plane: Plane) -> None:
+async def test_the_list_of_untranslated_resources_is_bounded(plane: Plane) -> None:
     many = [newer(f"c{number}") for number in range(SHOWN_LIMIT + 5)]
     deep = cluster("deep", load_assignment={"cluster_name": "deep", "endpoints": [{"metadata": {}}] * 50})
     await plane.publisher.push(GROUP, resources(deep, *many))
@@ -127,7 +129,7 @@ async def test_pushes_wait_for_nodes_on_the_old_transport(plane: Plane) -> None:
     assert await decided() is PushVerdict.DONE
 
 
-async def test_the_revision_of_what_was_translated_is_known(plane: Plane) -> None:
+async def test_the_revision_of_translated_content_is_known(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(cluster("a")))
     await plane.publisher.push(GROUP, resources(cluster("b")))
     connected(plane).ack(translated(plane))

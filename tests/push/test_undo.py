@@ -65,7 +65,7 @@ async def marks(plane: Plane) -> Mapping[int, tuple[str, int, int]]:
     return {line.revision: (line.kind, line.content_of, line.undone_by) for line in lines}
 
 
-async def test_undo_twice_goes_further_back_and_never_to_what_was_undone(plane: Plane) -> None:
+async def test_undo_twice_goes_further_back_and_never_to_an_undone_revision(plane: Plane) -> None:
     for name in ("first", "second", "bad"):
         await push(plane, cluster(name, 80))
     assert await undo(plane) == 4
@@ -83,7 +83,7 @@ async def test_undo_twice_goes_further_back_and_never_to_what_was_undone(plane: 
         await undo(plane)
 
 
-async def test_of_two_who_undo_at_once_one_does(plane: Plane) -> None:
+async def test_one_of_two_concurrent_undos_succeeds(plane: Plane) -> None:
     for name in ("first", "second", "bad"):
         await push(plane, cluster(name, 80))
     plans = [await plane.publisher.undo_plan(GROUP) for _ in range(2)]
@@ -188,7 +188,7 @@ async def test_only_endpoints_changed(plane: Plane) -> None:
         await plane.publisher.undo_plan(GROUP)
 
 
-async def test_a_deleted_group_is_told_from_one_that_never_existed(plane: Plane) -> None:
+async def test_a_deleted_group_differs_from_one_that_never_existed(plane: Plane) -> None:
     await push(plane, cluster("a", 80))
     await push(plane, cluster("b", 80))
     await plane.publisher.delete_group(GROUP)
@@ -200,7 +200,7 @@ async def test_a_deleted_group_is_told_from_one_that_never_existed(plane: Plane)
     assert names(plane) == {"b"}
 
 
-async def test_what_its_nodes_refused_is_not_gone_back_to(plane: Plane) -> None:
+async def test_undo_skips_revisions_that_nodes_rejected(plane: Plane) -> None:
     await push(plane, cluster("good", 80))
     clients = [Client(plane.fleet, Node(f"n{n}"), GROUP) for n in range(4)]
     for client in clients:
@@ -235,7 +235,7 @@ async def test_few_refusals_are_no_reason(plane: Plane) -> None:
     assert plan.to is not None and plan.to.revision == 2
 
 
-async def test_where_all_before_was_undone_a_person_chooses(plane: Plane) -> None:
+async def test_undo_is_refused_when_all_earlier_revisions_were_undone(plane: Plane) -> None:
     for name in ("first", "second"):
         await push(plane, cluster(name, 80))
     await plane.store.record_outcome(GROUP, 1, 2, 2)

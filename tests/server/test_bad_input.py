@@ -31,11 +31,11 @@ class TestRefused:
             code, _ = await refusal(server, b"\xff" + os.urandom(size))
             assert code is grpc.StatusCode.INVALID_ARGUMENT
 
-    async def test_no_node(self, server: Harness) -> None:
+    async def test_a_request_without_a_node(self, server: Harness) -> None:
         for data in (b"", wire_pb2.DiscoveryRequest(type_url=CLUSTER).SerializeToString(), sotw(node_id="")):
             assert (await refusal(server, data))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
-    async def test_a_node_that_is_none(self, server: Harness) -> None:
+    async def test_a_malformed_node(self, server: Harness) -> None:
         data = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=b"\xff\xff").SerializeToString()
         assert (await refusal(server, data))[0] is grpc.StatusCode.INVALID_ARGUMENT
 

@@ -55,7 +55,7 @@ async def subscribed(server: Harness, node_id: str, **fields: Any) -> RawStream:
     return stream
 
 
-async def test_what_a_node_has(server: Harness) -> None:
+async def test_client_status_shows_the_resources_of_a_node(server: Harness) -> None:
     stream = await subscribed(server, "n1")
     response = await stream.receive()
     (config,) = await fetch(server)
@@ -71,7 +71,7 @@ async def test_what_a_node_has(server: Harness) -> None:
     assert first.last_updated.seconds > 0
 
 
-async def test_what_a_node_rejected_or_lacks(server: Harness) -> None:
+async def test_client_status_shows_rejected_and_missing_resources(server: Harness) -> None:
     stream = await subscribed(server, "n1")
     await stream.ack(await stream.receive())
     server.push({"c1": "b", "c2": "a", "c3": "a"})
@@ -188,7 +188,7 @@ async def test_secrets_are_redacted(server: Harness) -> None:
     assert b"MIIE" not in config.SerializeToString()
 
 
-async def test_it_needs_the_right_to_read(start: Start) -> None:
+async def test_client_status_needs_the_scope_read(start: Start) -> None:
     def token(name: str, scope: str) -> tuple[str, Grant]:
         return hashlib.sha256(name.encode()).hexdigest(), Grant(name, frozenset({scope}))
 

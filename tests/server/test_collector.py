@@ -33,7 +33,7 @@ async def plane() -> AsyncIterator[Plane]:
     await made.store.close()
 
 
-async def test_what_the_cache_retains_is_spared(plane: Plane) -> None:
+async def test_the_collector_spares_content_that_the_cache_retains(plane: Plane) -> None:
     labels = [""]
     for turn in range(RETAINED + 5):
         result = await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
@@ -51,7 +51,7 @@ async def test_what_the_cache_retains_is_spared(plane: Plane) -> None:
     assert sorted(after.cache.log(GROUP).names(CLUSTER)) == sorted(plane.cache.log(GROUP).names(CLUSTER))
 
 
-async def test_rolling_back_to_what_is_gone_says_so(plane: Plane) -> None:
+async def test_a_roll_back_to_collected_content_is_refused(plane: Plane) -> None:
     for turn in range(RETAINED + 1):
         await plane.publisher.push(GROUP, clusters(f"c{turn}"))
     await Collector(plane.store, plane.cache, LITTLE, 1).collect()
@@ -99,7 +99,7 @@ class FailingStore(MemoryStore):
         return await super().collect(policy, now_s)
 
 
-async def test_it_goes_on_after_failures() -> None:
+async def test_the_collector_continues_after_failures() -> None:
     store = FailingStore()
     await store.open()
     plane = Plane(store, rules=RULES)

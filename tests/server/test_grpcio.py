@@ -47,7 +47,7 @@ async def test_copies_of_large_bodies_leave_iterations_to_others() -> None:
     assert max(later - earlier for earlier, later in pairwise(seen)) == 1
 
 
-async def test_small_bodies_wait_for_nothing() -> None:
+async def test_small_bodies_do_not_wait() -> None:
     flow = FlowLimits()
     budget = CopyBudget(flow)
     for _ in range(10_000):

@@ -53,7 +53,7 @@ async def test_a_certificate_is_a_credential_beside_tokens(start: Start, authori
         assert (await stream.receive()).version_info == "1"
 
 
-async def test_who_shows_no_certificate_needs_a_token(start: Start, authority: CertificateAuthority) -> None:
+async def test_a_client_without_a_certificate_needs_a_token(start: Start, authority: CertificateAuthority) -> None:
     server = await tls(start, authority, client_cert_optional=True, tokens=tokens(proxy="xds"))
     channel = await server.channel(grpc.ssl_channel_credentials(authority.pem.encode()))
     code, message = await RawStream(channel).ended()
@@ -132,7 +132,7 @@ async def test_scopes_of_tokens_narrow_whatever_the_mode(start: Start) -> None:
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_flood_of_refusals_is_counted_but_not_told_without_end(start: Start) -> None:
+async def test_a_flood_of_refusals_is_counted_and_logged_within_bounds(start: Start) -> None:
     server = await start(access=Access(nodes=rules("token:a", "n1")))
     identity = server.server.access.admit("")
     assert identity is not None

@@ -33,7 +33,7 @@ async def lingering(server: Harness, node_id: str = "n1") -> RawStream:
     return stream
 
 
-async def test_a_client_lets_go_by_hand(server: Harness) -> None:
+async def test_lingering_of_a_client_is_ended_by_hand(server: Harness) -> None:
     mine, other = await lingering(server, "n1"), await server.stream()
     await other.request(node_id="n2")
     await take(server, other, "n2")
@@ -44,13 +44,13 @@ async def test_a_client_lets_go_by_hand(server: Harness) -> None:
     assert await take(server, mine) == [b"c1=b"]
 
 
-async def test_only_those_that_are_meant_let_go(server: Harness) -> None:
+async def test_lingering_is_ended_only_for_the_named_clients(server: Harness) -> None:
     await lingering(server, "n1")
     await server.server.end_lingering(["n2"])
     assert node_state(server, "n1").lingering
 
 
-async def test_what_lingers_ends_by_itself(start: Start) -> None:
+async def test_lingering_ends_without_a_push(start: Start) -> None:
     server = await start(order=OrderRules(removal_delay_s=0.0))
     server.push({"c1": "a", "c2": "a"})
     stream = await lingering(server)
@@ -58,7 +58,7 @@ async def test_what_lingers_ends_by_itself(start: Start) -> None:
     await until(lambda: not node_state(server).lingering)
 
 
-async def test_another_stream_tells_what_the_one_that_ended_had_told(server: Harness) -> None:
+async def test_another_stream_reports_lingering_after_the_first_has_ended(server: Harness) -> None:
     channel = await server.channel()
     clusters, endpoints = RawStream(channel, SOTW), RawStream(channel, DELTA)
     await clusters.request()

@@ -61,7 +61,7 @@ async def test_each_series_has_its_name_type_and_labels(server: Harness) -> None
     assert b'xds_lrs_requests_total{cluster="web"' in server.metrics.render()
 
 
-async def test_what_clients_name_makes_so_many_series_and_no_more(server: Harness) -> None:
+async def test_series_of_names_from_clients_are_bounded(server: Harness) -> None:
     stream = await connect(server)
     await stream.begin()
     metrics = LoadMetrics(server.server.load, pairs=3)

@@ -80,7 +80,7 @@ async def test_lrs_rule_3_changed_settings_reach_a_client_that_reads_one_respons
     assert server.server.load.counts.restarts == 1
 
 
-async def test_lrs_rule_4_old_clients_are_told_the_clusters_of_their_snapshot(server: Harness) -> None:
+async def test_lrs_rule_4_old_clients_are_asked_for_the_clusters_of_their_snapshot(server: Harness) -> None:
     """LRS rule 4: a client without the feature is asked for clusters by name, and asked again when they change (LRS
     rule 8)."""
     stream = await connect(server)
@@ -108,7 +108,7 @@ async def test_lrs_rule_7_the_interval_is_a_second_at_least(start: Start) -> Non
     assert (await (await connect(server)).begin()).load_reporting_interval.seconds == 1
 
 
-async def test_lrs_rule_8_nothing_is_asked_anew_unless_something_changes(server: Harness) -> None:
+async def test_lrs_rule_8_a_request_is_repeated_only_after_a_change(server: Harness) -> None:
     stream = await connect(server)
     await stream.begin()
     server.server.load.configure(LoadSettings())
@@ -171,7 +171,7 @@ async def test_lrs_rule_20_gauges_are_of_open_streams_and_counters_of_all(server
     assert (await counted(server, 22)).in_progress == 0
 
 
-async def test_a_stream_is_told_of_like_others(server: Harness) -> None:
+async def test_a_load_stream_is_an_event_like_others(server: Harness) -> None:
     stream = await connect(server)
     await stream.begin()
     await stream.end()
@@ -281,7 +281,7 @@ async def refusal(server: Harness, data: bytes) -> grpc.StatusCode:
     return (await stream.ended())[0]
 
 
-async def test_what_is_no_message_or_names_nobody_is_refused(server: Harness) -> None:
+async def test_a_message_that_is_malformed_or_has_no_node_is_refused(server: Harness) -> None:
     nobody = wire_pb2.Node().SerializeToString()
     for data in (b"\xff\xff", b"", report(told()), report(told(), node=nobody), report(node=b"\xff"), b"\x12\x7f"):
         assert await refusal(server, data) is grpc.StatusCode.INVALID_ARGUMENT, data
@@ -304,7 +304,7 @@ def instant() -> Any:
     return told("instant", interval_s=0.0, total_successful_requests=5)
 
 
-async def test_what_cannot_be_is_counted_and_shown_and_harms_nobody(server: Harness) -> None:
+async def test_impossible_counters_are_counted_and_shown_and_affect_no_other_client(server: Harness) -> None:
     stream, other = await connect(server), await connect(server)
     await stream.begin()
     await other.begin(node_id="n2")

@@ -46,7 +46,7 @@ def test_long_error_text_is_cut() -> None:
     assert len(str(line["error_message"])) == ERROR_TEXT_LIMIT + 3
 
 
-def test_other_libraries_speak_the_same_form() -> None:
+def test_logs_of_other_libraries_have_the_same_format() -> None:
     out = io.StringIO()
     configure_logging("debug", stream=out)
     logging.getLogger("uvicorn.error").warning("port %d", 1)
@@ -66,7 +66,7 @@ def test_exceptions_stay_on_one_line() -> None:
     assert "ValueError: boom" in str(line["exception"])
 
 
-def test_a_terminal_gets_words() -> None:
+def test_logs_on_a_terminal_are_text() -> None:
     out = io.StringIO()
     configure_logging("info", json=False, stream=out)
     get_logger("xds.test").info("stream.opened", node_id="n1")

@@ -123,7 +123,7 @@ async def test_each_metric_has_its_name_type_and_labels(server: Harness) -> None
         assert told == {labels} or (not told and name in {"nodes_stale", "send_timeouts"}), (name, told)
 
 
-async def test_pushes_are_counted_by_what_they_came_to(server: Harness) -> None:
+async def test_pushes_are_counted_by_their_result(server: Harness) -> None:
     await lived_through(server)
     samples = {
         (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
@@ -153,7 +153,7 @@ async def test_series_per_node_are_bounded_and_asked_for(start: Start) -> None:
     assert found["xds_server_node_synced_truncated"].samples[0].value == 2
 
 
-async def test_without_being_asked_no_series_names_a_node(server: Harness) -> None:
+async def test_series_per_node_are_off_by_default(server: Harness) -> None:
     await lived_through(server)
     assert not any("node" in sample.labels for family in families(server).values() for sample in family.samples)
 

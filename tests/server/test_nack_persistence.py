@@ -47,7 +47,7 @@ async def wait_for_rows(store: Store, number: int) -> list[OpenNack]:
     return rows
 
 
-async def test_what_is_refused_is_kept_until_it_is_resolved(plane: Plane) -> None:
+async def test_a_nack_is_kept_until_it_is_resolved(plane: Plane) -> None:
     kept, _ = await running(plane.store, plane.fleet)
     client = Client(plane.fleet, "n1")
     client.nack(response(SERVED), guilty=("bad",))
@@ -58,7 +58,7 @@ async def test_what_is_refused_is_kept_until_it_is_resolved(plane: Plane) -> Non
     await kept.close()
 
 
-async def test_the_engine_is_told_of_it_at_the_next_start(plane: Plane) -> None:
+async def test_the_engine_knows_stored_rejections_after_a_restart(plane: Plane) -> None:
     kept, _ = await running(plane.store, plane.fleet)
     Client(plane.fleet, "n1").nack(response(SERVED), guilty=("bad",))
     Client(plane.fleet, "n2").nack(response(SERVED))  # the rejected resource is not known

@@ -74,7 +74,7 @@ async def test_a_push_wakes_the_streams_of_its_group() -> None:
     assert other.woken == 0
 
 
-async def test_a_new_group_wakes_those_who_belong_to_it_now() -> None:
+async def test_a_new_group_wakes_the_streams_that_belong_to_it() -> None:
     cache, registry = fixture()
     mine, other = Stream(registry, cache, "mine"), Stream(registry, cache, "other")
     publish(cache, "mine")
@@ -96,7 +96,7 @@ async def test_a_dropped_group_wakes_its_streams() -> None:
     await until(lambda: stream.woken == 2)
 
 
-def test_one_stream_of_each_client_of_a_node_lets_go() -> None:
+def test_lingering_is_ended_on_one_stream_of_each_client_of_a_node() -> None:
     cache, registry = fixture()
     one, two, other_peer = (Stream(registry, cache, "n", peer) for peer in ("p", "p", "q"))
     stranger = Stream(registry, cache, "m")
@@ -144,7 +144,7 @@ async def test_a_selector_moves_those_it_matches() -> None:
     assert (mine.home, other.woken) == ("edge", 0)
 
 
-async def test_others_run_while_a_large_fleet_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_work_runs_while_a_large_fleet_is_authorised_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody moves, but to find that out takes long: here a millisecond for each stream."""
     cache, registry = fixture()
     streams = [Stream(registry, cache, f"n{number}") for number in range(100)]

@@ -123,7 +123,7 @@ async def test_a_v2_listener_has_the_v2_messages_that_are_packed_in_it(poller: P
     assert [each["@type"] for each in (await poller.poll("listeners")).json()["resources"]] == [LISTENER]
 
 
-async def test_a_v2_poll_lacks_what_v2_cannot_express_and_has_what_was_pushed_for_it(poller: Poller) -> None:
+async def test_a_v2_poll_lacks_resources_that_v2_cannot_express(poller: Poller) -> None:
     newer = decode_resource(
         {"@type": CLUSTER, "name": "new", "dns_lookup_family": "ALL", "type": "STRICT_DNS", "connect_timeout": "1s"}
     )
@@ -198,7 +198,7 @@ async def test_camel_case_and_the_rest_of_a_node(poller: Poller) -> None:
         b'{"node": {"id": "n1", "locality": []}}',
     ],
 )
-async def test_what_cannot_be_read_is_400(poller: Poller, body: bytes) -> None:
+async def test_an_unreadable_poll_is_answered_400(poller: Poller, body: bytes) -> None:
     poller.push(real(CLUSTER, "c1"))
     answer = await poller.client.post("/v3/discovery:clusters", content=body)
     assert answer.status_code == 400
@@ -259,7 +259,7 @@ async def test_a_refused_poll_makes_no_node(poller: Poller) -> None:
     assert not list(poller.fleet.nodes())
 
 
-async def test_a_poller_sees_what_streams_see(start: Start) -> None:
+async def test_a_poll_is_answered_as_a_stream(start: Start) -> None:
     server: Harness = await start()
     server.push({"c1": "a"})
     app = Starlette(routes=rest_routes(server.cache, server.fleet, server.metrics, server.server.node_auth))

@@ -178,7 +178,7 @@ async def test_the_first_status_counts_and_the_end_is_a_turn(line: Line) -> None
     assert caller.told == [TOO_MUCH]
 
 
-async def test_what_ends_well_is_not_aborted(line: Line) -> None:
+async def test_a_stream_that_ends_well_is_not_aborted(line: Line) -> None:
     caller = Caller()
     stream, running = await line.begin(Silent, caller)
     stream.finish()
@@ -188,7 +188,7 @@ async def test_what_ends_well_is_not_aborted(line: Line) -> None:
 
 
 @pytest.mark.parametrize("kind", [Miswritten, Misread])
-async def test_a_fault_of_ours_costs_one_stream(line: Line, kind: type[Silent]) -> None:
+async def test_a_bug_in_the_engine_ends_one_stream(line: Line, kind: type[Silent]) -> None:
     caller = Caller()
     stream, running = await line.begin(kind, caller)
     await line.left(running)
@@ -196,7 +196,7 @@ async def test_a_fault_of_ours_costs_one_stream(line: Line, kind: type[Silent]) 
     assert caller.told == [INTERNAL]
 
 
-async def test_a_client_that_is_gone_is_told_nothing(line: Line) -> None:
+async def test_nothing_is_sent_to_a_client_that_left(line: Line) -> None:
     caller = Caller()
     stream, running = await line.begin(Deserted, caller)
     await line.left(running)

@@ -161,7 +161,7 @@ def alive(*kinds: type) -> int:
     return sum(type(each) in kinds for each in gc.get_objects())
 
 
-async def test_rule_80_nothing_of_a_stream_outlives_it(server: Harness) -> None:
+async def test_rule_80_all_state_of_a_stream_ends_with_it(server: Harness) -> None:
     before = alive(DiscoveryHandler, DiscoveryStream)
     for method in (SOTW, DELTA):
         for number in range(20):
@@ -330,7 +330,7 @@ async def test_a_port_in_use_is_an_error(server: Harness) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-async def test_reflection_describes_what_is_served(server: Harness, version: str) -> None:
+async def test_reflection_describes_the_served_services(server: Harness, version: str) -> None:
     channel = await server.channel()
     call = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")()
     kind = reflection_pb2.ServerReflectionResponse
@@ -422,7 +422,7 @@ class TestBadClients:
         stream.call.cancel()
         await until(lambda: len(server.server.registry) == 0)
 
-    async def test_a_bug_of_ours_costs_one_stream(self, start: Start) -> None:
+    async def test_a_bug_in_a_handler_ends_one_stream(self, start: Start) -> None:
         def fail(_: object) -> None:
             raise ZeroDivisionError
 

@@ -237,7 +237,7 @@ class AuditContract:
         await store.commit("g", full(cluster("c")), push_id="k", meta=Meta(kind="restore"))
         assert (await line(store, 7))[0] == "restore"
 
-    async def test_what_is_undone_is_what_is_not_in_effect(self, store: Store) -> None:
+    async def test_undone_revisions_are_those_not_in_effect(self, store: Store) -> None:
         async def undone() -> dict[int, int]:
             return {each.revision: each.undone_by for each in await store.history("g") if each.undone_by}
 

@@ -114,7 +114,7 @@ def refuse(body: Body) -> None:
 
 @pytest.mark.parametrize("run", [run_for_caller, run_detached])
 @pytest.mark.parametrize("waiter", [None, Waiter("a", _never)])
-async def test_what_refused_work_was_given_is_freed_without_a_collection(
+async def test_arguments_of_refused_work_are_freed_without_a_collection(
     run: Callable[..., Awaitable[None]], waiter: Waiter | None
 ) -> None:
     """A refused body of 64 MB stayed in a cycle of error, frames and future until a full collection, which is rare."""

@@ -23,7 +23,7 @@ class Subject:
         return self.revision
 
 
-async def test_a_wake_asks_only_those_who_wait_for_the_subject() -> None:
+async def test_a_wake_reaches_only_waiters_of_its_subject() -> None:
     waiters, web, api = Waiters(100, "services"), Subject(), Subject()
     waiting = [asyncio.create_task(waiters.wait("web", 1, web, LONG_S)) for _ in range(10)]
     others = [asyncio.create_task(waiters.wait("api", 1, api, LONG_S)) for _ in range(10)]

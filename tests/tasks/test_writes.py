@@ -9,7 +9,7 @@ import pytest
 from xds.tasks.writes import RunningWrites
 
 
-async def test_a_write_goes_on_when_its_caller_is_cancelled() -> None:
+async def test_a_write_continues_when_its_caller_is_cancelled() -> None:
     running, may_end, ended = RunningWrites(), asyncio.Event(), asyncio.Event()
 
     async def write() -> None:

@@ -76,7 +76,7 @@ class TestWritingAndReading:
             "service-splitter",
         ]
 
-    async def test_one_entry_and_who_modified_it(self, written: Api) -> None:
+    async def test_an_entry_is_shown_with_its_author(self, written: Api) -> None:
         await put(written, {**RESOLVER, "ConnectTimeout": "9s"}, params={"author": "bob", "message": "slower"})
         answer = await written.client.get(f"{PATH}/service-resolver/web")
         item = answer.json()
@@ -107,7 +107,7 @@ class TestWritingAndReading:
         assert (await written.client.get(f"{PATH}/service-splitter/web")).status_code == 404
         assert (await written.client.delete(f"{PATH}/service-splitter/web")).status_code == 404
 
-    async def test_writing_what_is_there_makes_no_revision(self, written: Api) -> None:
+    async def test_a_write_of_equal_content_makes_no_revision(self, written: Api) -> None:
         answer = (await write(written, RESOLVER, SPLITTER)).json()
         assert (answer["changed"], answer["revision"], answer["changes"], answer["chains"]) == (False, 1, [], [])
 
@@ -189,7 +189,7 @@ class TestFindings:
     @pytest.mark.parametrize(
         "body", [b"", b"7", b"[]", b"{", b"[[]]", b"null", b'{"Kind": []}', b"\xff", b"[" * 100_000, b"--- \n--- \n"]
     )
-    async def test_bodies_that_hold_no_entry(self, written: Api, body: bytes) -> None:
+    async def test_bodies_without_an_entry_are_refused(self, written: Api, body: bytes) -> None:
         before = await state(written)
         for media in ("application/json", "application/yaml"):
             for path in ("", "/service-resolver/web"):
@@ -248,7 +248,7 @@ class TestConditions:
         answer = await write(written, changed, headers={"if-match": '"r1"'})
         assert (answer.status_code, answer.headers["etag"]) == (200, '"r2"')
 
-    async def test_a_write_must_say_what_it_builds_on_where_that_is_required(self, written: Api) -> None:
+    async def test_a_write_needs_a_precondition_where_required(self, written: Api) -> None:
         strict = Api(written.plane, ApiOptions(require_if_match=True))
         assert (await put(strict, RESOLVER)).status_code == 428
         assert (await write(strict, RESOLVER)).status_code == 428
@@ -435,7 +435,7 @@ class TestChains:
     async def test_wrong_overrides(self, written: Api, wrong: Json) -> None:
         assert (await written.client.get(f"{CHAINS}/web", params=wrong)).status_code == 400
 
-    async def test_a_client_that_holds_the_chain_gets_none(self, written: Api) -> None:
+    async def test_a_client_that_has_the_chain_is_answered_304(self, written: Api) -> None:
         etag = (await written.client.get(f"{CHAINS}/web")).headers["etag"]
         assert (await written.client.get(f"{CHAINS}/web", headers={"if-none-match": etag})).status_code == 304
         await put(written, {**RESOLVER, "ConnectTimeout": "9s"})
@@ -449,7 +449,7 @@ class TestChains:
 class TestTheLineIsNoGroup:
     NAME = LINE.replace("%", "%25")
 
-    async def test_it_is_not_listed(self, written: Api) -> None:
+    async def test_the_line_of_config_entries_is_not_listed_as_a_group(self, written: Api) -> None:
         assert (await written.client.get("/api/v1/groups")).json()["items"] == []
         assert LINE not in written.plane.cache.groups()
 
@@ -458,10 +458,10 @@ class TestTheLineIsNoGroup:
         ["", "/snapshot", "/revisions", "/revisions/1", "/revisions/1/diff", "/undo", "/rollout", "/resources/clusters",
          "/assignments", "/revisions/1/progress"],
     )  # fmt: skip
-    async def test_it_cannot_be_read_as_a_group(self, written: Api, path: str) -> None:
+    async def test_the_line_of_config_entries_cannot_be_read_as_a_group(self, written: Api, path: str) -> None:
         assert (await written.client.get(f"/api/v1/groups/{self.NAME}{path}")).status_code == 404
 
-    async def test_it_cannot_be_written_as_a_group(self, written: Api) -> None:
+    async def test_the_line_of_config_entries_cannot_be_written_as_a_group(self, written: Api) -> None:
         before = await state(written)
         base = f"/api/v1/groups/{self.NAME}"
         call = written.client.request

@@ -41,7 +41,7 @@ async def test_names_in_another_case_are_those_of_consul(api: Api, exchange: Rec
 @pytest.mark.timeout(GO_TIMEOUT_S)
 @pytest.mark.xdist_group("consul")
 @EXCHANGES
-async def test_consul_itself_gives_our_answers_for_them(api: Api, exchange: RecordedExchange, tmp_path: Path) -> None:
+async def test_recorded_answers_of_consul_equal_ours(api: Api, exchange: RecordedExchange, tmp_path: Path) -> None:
     exchange.check(await exchange.ask_consul(tmp_path), await exchange.play(api.client))
 
 

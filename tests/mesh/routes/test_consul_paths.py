@@ -339,7 +339,7 @@ def test_how_long_a_query_waits(query: str, index: int, wait_s: float) -> None:
     assert Blocking.of(Request(scope)) == Blocking(index, wait_s)
 
 
-async def test_too_many_who_wait_are_told_to_come_back(api: Api, blocked: Any) -> None:
+async def test_too_many_waiting_queries_are_answered_429(api: Api, blocked: Any) -> None:
     api.plane.publisher.entries.waiting.limit = 1
     await written(api, resolver("web"))
     await blocked("/v1/discovery-chain/web", 2)
@@ -411,7 +411,7 @@ async def test_refused_writes_are_in_the_audit_list(api: Api) -> None:
     assert [(item["subject"], item["refused"]) for item in listed] == [("PUT /v1/config", True)] * 2
 
 
-async def test_paths_that_are_not_here_are_told_in_text(api: Api) -> None:
+async def test_unknown_paths_are_answered_in_text(api: Api) -> None:
     absent = await api.client.get("/v1/agent/members")
     assert (absent.status_code, absent.text) == (404, "no such path: /v1/agent/members")
     wrong = await api.client.post("/v1/config")

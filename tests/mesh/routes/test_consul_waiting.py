@@ -62,7 +62,7 @@ async def test_a_client_that_closes_its_connection_waits_no_longer(api: Api) -> 
             await until_waiting(api, 0)
 
 
-async def test_many_wait_and_one_write_wakes_them_all(api: Api) -> None:
+async def test_one_write_wakes_all_waiting_queries(api: Api) -> None:
     entries = api.plane.publisher.entries
     await entries.apply([resolver("web", "3s")])
     async with served(api) as port:

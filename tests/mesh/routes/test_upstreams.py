@@ -55,7 +55,7 @@ async def test_a_document_is_written_read_and_deleted(shop: Api) -> None:
     assert (await shop.client.get(PATH)).status_code == 404
 
 
-async def test_the_answer_shows_what_changes_and_a_dry_run_what_would(shop: Api) -> None:
+async def test_the_answer_and_a_dry_run_show_the_changes(shop: Api) -> None:
     more = {"upstreams": [*DOCUMENT["upstreams"], {"service": "api", "bind_port": 9192}]}
     dry = (await shop.client.put(PATH, json=more, params={"dry_run": "true"})).json()
     assert dry["changes"]["clusters"]["added"] == [f"api.{WEB[4:]}"]
@@ -98,7 +98,7 @@ async def test_the_list_shows_the_classes_of_proxies(shop: Api) -> None:
     assert found["limit"] == 1000
 
 
-async def test_a_clash_of_names_is_told_with_both_owners(shop: Api) -> None:
+async def test_a_clash_of_names_is_reported_with_both_owners(shop: Api) -> None:
     refused = await shop.client.put(f"{GROUP}/resources/clusters/{WEB}", json=static_cluster(WEB, 1))
     assert refused.status_code == 422
     (error,) = refused.json()["errors"]
@@ -110,7 +110,7 @@ async def test_a_clash_of_names_is_told_with_both_owners(shop: Api) -> None:
     assert "lowered from upstream 'web'" in bound.json()["detail"]
 
 
-async def test_the_snapshot_is_what_was_pushed_and_round_trips(shop: Api) -> None:
+async def test_the_snapshot_has_pushed_resources_only_and_round_trips(shop: Api) -> None:
     found = (await shop.client.get(f"{GROUP}/snapshot")).json()
     assert ([each["name"] for each in found["resources"]], found["lowered"]) == (["pushed"], 4)
     again = await shop.client.put(f"{GROUP}/snapshot", json=found)
@@ -170,7 +170,7 @@ async def test_explain_names_the_origin_for_a_client_of_the_v2_api(shop: Api) ->
     assert by_name["ClusterLoadAssignment", WEB]["sources"] == {"s": 1}
 
 
-async def test_a_write_of_entries_tells_the_groups(shop: Api) -> None:
+async def test_a_write_of_entries_is_answered_with_the_changed_groups(shop: Api) -> None:
     changed = {**ROUTER, "Routes": []}
     for params in ({"dry_run": "true"}, {}):
         answer = (await shop.client.post("/api/v1/config-entries", json=changed, params=params)).json()
@@ -184,7 +184,7 @@ async def test_a_write_of_entries_tells_the_groups(shop: Api) -> None:
     assert f"admin.{WEB[4:]}" in str(difference)
 
 
-async def test_an_entry_that_lowers_to_what_envoy_refuses_is_refused(shop: Api) -> None:
+async def test_an_entry_that_lowers_to_invalid_resources_is_refused(shop: Api) -> None:
     match = {"HTTP": {"PathRegex": "("}}
     refused = await shop.client.post("/api/v1/config-entries", json={**ROUTER, "Routes": [{"Match": match}]})
     assert refused.status_code == 422
@@ -223,7 +223,7 @@ def cluster_names(api: Api) -> set[str]:
     return set(content.snapshot.get(CLUSTER).resources)
 
 
-async def test_undo_of_a_group_is_about_what_was_pushed(shop: Api) -> None:
+async def test_undo_of_a_group_reverts_pushed_resources_only(shop: Api) -> None:
     await shop.put("shop", static_cluster("new", 1))
     await shop.client.post("/api/v1/config-entries", json={**ROUTER, "Routes": []})
     plan: httpx.Response = await shop.client.get(f"{GROUP}/undo")

@@ -57,7 +57,7 @@ async def test_those_beyond_the_places_wait() -> None:
     assert line.metrics.awaiting_admission == 2
 
 
-async def test_one_that_gives_up_waiting_takes_no_place() -> None:
+async def test_a_cancelled_stream_takes_no_slot() -> None:
     line = Line(1, 4)
     first = await line.slot(0)
     line.tasks[1].cancel()
@@ -72,7 +72,7 @@ async def test_silence_is_not_waited_for() -> None:
     await until(lambda: line.order == [0, 1, 2])
 
 
-async def test_a_place_is_lost_in_the_end_by_who_was_heard_too() -> None:
+async def test_a_stream_that_sent_its_first_request_loses_its_slot_after_a_time_too() -> None:
     line = Line(1, 2)
     await line.slot(0)
     await until(lambda: line.order == [0, 1])
@@ -230,7 +230,7 @@ async def test_connections_are_read_as_others_are_served_in_their_order() -> Non
         throttle.release(connection)
 
 
-async def test_who_is_gone_while_it_waits_takes_no_place() -> None:
+async def test_a_stream_that_ends_while_it_waits_takes_no_slot() -> None:
     throttle, (first, gone, last) = ConnectionThrottle(FlowLimits(connection_slots=1)), [Newcomer() for _ in range(3)]
     for connection in (first, gone, last):
         throttle.add(connection)
@@ -240,7 +240,7 @@ async def test_who_is_gone_while_it_waits_takes_no_place() -> None:
     throttle.release(last)
 
 
-async def test_who_says_nothing_holds_up_nobody_for_long() -> None:
+async def test_a_silent_stream_loses_its_slot_soon() -> None:
     throttle, silent, other = ConnectionThrottle(FlowLimits(connection_slots=1)), Newcomer(), Newcomer()
     throttle.add(silent)
     throttle.add(other)

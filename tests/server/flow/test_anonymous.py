@@ -54,7 +54,7 @@ def test_one_that_had_no_time_yet_is_not_closed() -> None:
     assert (added(peers)[1].total(), closed(peers)) == (0, [])
 
 
-def test_beyond_the_total_the_newest_of_the_largest_source_goes() -> None:
+def test_beyond_the_total_the_newest_connection_of_the_largest_source_is_closed() -> None:
     peers = [*(Peer("a", None) for _ in range(5)), Peer("b", None), Peer("c", None)]
     connections, _ = added(peers)
     assert (closed(peers), len(connections)) == ([4], 6)

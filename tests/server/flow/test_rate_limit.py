@@ -7,7 +7,7 @@ import pytest
 from xds.server.flow.limits import RateLimit
 
 
-def test_bursts_pass_and_what_is_beyond_waits() -> None:
+def test_bursts_pass_and_requests_beyond_them_wait() -> None:
     limit = RateLimit(per_s=100, burst=10)
     assert [limit.reserve(0.0) for _ in range(10)] == [pytest.approx(0.0)] * 10
     assert limit.reserve(0.0) == pytest.approx(0.01)
@@ -28,7 +28,7 @@ def test_the_plain_rate_never_waits() -> None:
     assert max(limit.reserve(number / 100) for number in range(1000)) == pytest.approx(0.0)
 
 
-def test_what_takes_more_units_waits_longer() -> None:
+def test_a_request_of_more_units_waits_longer() -> None:
     limit = RateLimit(per_s=1000, burst=100)
     assert limit.reserve(0.0, 100) == pytest.approx(0.0)
     assert limit.reserve(0.0, 500) == pytest.approx(0.5)

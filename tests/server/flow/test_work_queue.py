@@ -51,7 +51,7 @@ async def test_first_come_first_served() -> None:
     assert not queue.is_busy
 
 
-async def test_what_can_wait_has_every_fourth_piece_of_a_crowded_loop() -> None:
+async def test_low_priority_items_get_every_fourth_place() -> None:
     queue, done = WorkQueue(), list[int]()
     for number in range(1, 10):
         queue.submit_low(piece(done, -number, 0.0))
@@ -62,7 +62,7 @@ async def test_what_can_wait_has_every_fourth_piece_of_a_crowded_loop() -> None:
     assert done == [1, 2, 3, -1, 4, 5, 6, -2, -3, -4, -5, -6, -7, -8, -9]
 
 
-async def test_coming_last_waits_for_what_comes_of_work_that_can_wait() -> None:
+async def test_the_barrier_waits_for_items_that_low_priority_items_submit() -> None:
     queue, done = WorkQueue(), list[int]()
     queue.submit_low(lambda: queue.submit(piece(done, 1)))
     await asyncio.wait_for(queue.barrier_low(), 20)
@@ -78,7 +78,7 @@ async def test_work_that_is_taken_by_work_comes_behind() -> None:
     assert done == [1, 2]
 
 
-async def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
+async def test_a_cancelled_waiter_does_not_delay_others() -> None:
     queue, done = WorkQueue(), list[int]()
     queue.submit(piece(done, 0))
     waiting = asyncio.create_task(queue.barrier())
@@ -89,7 +89,7 @@ async def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
     assert done == [0, 1]
 
 
-async def test_a_failure_costs_no_other_work() -> None:
+async def test_a_failing_item_does_not_stop_other_items() -> None:
     queue, done, told = WorkQueue(), list[int](), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
     queue.submit(lambda: done.remove(0))
@@ -113,7 +113,7 @@ async def test_a_long_piece_leaves_an_iteration_to_others() -> None:
     assert done[:3] == [1, -1, 2]
 
 
-async def test_who_waits_is_woken() -> None:
+async def test_a_waiter_is_woken() -> None:
     event = SingleWaiterEvent()
     waiting = asyncio.create_task(event.wait())
     await asyncio.sleep(0)
@@ -123,7 +123,7 @@ async def test_who_waits_is_woken() -> None:
     await asyncio.wait_for(waiting, 20)
 
 
-async def test_what_was_set_before_is_not_missed_and_not_heeded_twice() -> None:
+async def test_an_event_set_before_the_wait_counts_once() -> None:
     event = SingleWaiterEvent()
     event.set()
     await asyncio.wait_for(event.wait(), 20)

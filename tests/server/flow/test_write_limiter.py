@@ -81,7 +81,7 @@ def test_one_that_is_given_up_while_it_waits_holds_up_nobody() -> None:
     assert account.lanes.used_bytes == 100
 
 
-def test_slow_writes_make_room_once_somebody_waits() -> None:
+def test_slow_writes_are_ended_when_others_wait() -> None:
     account = Account()
     slow = account.write(100)
     account.write(200)
@@ -126,7 +126,7 @@ def test_when_slow_ones_fill_both_lanes_the_oldest_are_cut_off() -> None:
     assert account.lanes.terminated == 2
 
 
-def test_nobody_is_cut_off_while_nobody_waits() -> None:
+def test_no_write_is_ended_while_no_other_waits() -> None:
     account = Account()
     for _ in range(3):
         account.write(100)

@@ -39,7 +39,7 @@ class Writes:
         return asyncio.create_task(self.limiter.write(body, self._transport, "", ""))
 
 
-async def test_bodies_that_may_start_together_do_so_some_at_a_time_in_order() -> None:
+async def test_large_bodies_start_some_at_a_time_in_order() -> None:
     writes = Writes()
     bodies = [bytes((number,)) * 600 for number in range(50)]
     await within(asyncio.gather(*map(writes.begin, bodies)))
@@ -56,7 +56,7 @@ async def test_a_body_that_is_larger_than_the_share_is_written_alone() -> None:
     assert max(writes.iterations.values()) == 5 * AT_ONCE
 
 
-async def test_one_that_gives_up_takes_no_turn() -> None:
+async def test_a_cancelled_write_takes_no_turn() -> None:
     writes = Writes()
     tasks = [writes.begin(bytes((number,)) * AT_ONCE) for number in range(10)]
     await until(lambda: bool(writes.written))

@@ -64,7 +64,7 @@ async def test_windows_are_small_before_a_credential(serve: Serve) -> None:
     client.close()
 
 
-async def test_a_small_message_of_a_method_that_needs_none(serve: Serve) -> None:
+async def test_a_small_message_of_a_method_without_credentials(serve: Serve) -> None:
     """Compressed, too: a small message may stand for a large one."""
     served = await serve(limits=Http2Limits(small_paths=("/",), small_message_bytes=100))
     channel = await served.channel()

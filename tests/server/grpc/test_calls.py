@@ -108,7 +108,7 @@ async def test_metadata_both_ways(served: Served) -> None:
     assert trailing[-1][1].startswith("ipv4:127.0.0.1:")
 
 
-async def test_an_abort_tells_code_details_and_metadata(served: Served) -> None:
+async def test_an_abort_has_code_details_and_metadata(served: Served) -> None:
     for first in ([], [b"request"]):
         call = (await served.channel()).stream_stream(path("Refuse"))(iter(first))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -118,7 +118,7 @@ async def test_an_abort_tells_code_details_and_metadata(served: Served) -> None:
         assert tuple(error.trailing_metadata()) == (("x-t", "1"), ("x-t-bin", b"\0\xff,"))
 
 
-async def test_a_bug_in_a_handler_tells_nothing_of_itself(served: Served) -> None:
+async def test_a_bug_in_a_handler_shows_no_details_to_the_client(served: Served) -> None:
     code, details = await refusal(served.call("Fail", b""))
     assert code is grpc.StatusCode.UNKNOWN
     assert "secret" not in details
@@ -265,7 +265,7 @@ async def test_a_call_that_has_ended_leaves_nothing_to_the_collector(
     assert len(calls) == 3
 
 
-async def test_what_grpc_does_not_allow_in_metadata(served: Served) -> None:
+async def test_metadata_that_grpc_forbids(served: Served) -> None:
     async def speak(request: bytes, context: Any) -> bytes:
         with pytest.raises(ValueError, match="printable"):
             context.set_trailing_metadata((("x-a", "line\nline"),))
@@ -309,7 +309,7 @@ async def test_messages_are_offered_as_they_come_and_kept_in_order(served: Serve
     assert [message for message in read if message.startswith(b"read")] == [b"read 1", b"read 2", b"read 3"]
 
 
-async def test_what_is_written_at_once_does_not_overtake(served: Served) -> None:
+async def test_a_write_without_waiting_does_not_overtake_others(served: Served) -> None:
     sent: list[bool] = []
 
     async def speak(_requests: Any, context: Any) -> None:

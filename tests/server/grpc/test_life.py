@@ -68,7 +68,7 @@ async def test_stop_cancels_calls_that_are_late(served: Served) -> None:
     assert not served.server.sockets
 
 
-async def test_stop_tells_connections_to_go(served: Served) -> None:
+async def test_stop_sends_goaway_to_connections(served: Served) -> None:
     idle, busy = await RawClient.connect(served), await RawClient.connect(served)
     await busy.open(1, "Wait")
     await idle.until({f.SETTINGS})
@@ -181,7 +181,7 @@ async def test_tls(serve: Serve, authority: CertificateAuthority, frames: int) -
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_tls_speaks_h2_and_nothing_old(serve: Serve, authority: CertificateAuthority) -> None:
+async def test_tls_offers_h2_and_no_old_version(serve: Serve, authority: CertificateAuthority) -> None:
     served = await serve(files(authority.issue("server")))
     context = authority.client_context()
     context.set_alpn_protocols(["http/1.1", "h2"])

@@ -110,7 +110,7 @@ async def flooded(client: RawClient, flood: Iterator[bytes]) -> None:
         HELLO + f.frame(f.HEADERS, f.END_HEADERS, 1, b"\xff" * 10),
     ],
 )
-async def test_what_is_no_http2_ends_the_connection(served: Served, said: bytes) -> None:
+async def test_bytes_that_are_not_http2_end_the_connection(served: Served, said: bytes) -> None:
     client = await RawClient.connect(served, said)
     _, code = last_words(await client.closed())
     assert code is not ErrorCode.NO_ERROR
@@ -342,7 +342,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize(("said", "status"), MESSAGES.values(), ids=MESSAGES)
-async def test_messages_that_are_none(served: Served, said: bytes, status: int) -> None:
+async def test_malformed_grpc_messages(served: Served, said: bytes, status: int) -> None:
     client = await RawClient.connect(served)
     await client.open(1, "Talk")
     await client.say(data(1, said, ends=True))
@@ -353,7 +353,7 @@ async def test_messages_that_are_none(served: Served, said: bytes, status: int) 
 @pytest.mark.parametrize(
     ("encoding", "said", "status"), [("gzip", b"nonsense", 13), ("snappy", gzip.compress(b"", mtime=0), 12)]
 )
-async def test_compression_that_is_none(served: Served, encoding: str, said: bytes, status: int) -> None:
+async def test_unknown_compression(served: Served, encoding: str, said: bytes, status: int) -> None:
     client = await RawClient.connect(served)
     await client.say(opening(1, head=head("Talk") + encode([("grpc-encoding", encoding)])))
     await client.say(data(1, b"\x01" + message(said)[1:]))
@@ -390,7 +390,7 @@ async def test_requests_that_are_no_calls(served: Served, method: str, content_t
     client.close()
 
 
-async def test_a_malformed_timeout_costs_one_stream(served: Served) -> None:
+async def test_a_malformed_timeout_ends_one_stream(served: Served) -> None:
     client = await RawClient.connect(served)
     await client.open(1, "Talk")
     await client.say(opening(3, head=head("Talk") + encode([("grpc-timeout", "soon")])))

@@ -57,7 +57,7 @@ def test_clocks_stand_still_while_the_process_does_not_run() -> None:
     assert found.take_ended(3_710.0, MANY) == ["a"]
 
 
-def test_who_is_heard_first_after_a_standstill_gets_no_longer_than_others() -> None:
+def test_a_check_heard_first_after_a_standstill_gets_its_ttl_and_no_more() -> None:
     """The clock of the check that is heard before the next tick must not stand still for the time before."""
     found = clocks()
     found.begin("a", 2.0, 100.0)

@@ -336,7 +336,7 @@ async def test_an_index_of_an_earlier_process_is_answered_at_once_and_is_lower(a
     assert int(answer.headers["X-Consul-Index"]) == index
 
 
-async def test_too_many_who_wait_are_told_to_come_back(api: Api) -> None:
+async def test_too_many_waiting_queries_are_answered_429(api: Api) -> None:
     await register(api)
     api.view.waiters.limit = 1
     index = await index_of(api, "health/service/web")

@@ -76,7 +76,7 @@ def test_every_field_is_read() -> None:
     assert (policy.interval_s, policy.dwell_s, policy.stale_after_s, policy.fallback_after_s) == (5, 0, 20, 60)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_settings_have_their_default() -> None:
     policy = parse_policy(LEAST)
     assert policy == Policy("web", policy.capacity)
 
