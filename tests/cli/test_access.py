@@ -82,7 +82,7 @@ def test_a_certificate_that_may(site: Site) -> None:
         (("--node-id", "edge-1", "--metadata", "NS=shop"), "does not match the filter"),
     ],
 )
-def test_and_why_not(site: Site, flags: tuple[str, ...], reason: str) -> None:
+def test_auth_test_gives_the_reason_of_a_refusal(site: Site, flags: tuple[str, ...], reason: str) -> None:
     ran = site.xds("auth", "test", "--cert", site.edge.path, *flags)
     assert ran.code == 1
     assert reason in ran.out
@@ -98,7 +98,7 @@ def test_tokens_by_name(site: Site) -> None:
     assert site.xds("auth", "test", "--token", "nobody", "--node-id", "x").code == 4
 
 
-def test_what_cannot_be_asked(site: Site, tmp_path: Path) -> None:
+def test_auth_test_refuses_incomplete_questions(site: Site, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("no certificate")
     for flags in (
         ("--node-id", "x"),
@@ -111,7 +111,7 @@ def test_what_cannot_be_asked(site: Site, tmp_path: Path) -> None:
     assert site.xds("auth", "test", "--cert", site.edge.path, "--node-id", "").code == 3
 
 
-def test_what_a_token_may_not(site: Site, tmp_path: Path) -> None:
+def test_a_refused_operation_names_the_missing_scope(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "edge.yaml"
     file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
     refused = site.xds("apply", "-g", "shop-edge", "-f", file, token="ci")

@@ -42,7 +42,7 @@ def _is_absent(remote: Remote, group: str) -> bool:
     return remote.xds("get", "clusters", "-g", group).code == 4
 
 
-def test_a_broken_file_is_told_by_line_and_column_and_nothing_is_applied(remote: Remote, tmp_path: Path) -> None:
+def test_a_broken_file_is_reported_by_line_and_column_and_nothing_is_applied(remote: Remote, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     broken = tmp_path / "b.yaml"
     broken.write_text(BROKEN)
@@ -75,7 +75,7 @@ def test_a_broken_file_of_one_group_keeps_the_others_from_being_applied(remote: 
         ("version: [1]\nresources: []\n", "1:1"),
     ],
 )
-def test_what_is_wrong_around_the_resources_is_told_without_a_server(tmp_path: Path, text: str, place: str) -> None:
+def test_errors_around_the_resources_are_reported_without_a_server(tmp_path: Path, text: str, place: str) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(text)
     ran = xds("apply", "-f", file, environment={"XDS_ADDR": "http://127.0.0.1:1"})

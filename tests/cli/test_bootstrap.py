@@ -110,7 +110,7 @@ def test_metadata_that_cannot_be_meant_is_refused(fields: list[str]) -> None:
     assert "--metadata" in refused.err
 
 
-def test_what_envoys_own_flags_name_is_left_to_them() -> None:
+def test_flags_of_envoy_itself_are_left_to_it() -> None:
     for more in (["--node-id", "x"], ["--cluster", "x"], ["--mode", "grpc"]):
         assert xds("bootstrap", "--service-node", *more).code == 2
     ran = xds("bootstrap", "--service-node", "--region", "eu", "--metadata", "tier=web", "-o", "json")
@@ -118,7 +118,7 @@ def test_what_envoys_own_flags_name_is_left_to_them() -> None:
     assert "--service-node ID" in ran.err
 
 
-def test_an_envoy_is_who_its_flags_say(remote: Remote, tmp_path: Path) -> None:
+def test_the_flags_of_an_envoy_give_its_node(remote: Remote, tmp_path: Path) -> None:
     address = f"127.0.0.1:{remote.server.grpc_port}"
     document = remote.xds("bootstrap", "--service-node", "--metadata", "tier=web", "--xds-addr", address, "-o", "json")
     flags = ["--service-node", "flagged-1", "--service-cluster", "flagged", "--service-zone", "eu-1"]

@@ -90,7 +90,9 @@ def reported(server: ServerProcess, running: ExitStack, *stats: object) -> None:
     wait_until(lambda: len(server.get("/load")["items"]) == len(stats), "the report is counted")
 
 
-def test_a_cluster_that_fails_most_requests_is_told_with_the_push_before_it(tmp_path: Path, running: ExitStack) -> None:
+def test_a_cluster_that_fails_most_requests_is_reported_with_the_push_before_it(
+    tmp_path: Path, running: ExitStack
+) -> None:
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory", "--lrs-interval", "10m"]))
     remote = Remote(server)
     server.push("default", [static_cluster("web", 80)], author="ann", message="first")
@@ -190,7 +192,7 @@ def test_refused_streams_are_a_row_and_a_line_under_no_nodes(tmp_path: Path, run
     assert f"streams ({line}; next: xds watch --kinds auth --since 1h --no-follow)" in told.err
 
 
-def test_a_node_without_a_group_is_told_with_the_command_that_says_why(remote: Remote) -> None:
+def test_a_node_without_a_group_is_reported_with_the_command_that_explains_it(remote: Remote) -> None:
     with Proxy(remote.server.grpc_port, "apart-1", "apart") as proxy:
         assert proxy
         wait_until(lambda: remote.server.nodes().get("apart-1", {}).get("connected"), "the node")
@@ -212,7 +214,7 @@ def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
     assert remote.xds("check", "--ready").code == 7
 
 
-def test_who_is_not_ready_fails_the_check() -> None:
+def test_a_server_that_is_not_ready_fails_the_check() -> None:
     """Exit 1 while starting or draining, for whoever routes traffic by it."""
     with HTTPServer((LOOPBACK, 0), Draining) as draining:
         thread = threading.Thread(target=draining.serve_forever, kwargs={"poll_interval": 0.01})
@@ -237,7 +239,7 @@ class Draining(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def test_nobody_there() -> None:
+def test_no_server_answers() -> None:
     environment = {"XDS_ADDR": f"{LOOPBACK}:1"}
     assert xds("check", environment=environment).code == 7
     assert xds("check", "--wait", "--timeout", "100ms", environment=environment).code == 8
@@ -245,7 +247,7 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_every_point_names_a_command_that_there_is_or_what_to_look_at(name: str) -> None:
+def test_every_row_names_an_existing_command_or_a_place_to_look(name: str) -> None:
     words = STEPS[name].split()
     assert words[0] == "the" or xds(*words[1:], "--help").code == 0
 

@@ -43,7 +43,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
         (507, Exit.UNREACHABLE),
     ],
 )
-def test_what_a_status_means(peer: Peer, status: int, code: Exit) -> None:
+def test_exit_codes_of_http_statuses(peer: Peer, status: int, code: Exit) -> None:
     peer.answers(status, {"detail": "because"})
     with pytest.raises(CommandError, match="because") as caught:
         Client(peer.url).call("PUT", "/groups/edge", body={})
@@ -66,7 +66,7 @@ def test_a_wrong_argument_is_a_usage_error(peer: Peer, method: str, source: str,
     assert caught.value.code is code
 
 
-def test_findings_are_told_with_place_and_hint(peer: Peer) -> None:
+def test_findings_are_reported_with_place_and_hint(peer: Peer) -> None:
     error = {"source": "f:1:2", "resource": "clusters/a", "pointer": "/nmae", "detail": "no", "hint": "did you mean"}
     peer.answers(422, {"detail": "1", "errors": [error, {"detail": "plain"}]})
     with pytest.raises(CommandError) as caught:
@@ -75,7 +75,7 @@ def test_findings_are_told_with_place_and_hint(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
-def test_answers_of_somebody_else(peer: Peer, body: bytes) -> None:
+def test_answers_of_another_server_are_recognised(peer: Peer, body: bytes) -> None:
     peer.answers(200, body)
     with pytest.raises(CommandError, match="not the admin API of an xDS server") as caught:
         Client(peer.url).call("GET", "/groups")
@@ -117,7 +117,7 @@ def test_server_may_stand_below_a_path(peer: Peer) -> None:
     assert peer.asked[0][0] == "/team/api/v1/groups/a%2Fb/snapshot"
 
 
-def test_where_the_token_comes_from(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_the_token(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / name for name in ("flag", "variable")]
     for file in files:
         file.write_text(f"{file.name}\n")
@@ -143,13 +143,13 @@ def test_files_that_are_no_token(peer: Peer, tmp_path: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port", "http://host/?a=b"])
-def test_what_is_no_url_is_wrong_usage(url: str) -> None:
+def test_an_invalid_url_is_wrong_usage(url: str) -> None:
     with pytest.raises(CommandError) as caught:
         Client(url)
     assert caught.value.code is Exit.USAGE
 
 
-def test_nobody_there() -> None:
+def test_no_server_answers() -> None:
     with pytest.raises(CommandError, match=r"cannot reach http://127\.0\.0\.1:1: ") as caught:
         Client(f"{LOOPBACK}:1").call("GET", "/groups")
     assert caught.value.code is Exit.UNREACHABLE

@@ -86,7 +86,7 @@ def test_exit_codes(remote: Remote, file: Path, tmp_path: Path) -> None:
     assert "cannot reach" in unreachable.err
 
 
-def test_findings_are_told_with_their_place(remote: Remote, tmp_path: Path) -> None:
+def test_findings_are_reported_with_their_place(remote: Remote, tmp_path: Path) -> None:
     bad = snapshot(tmp_path / "bad.yaml", {**static_cluster("a", 80), "connect_timeout": "soon"})
     refused = remote.xds("apply", "-g", "bad", "-f", bad)
     assert "clusters/a /connect_timeout: " in refused.err
@@ -109,7 +109,7 @@ def test_wait_without_nodes_ends_at_once_and_says_so(remote: Remote, file: Path)
     assert remote.xds("put", "-g", "nobody", "-f", file, "--wait", "--allow-none").code == 0
 
 
-def test_wait_goes_on_behind_a_group_without_nodes(remote: Remote, tmp_path: Path) -> None:
+def test_wait_continues_after_a_group_without_nodes(remote: Remote, tmp_path: Path) -> None:
     files = [snapshot(tmp_path / f"{name}.yaml", static_cluster("a", 80)) for name in ("deserted", "followed")]
     remote.xds("apply", "-f", files[1])
     with Proxy(remote.server.grpc_port, "followed-1", "followed") as proxy:
@@ -121,7 +121,7 @@ def test_wait_goes_on_behind_a_group_without_nodes(remote: Remote, tmp_path: Pat
     assert "group deserted: none of its nodes" in waited.err
 
 
-def test_a_node_that_asks_for_none_of_it_is_a_node(remote: Remote, tmp_path: Path) -> None:
+def test_a_node_that_requests_nothing_of_the_push_is_counted(remote: Remote, tmp_path: Path) -> None:
     file = tmp_path / "idle.yaml"
     file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
     remote.xds("apply", "-f", file)
@@ -135,7 +135,7 @@ def test_a_node_that_asks_for_none_of_it_is_a_node(remote: Remote, tmp_path: Pat
 
 
 @pytest.mark.parametrize("api", ["v3", "v2"])
-def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_path: Path, api: str) -> None:
+def test_wait_shows_nodes_that_have_rejected_or_lack_the_push(remote: Remote, tmp_path: Path, api: str) -> None:
     group = f"waited-{api}"
     name = f"{group}-1"
     files = [snapshot(tmp_path / f"{turn}.yaml", static_cluster(f"c{turn}", 80)) for turn in range(4)]
@@ -171,7 +171,7 @@ def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_p
         )
 
 
-def test_what_the_old_transport_cannot_express_is_shown(remote: Remote, tmp_path: Path) -> None:
+def test_resources_that_v2_cannot_express_are_shown(remote: Remote, tmp_path: Path) -> None:
     newer = static_cluster("b", 80, dns_lookup_family="ALL")
     file = snapshot(tmp_path / "old.yaml", static_cluster("a", 80), newer)
     with Proxy(remote.server.grpc_port, "old-1", "old", "v2") as proxy:

@@ -73,7 +73,7 @@ def test_only_the_user_may_read_the_file_and_it_holds_no_token(user: User, tmp_p
         ("contexts = 1", "contexts.NAME"),
     ],
 )
-def test_what_is_wrong_in_the_file_is_named(user: User, text: str, place: str) -> None:
+def test_an_error_in_the_contexts_file_is_named(user: User, text: str, place: str) -> None:
     user.file.parent.mkdir(parents=True)
     user.file.write_text(text)
     found = user.xds("whoami")

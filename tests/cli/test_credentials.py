@@ -55,12 +55,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield Guarded(running.enter_context(server), directory)
 
 
-def test_all_of_them_open_the_door(guarded: Guarded) -> None:
+def test_client_certificate_authority_and_token_together_are_accepted(guarded: Guarded) -> None:
     guarded.server.push("edge", [static_cluster("a", 80)])
     assert guarded.xds("get", "groups", "-o", "name").out == "edge\n"
 
 
-def test_without_one_of_them(guarded: Guarded) -> None:
+def test_a_connection_without_one_of_the_credentials_fails(guarded: Guarded) -> None:
     nobody = guarded.xds("get", "groups", token="")
     # A certificate without an entry has only the scope of an xDS client.
     assert (nobody.code, "the certificate 'dns:localhost' lacks the scope read" in nobody.err) == (6, True)
@@ -89,7 +89,7 @@ def test_the_certificate_is_checked(guarded: Guarded) -> None:
     assert "expires in 1d" in items["tls"]["detail"]
 
 
-def test_a_renewed_certificate_is_shown_to_who_connects_next(tmp_path: Path) -> None:
+def test_a_renewed_certificate_is_used_for_the_next_connection(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     first = authority.issue("server")
     tls = {"certificate": str(first.path), "private_key": str(first.key_path)}

@@ -51,7 +51,7 @@ def test_endpoints_are_added_changed_drained_taken_back_and_removed(remote: Remo
     assert remote.xds("endpoints", "delete", "web", "-g", group).code == 4
 
 
-def test_the_list_has_owners_and_get_tells_of_what_is_laid_over(remote: Remote, group: str, tmp_path: Path) -> None:
+def test_the_list_has_owners_and_get_shows_live_assignments(remote: Remote, group: str, tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(yaml.safe_dump(load_assignment("web", 83)))
     before = remote.xds("endpoints", "list", "-g", group)

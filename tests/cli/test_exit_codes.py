@@ -88,13 +88,13 @@ def files(tmp_path_factory: pytest.TempPathFactory, remote: Remote) -> dict[str,
 
 
 @pytest.mark.parametrize("code, asked", ASKED, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
-def test_what_is_wrong_is_in_the_exit_code(remote: Remote, files: dict[str, str], code: int, asked: list[str]) -> None:
+def test_findings_set_the_exit_code(remote: Remote, files: dict[str, str], code: int, asked: list[str]) -> None:
     ran = remote.xds(*(files.get(word, word) for word in asked))
     assert (Exit(ran.code), bool(ran.err or ran.out)) == (Exit(code), True), ran.err
     assert "Traceback" not in ran.err
 
 
-def test_nothing_was_changed(remote: Remote, files: dict[str, str], tmp_path: Path) -> None:
+def test_failed_commands_make_no_revision(remote: Remote, files: dict[str, str], tmp_path: Path) -> None:
     assert remote.server.get("/groups/edge")["revision"] == 1
 
 

@@ -34,7 +34,7 @@ def snapshot(path: Path, *resources: object) -> Path:
     return path
 
 
-def test_all_findings_of_a_file_with_their_places(tmp_path: Path) -> None:
+def test_all_findings_of_a_file_have_their_places(tmp_path: Path) -> None:
     file = tmp_path / "edge.yaml"
     shutil.copy(REPOSITORY / "examples/broken/refused-by-server.yaml", file)
     found = xds("validate", "-f", file)
@@ -47,7 +47,7 @@ def test_all_findings_of_a_file_with_their_places(tmp_path: Path) -> None:
     assert [item["source"].partition(":")[2] for item in items] == ["6:5", "11:5", "18:59"]
 
 
-def test_what_is_wrong_between_files_has_a_place_too(tmp_path: Path) -> None:
+def test_findings_between_files_have_a_place(tmp_path: Path) -> None:
     snapshot(tmp_path / "edge" / "a.yaml", static_cluster("a", 80), static_cluster("b", 80))
     snapshot(tmp_path / "edge" / "b.yaml", route_config("r", route("c")))
     found = xds("validate", "-g", "edge", "-f", tmp_path / "edge")
@@ -74,7 +74,7 @@ def test_envoy_is_asked(tmp_path: Path) -> None:
     assert xds("validate", "-f", file, "--envoy", tmp_path / "absent").code == 2
 
 
-def test_against_what_the_server_holds(remote: Remote, tmp_path: Path) -> None:
+def test_validation_against_the_content_of_the_server(remote: Remote, tmp_path: Path) -> None:
     whole = snapshot(tmp_path / "live.yaml", static_cluster("a", 80), route_config("r", route("a")))
     remote.xds("apply", "-f", whole)
     snapshot(whole, route_config("r", route("a")))

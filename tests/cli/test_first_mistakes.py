@@ -80,7 +80,7 @@ def test_convert_of_a_snapshot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"a": 1}, SERVICE], ids=["nothing", "something else", "Kubernetes object"])
-def test_convert_of_what_is_no_bootstrap(tmp_path: Path, document: object) -> None:
+def test_convert_of_a_file_that_is_no_bootstrap(tmp_path: Path, document: object) -> None:
     ran = xds("convert", written(tmp_path / "given.yaml", json.dumps(document)))
     assert (ran.code, ran.out) == (3, "")
     assert "not an Envoy bootstrap" in ran.err or "Kubernetes object" in ran.err
@@ -101,7 +101,7 @@ def test_https_to_plain_http(remote: Remote) -> None:
     assert (ran.code, "the server speaks plain HTTP there; use http://" in ran.err) == (7, True)
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with socket.socket() as held:
         held.bind((LOOPBACK, 0))
         ran = xds("nodes", "--server", f"http://{LOOPBACK}:{held.getsockname()[1]}")
@@ -219,7 +219,7 @@ def test_a_command_of_a_group_misspelt() -> None:
     said(xds("rollout", "udno", "edge"), 2, "Did you mean 'undo'?")
 
 
-def test_a_format_that_is_none() -> None:
+def test_an_unknown_format() -> None:
     said(xds("get", "clusters", "-o", "yml"), 2, "'yml' is not one of", "'yaml'")
 
 
@@ -266,7 +266,7 @@ def test_a_selector_misspelt(remote: Remote) -> None:
     said(remote.xds("group", "set", "edge-1", "--selector", 'nod.id == "a"'), 3, 'did you mean "node"?')
 
 
-def test_a_state_that_is_none(remote: Remote) -> None:
+def test_an_unknown_state(remote: Remote) -> None:
     said(remote.xds("nacks", "--state", "opened"), 2, "should be 'open' or 'resolved'")
 
 
@@ -316,7 +316,7 @@ def test_a_finding_has_its_place_in_the_file(remote: Remote, tmp_path: Path) -> 
     assert f"{policy}:2:1 " in remote.xds("assignment", "set", "a", "-g", "placed", "-f", policy).err
 
 
-def test_a_missing_revision_of_config_entries_is_told_in_words(remote: Remote, tmp_path: Path) -> None:
+def test_a_missing_revision_of_config_entries_is_reported_in_words(remote: Remote, tmp_path: Path) -> None:
     remote.xds("config-entry", "write", "-f", "-", stdin="Kind: service-resolver\nName: undone\n")
     refused = remote.xds("config-entry", "undo", "--to", "99")
     assert refused.code == 4

@@ -46,19 +46,19 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "RETRY_S", 0.0)
 
 
-def test_what_happens_before_the_first_event_is_not_missed() -> None:
+def test_changes_before_the_first_event_are_not_missed() -> None:
     feed = Feed(newest=[7, 9, 9], plan=[0, 0, 3])
     assert [event["id"] for event in islice(read_events(feed, {}), 3)] == [8, 9, 10]
     assert feed.asked == ["", "7", "7"]
 
 
-def test_it_goes_on_behind_the_last_event() -> None:
+def test_following_continues_after_the_last_event() -> None:
     feed = Feed(newest=[7, 9, 12], plan=[2, 1, 5])
     assert [event["id"] for event in islice(read_events(feed, {}), 5)] == [8, 9, 10, 11, 12]
     assert feed.asked == ["", "9", "10"]
 
 
-def test_it_begins_where_it_is_told_to() -> None:
+def test_following_begins_at_the_given_cursor() -> None:
     feed = Feed(newest=[7, 7], plan=[0, 2])
     assert [event["id"] for event in islice(read_events(feed, {}, since="0"), 2)] == [1, 2]
     assert feed.asked == ["0", "0"]

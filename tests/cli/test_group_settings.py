@@ -45,7 +45,7 @@ def test_settings_that_are_not_given_stay(remote: Remote, group: str) -> None:
     assert remote.xds("group", "set", group, "--priority", "5").out == f"group {group}: unchanged\n"
 
 
-def test_of_two_who_change_it_at_once_both_are_kept(
+def test_two_concurrent_changes_of_settings_are_both_kept(
     remote: Remote, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     present = group_settings._current
@@ -63,7 +63,7 @@ def test_of_two_who_change_it_at_once_both_are_kept(
     assert settings(remote, group) == ("", 5, "proceed", 5, None)
 
 
-def test_a_change_of_what_was_looked_at_only(remote: Remote, group: str) -> None:
+def test_a_change_is_refused_if_the_settings_changed_since_they_were_read(remote: Remote, group: str) -> None:
     assert remote.xds("group", "set", group, "--priority", "5", "--if-match", "none").code == 0
     etag = remote.xds("group", "show", group, "-o", "json").json()["settings_etag"]
     assert etag in remote.xds("group", "show", group).out
@@ -74,7 +74,7 @@ def test_a_change_of_what_was_looked_at_only(remote: Remote, group: str) -> None
     assert settings(remote, group)[1] == 6
 
 
-def test_a_dry_run_and_what_is_wrong_change_nothing(remote: Remote, group: str) -> None:
+def test_a_dry_run_and_a_failed_change_change_nothing(remote: Remote, group: str) -> None:
     dry = remote.xds("group", "set", group, "--priority", "7", "--dry-run")
     assert (dry.code, dry.out, "nothing was changed" in dry.err) == (0, f"group {group}: priority 0 -> 7\n", True)
     wrong = remote.xds("group", "set", group, "--selector", "node.id == edge-1", "--priority", "99999999")
@@ -198,7 +198,7 @@ def test_a_put_makes_no_group_by_mistake(remote: Remote, tmp_path: Path) -> None
     assert remote.xds("put", "-g", "ghost", "-f", file, "--create").out == "group ghost: revision 1, unchanged\n"
 
 
-def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: str, tmp_path: Path) -> None:
+def test_errors_of_a_put_are_reported_with_their_place(remote: Remote, group: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps([static_cluster("b", 80), {**static_cluster("c", 80), "connect_timeout": "soon"}]))
     refused = remote.xds("put", "-g", group, "-f", bad)
@@ -216,7 +216,7 @@ def test_whoami_without_tokens(remote: Remote) -> None:
     assert remote.xds("whoami", "-o", "json").json()["authenticated"] is False
 
 
-def test_whoami_and_what_a_write_builds_on(tmp_path: Path, running: ExitStack) -> None:
+def test_whoami_and_preconditions_of_writes(tmp_path: Path, running: ExitStack) -> None:
     scopes = ["read", "write:group/edge*"]
     tokens = json.dumps([{"name": "ci", "sha256": sha256(b"secret").hexdigest(), "scopes": scopes}])
     environment = {"XDS_AUTH__TOKENS": tokens, "XDS_SERVER__REQUIRE_IF_MATCH": "true"}

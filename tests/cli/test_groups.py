@@ -48,7 +48,7 @@ def test_group_is_described(remote: Remote, group: str) -> None:
     assert remote.xds("describe", "group", "nobody").code == 4
 
 
-def test_resource_is_described_with_what_it_uses(remote: Remote, group: str) -> None:
+def test_a_resource_is_described_with_its_references(remote: Remote, group: str) -> None:
     document = remote.xds("describe", "cluster", "a", "-g", group, "-o", "json").json()
     assert document["references"] == [{"how": "uses", "type": "endpoints", "name": "a", "exists": True}]
     assert document["resource"]["name"] == "a"

@@ -30,7 +30,7 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, .
         yield from commands(each, (*words, name))
 
 
-def test_every_command_stands_in_one_group() -> None:
+def test_every_command_is_in_one_group() -> None:
     assert run is not None  # the commands are registered by the import
     placed = [name for _, names in SECTIONS for name in names]
     assert len(placed) == len(set(placed))
@@ -57,7 +57,7 @@ def test_names_of_other_tools_lead_to_the_command() -> None:
         assert (told.code, f"Did you mean {wanted!r}?" in told.err) == (2, True)
 
 
-def test_options_say_what_their_values_are() -> None:
+def test_options_describe_their_values() -> None:
     kinds = ("<path>", "<list[Path]>", "<int range>", "<int>", "<float>")
     shown = {words: help_of(words).partition("Options:")[2] for words in commands(ROOT)}
     assert [words for words, text in shown.items() if not text] == []

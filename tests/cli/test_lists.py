@@ -146,7 +146,7 @@ NAMED: dict[str, list[str]] = {
 @pytest.mark.parametrize(
     "asked", [*ASKED, ["describe", "group", "edge"], ["describe", "cluster", ONE, "-g", "edge"]], ids=" ".join
 )
-def test_names_are_one_word_a_line_each_once(world: World, asked: list[str]) -> None:
+def test_names_are_one_a_line_without_repetition(world: World, asked: list[str]) -> None:
     ran = world.run(*asked, "-o", "name")
     assert ran.code in (0, 1), ran.err
     lines = ran.out.splitlines()
@@ -226,19 +226,21 @@ def test_a_server_without_groups_says_the_next_command(bare_world: World, asked:
 
 @pytest.mark.xdist_group("lists")
 @pytest.mark.parametrize("asked", EMPTY, ids=" ".join)
-def test_what_is_empty_is_said_in_words_with_the_next_command(empty_world: World, asked: list[str]) -> None:
+def test_an_empty_list_is_explained_with_the_next_command(empty_world: World, asked: list[str]) -> None:
     judge_empty(empty_world, asked)
 
 
 @pytest.mark.xdist_group("lists")
 @pytest.mark.parametrize("asked", OF_A_GROUP, ids=" ".join)
-def test_what_is_empty_in_a_group_is_said_with_a_command_for_that_group(empty_world: World, asked: list[str]) -> None:
+def test_an_empty_list_of_a_group_is_explained_with_a_command_for_the_group(
+    empty_world: World, asked: list[str]
+) -> None:
     judge_command(judge_empty(empty_world, [*asked, "-g", "apart"]), "apart")
 
 
 @pytest.mark.xdist_group("lists")
 @pytest.mark.parametrize("words, group", [("endpoints show", "bare"), ("assignment history", "still")])
-def test_what_is_empty_of_a_cluster_is_said_with_a_command_for_its_group(
+def test_an_empty_list_of_a_cluster_is_explained_with_a_command_for_its_group(
     empty_world: World, words: str, group: str
 ) -> None:
     judge_command(judge_empty(empty_world, [*words.split(), "web", "-g", group]), group)

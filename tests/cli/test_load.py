@@ -86,7 +86,7 @@ class TestLoad:
             "web",
         ]
 
-    def test_what_there_is_not(self, remote: Remote) -> None:
+    def test_unknown_clusters_and_nodes_are_reported(self, remote: Remote) -> None:
         nobody = remote.xds("load", "nobody")
         assert (nobody.code, "no recent load reports" in nobody.err) == (4, True)
         assert remote.xds("load", "web", "--by", "color").code == 2
@@ -94,7 +94,9 @@ class TestLoad:
         far = remote.xds("load", "--window", "2h")
         assert (far.code != 0, "window" in far.err) == (True, True)
 
-    def test_it_is_shown_again_when_it_changes(self, remote: Remote, stream: SimpleQueue[Any], tmp_path: Path) -> None:
+    def test_load_is_shown_again_when_it_changes(
+        self, remote: Remote, stream: SimpleQueue[Any], tmp_path: Path
+    ) -> None:
         with remote.start(tmp_path, "load", "-w", "--columns", "cluster,nodes") as following:
             following.wait_until(lambda: "web" in following.log(), "the first rendering")
             stream.put(report(told("late", 2.0, total_successful_requests=1)))

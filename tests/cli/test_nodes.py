@@ -79,7 +79,7 @@ def test_nodes_by_selector(remote: Remote, node: Proxy, group: str) -> None:
     assert (wrong.code, "did you mean" in wrong.err) == (2, True)
 
 
-def test_config_is_what_was_acked_or_sent(remote: Remote, node: Proxy, group: str) -> None:
+def test_config_shows_acked_or_sent_content(remote: Remote, node: Proxy, group: str) -> None:
     def names(*flags: str) -> list[str]:
         return remote.xds("config", f"{group}-1", *flags, "-o", "name").out.split()
 
@@ -101,7 +101,7 @@ def swap(remote: Remote, node: Proxy, group: str) -> None:
     remote.server.wait_synced(group, f"{group}-1")
 
 
-def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
+def test_lingering_content_is_shown(remote: Remote, node: Proxy, group: str) -> None:
     swap(remote, node, group)
     name = f"{group}-1"
     assert re.search(r"✓ 2 .* 1 clusters linger until \d\d:\d\d:\d\d \S+$", remote.xds("nodes", "-g", group).out, re.M)
@@ -176,7 +176,7 @@ def test_rollout_status_waits_and_tells(remote: Remote, node: Proxy, group: str)
     assert remote.xds("rollout", "status", "nobody").code == 4
 
 
-def test_equal_nacks_of_a_push_are_told_in_one_line(remote: Remote, group: str) -> None:
+def test_equal_nacks_of_a_push_are_one_line(remote: Remote, group: str) -> None:
     remote.server.push(group, [static_cluster("a", 79)])
     with ExitStack() as connected:
         numbers = (10, 1, 2, 3, 4)
@@ -236,7 +236,7 @@ def test_eighty_columns_show_states_and_the_note(remote: Remote, group: str) -> 
     assert "✗ 1→2 NACK" in row
 
 
-def test_without_utf_8_states_are_words(remote: Remote, node: Proxy, group: str) -> None:
+def test_without_utf_8_states_are_shown_as_words(remote: Remote, node: Proxy, group: str) -> None:
     def shown(*words: str) -> str:
         """What a new interpreter prints, whose streams have the encoding of the environment."""
         environment = child_environment({**address(remote.server.http_port), "PYTHONIOENCODING": "ascii"})

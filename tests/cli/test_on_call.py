@@ -105,7 +105,7 @@ def test_equal_nacks_are_one_row(remote: Remote) -> None:
         assert len(remote.xds("nacks", "-g", "edge", "--sort-by", "node").out.splitlines()) == 5
 
 
-def test_known_culprits_come_first_and_many_nodes_are_counted() -> None:
+def test_rejected_resources_come_first_and_many_nodes_are_counted() -> None:
     def record(node: str, guilty: list[str], last: str) -> dict[str, object]:
         common = {"type": "clusters", "group": "edge", "state": "open", "count": 1, "names": ["a", "b"], "resources": 2}
         return {**common, "node": node, "guilty": guilty, "message": f"about {guilty}", "last": last}
@@ -117,7 +117,7 @@ def test_known_culprits_come_first_and_many_nodes_are_counted() -> None:
     assert second["nodes"][:3] == ["n0", "n1", "n2"]
 
 
-def test_the_admin_port_of_an_envoy_is_told(remote: Remote, tmp_path: Path) -> None:
+def test_the_admin_port_of_an_envoy_is_shown(remote: Remote, tmp_path: Path) -> None:
     """From the bootstrap to ``describe node``, by way of a real Envoy."""
     port = free_port()
     address = f"127.0.0.1:{remote.server.grpc_port}"
@@ -132,7 +132,7 @@ def test_the_admin_port_of_an_envoy_is_told(remote: Remote, tmp_path: Path) -> N
         assert re.search(rf"^admin: +http://127\.0\.0\.1:{port}, on its machine$", described, re.MULTILINE)
 
 
-def test_a_port_that_envoy_chose_is_found_by_what_is_said(remote: Remote, tmp_path: Path) -> None:
+def test_a_port_that_envoy_chose_is_found_in_its_log(remote: Remote, tmp_path: Path) -> None:
     """Envoy does not report it; ``describe node`` says where it stands."""
     address = f"127.0.0.1:{remote.server.grpc_port}"
     given = remote.xds("bootstrap", "--node-id", "chosen-1", "--cluster", "edge", "--xds-addr", address, "-o", "json")

@@ -90,7 +90,7 @@ def test_colors_when_asked_for_only() -> None:
 NASTY = "esc\x1b]0;PWN\x07\x1b[31mRED \x9b2J\u202etfel\rback\x7f"
 
 
-def test_what_steers_terminals_is_spelt_out_in_cells() -> None:
+def test_control_characters_are_escaped_in_cells() -> None:
     """A proxy chooses its node id and the messages of its NACKs, so they may contain control sequences."""
     for color in Color:
         text = rendered([{"name": NASTY, "note": NASTY, "time": ""}], VIEW, Style(color=color))
@@ -100,7 +100,7 @@ def test_what_steers_terminals_is_spelt_out_in_cells() -> None:
 
 
 @pytest.mark.parametrize("format", [Format.JSON, Format.JSONL])
-def test_json_stays_what_it_was_without_control_characters(format: Format) -> None:
+def test_json_has_no_control_characters_and_is_otherwise_unchanged(format: Format) -> None:
     text = rendered([{"name": NASTY}], VIEW, Style(format))
     assert not set(text) & {"\x1b", "\x07", "\x9b", "\x7f", "\r"}
     document = json.loads(text)
@@ -125,7 +125,7 @@ def test_a_type_that_a_proxy_asks_for_is_no_line_of_the_table() -> None:
     assert "X/A \\u202eB" in [column.header for column in layout.columns]
 
 
-def test_what_a_wait_says_of_a_node_is_one_line() -> None:
+def test_a_wait_shows_one_line_a_node() -> None:
     told = late({"pending": 1, "pending_nodes": ["a\nxds: done\u202e"], "held": []})
     assert told == "timed out waiting for 1 node: a xds: done\\u202e"
 

@@ -82,7 +82,7 @@ def test_delete_asks_first(remote: Remote, answer: str, code: int) -> None:
     assert ("asked" in remote.xds("get", "groups", "-o", "name").out.split()) is (code != 0)
 
 
-def test_delete_does_not_ask_who_says_yes(remote: Remote) -> None:
+def test_delete_does_not_ask_with_the_option_yes(remote: Remote) -> None:
     remote.server.push("unasked", [static_cluster("a", 80)])
     with terminal(remote, "delete", "unasked", "--yes") as unasked:
         assert unasked.code() == 0

@@ -132,7 +132,7 @@ def test_the_requests_of_the_node_itself(remote: Remote, errors: int, state: str
     assert step["next"] == ("" if state == "ok" else f"xds load {name} --by node")
 
 
-def test_a_node_without_requests_is_told_by_its_latest_report(remote: Remote) -> None:
+def test_a_node_without_requests_is_shown_by_its_latest_report(remote: Remote) -> None:
     remote.server.push("idle", [r.static_cluster("idle", PORT)])
     with ExitStack() as stack:
         stack.enter_context(Proxy(remote.server.grpc_port, "idle", "idle")).answer()

@@ -69,7 +69,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
         yield Team(running.enter_context(server), directory)
 
 
-def test_history_shows_who_and_what(team: Team) -> None:
+def test_history_shows_author_and_changes(team: Team) -> None:
     team.push("edge-1", static_cluster("a", 80))
     team.push("edge-1", static_cluster("a", 81), user="ceo")
     assert team.xds("rollout", "undo", "edge-1", "-m", "503s").code == 0
@@ -109,7 +109,7 @@ def test_two_people_undo_at_once(team: Team) -> None:
     assert kinds == ["rollback", "push", "push", "push"]
 
 
-def test_an_undo_behind_that_of_somebody_else_is_asked_about(team: Team) -> None:
+def test_an_undo_after_one_of_another_user_asks_first(team: Team) -> None:
     """A second person undoes some seconds later, and means the same push."""
     group = "edge-11"
     for name in ("first", "second", "bad"):
@@ -126,7 +126,7 @@ def test_an_undo_behind_that_of_somebody_else_is_asked_about(team: Team) -> None
     assert what[:2] == ["team-edge (bob)   rollback to 1", "team-edge (ann)   rollback to 2 (undone by 5)"]
 
 
-def test_an_undo_of_what_was_looked_at_before_somebody_else(team: Team) -> None:
+def test_an_undo_of_a_shown_plan_fails_if_another_user_pushed(team: Team) -> None:
     for name in ("first", "second", "bad"):
         team.push("edge-4", static_cluster(name, 80))
     assert team.xds("rollout", "undo", "edge-4", "--if-match", "3", user="ann").code == 0
@@ -192,7 +192,7 @@ def test_undo_is_refused_when_all_earlier_revisions_were_rejected(remote: Remote
     assert remote.xds("get", "clusters", "-g", group, "-o", "name").out.split() == ["first"]
 
 
-def test_audit_lists_what_was_written_and_what_was_refused(team: Team) -> None:
+def test_audit_lists_writes_and_refused_writes(team: Team) -> None:
     group = "edge-7"
     team.push(group, static_cluster("a", 80))
     forbidden = team.xds("delete", "core", "--allow-empty")
@@ -221,7 +221,7 @@ def test_audit_lists_what_was_written_and_what_was_refused(team: Team) -> None:
     assert team.xds("audit", "--since", "yesterday").code == 2
 
 
-def test_audit_survives_kill_9_and_what_was_refused_with_it(team: Team) -> None:
+def test_audit_of_writes_and_refusals_survives_kill_9(team: Team) -> None:
     group = "edge-8"
     team.push(group, static_cluster("a", 80))
     assert team.server.request("PUT", f"/api/v1/groups/{group}", json={"selector": "node.id == x"}).is_success
@@ -241,7 +241,7 @@ def test_audit_survives_kill_9_and_what_was_refused_with_it(team: Team) -> None:
     assert {(line["actor"], line["author"]) for line in lines} == {("team-edge", "root")}
 
 
-def test_settings_and_policies_say_who_as_well(team: Team, tmp_path: Path) -> None:
+def test_settings_and_policies_have_an_author(team: Team, tmp_path: Path) -> None:
     group = "edge-10"
     team.push(group, steered_cluster("web"), zoned_load_assignment("web", {"za": [1], "zb": [2]}))
     policy = tmp_path / "policy.json"
@@ -257,7 +257,7 @@ def test_settings_and_policies_say_who_as_well(team: Team, tmp_path: Path) -> No
     assert written[:-1] == [(action, "ops", "ceo") for action in ("policy.deleted", "policy.put", "group.configured")]
 
 
-def test_events_say_who_in_one_piece(team: Team) -> None:
+def test_events_show_actor_and_author_in_one_text(team: Team) -> None:
     team.push("edge-9", static_cluster("a", 80), user="ceo")
     line = team.xds("watch", "-g", "edge-9", "--kinds", "push", "--since", "0", "--limit", "1").out
     assert "by=team-edge (ceo)" in line

@@ -94,7 +94,7 @@ def test_compressed_answers_are_read(kind: str, peer: Peer) -> None:
     assert "gzip" in peer.asked[0][1]["Accept-Encoding"]
 
 
-def test_answers_of_somebody_else(kind: str, peer: Peer) -> None:
+def test_answers_of_another_server_are_recognised(kind: str, peer: Peer) -> None:
     with opened(kind, peer.url) as client:
         for status, body in ((200, b"<html>"), (302, b""), (200, b"[]"), (404, b"nothing")):
             peer.answers(status, body)

@@ -134,7 +134,7 @@ def test_json_has_the_places_of_yaml() -> None:
         ("resources: 5\n", "1:1"),
     ],
 )
-def test_what_is_wrong_around_the_resources_has_a_place(text: str, source: str) -> None:
+def test_errors_around_the_resources_have_a_place(text: str, source: str) -> None:
     with pytest.raises(ValidationError) as caught:
         decode_document(text)
     assert [found.source for found in caught.value.violations] == [source]

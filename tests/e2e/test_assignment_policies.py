@@ -81,7 +81,7 @@ def traffic(
     return running.enter_context(HttpLoad(background, port, rps=RPS, connections=20))
 
 
-def test_what_fits_nowhere_is_shed_at_its_source(
+def test_demand_beyond_all_capacity_is_shed_at_its_source(
     server: ServerProcess, zones: Zones, traffic: HttpLoad, steer: Callable[..., None]
 ) -> None:
     """The zone gets what it can serve, the proxy drops the rest, and no other zone gets any of it."""

@@ -18,7 +18,7 @@ WRITTEN_S = 1.5  # what drains is written at most a second later
 
 
 @pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.soak), True])
-def test_what_a_changed_binding_takes_away_drains_over_a_restart(
+def test_endpoints_that_a_changed_binding_removes_drain_over_a_restart(
     tmp_path: Path, background: Background, running: ExitStack, is_killed: bool
 ) -> None:
     file = tmp_path / "targets.json"

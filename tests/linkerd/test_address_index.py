@@ -24,7 +24,7 @@ def shown(virtual: Iterable[str], *, drains: bool = False, **fields: Any) -> Ser
 
 
 @given(st.lists(EDITS, max_size=12))
-def test_who_shows_an_address_has_it_and_else_who_showed_it_last(
+def test_an_address_belongs_to_the_service_that_shows_it_or_showed_it_last(
     edits: list[tuple[str, frozenset[str] | None, bool]],
 ) -> None:
     """None: the service has no instance left, or one that drains."""

@@ -71,7 +71,7 @@ def test_the_profile_of_a_virtual_host_that_goes_becomes_the_default_one(
 # What is not known yet
 
 
-def test_an_open_stream_waits_for_what_is_not_known_yet_as_a_new_one_does() -> None:
+def test_an_open_stream_waits_for_an_unknown_service_like_a_new_one() -> None:
     """A cluster may be pushed before its endpoints: a proxy drops what it has when it is told that there are none."""
     site = LinkerdSite(DestinationSettings(settle_s=1.0))
     try:
@@ -147,7 +147,7 @@ def test_an_ipv6_address_is_known_in_every_form(site: LinkerdSite, client: Linke
 # Names that two services could have
 
 
-def test_a_service_of_two_sources_is_told_apart_in_every_grammar(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_services_of_two_sources_differ_in_every_name_grammar(site: LinkerdSite, client: LinkerdClient) -> None:
     """In the middle of a move: ``web`` is Consul's, ``web.default`` is that of Kubernetes."""
     site.put("web", instance("10.0.0.1", virtual_addresses=(VIRTUAL,)))
     site.put("web.default", instance("10.0.0.2", virtual_addresses=("10.96.0.11",)))
@@ -285,7 +285,7 @@ def test_a_proxy_whose_group_was_deleted_keeps_its_endpoints(site: LinkerdSite, 
         assert removed(stream.next()) == {"127.0.0.1:81"}
 
 
-def test_undo_of_a_push_is_told_as_its_difference(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_an_undo_is_sent_as_a_difference(site: LinkerdSite, client: LinkerdClient) -> None:
     site.push([eds_cluster("web"), cluster_load_assignment("web", 81, 82)])
     stream = client.get("web")
     assert set(added(stream.next())) == {"127.0.0.1:81", "127.0.0.1:82"}

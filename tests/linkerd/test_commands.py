@@ -47,7 +47,7 @@ def test_get_as_json_and_as_a_proxy_of_2018(shop: Remote) -> None:
     ]
 
 
-def test_an_unknown_service_is_told_and_a_foreign_name_is_an_error(shop: Remote) -> None:
+def test_an_unknown_service_is_reported_and_a_foreign_name_is_an_error(shop: Remote) -> None:
     assert shop.xds("destination", "get", "nosuch").out == "no endpoints: there is no such service\n"
     ran = shop.xds("destination", "get", "linkerd.io")
     assert ran.code == 2 and "INVALID_ARGUMENT" in ran.err
@@ -104,7 +104,7 @@ def test_an_inspection_leaves_no_node_and_no_event(shop: Remote, tmp_path_factor
     assert shop.xds("history", "-o", "json").out == before
 
 
-def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_watch_prints_changes(shop: Remote, tmp_path_factory: pytest.TempPathFactory) -> None:
     watching = shop.start(tmp_path_factory.mktemp("watch"), "destination", "get", "late", "--watch")
     try:
         watching.wait_until(lambda: "no such service" in watching.log_tail(), "the first answer")
@@ -115,7 +115,7 @@ def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPa
         watching.stop()
 
 
-def test_a_proxy_is_shown_with_what_it_is_served(shop: Remote) -> None:
+def test_a_proxy_is_shown_with_its_answers(shop: Remote) -> None:
     body = {"Name": "shown", "Address": "10.0.0.8", "Port": 80}
     assert shop.server.request("PUT", "/v1/agent/service/register", json=body).is_success
     request = destination_pb2.GetDestination(path="shown:80", context_token="")

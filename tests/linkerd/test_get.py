@@ -99,7 +99,7 @@ def test_case_07_an_unhealthy_endpoint_is_removed(site: LinkerdSite, get: Get) -
     assert stream.is_quiet()
 
 
-def test_case_08_what_is_new_comes_before_what_is_gone(site: LinkerdSite, get: Get) -> None:
+def test_case_08_additions_come_before_removals(site: LinkerdSite, get: Get) -> None:
     site.put("web", A, B)
     stream = get(HOST)
     added(stream.next())
@@ -129,7 +129,7 @@ def test_cases_10_and_11_a_deleted_service_does_not_exist_until_it_is_back(site:
     assert stream.is_quiet()
 
 
-def test_case_13_the_same_again_is_not_told(site: LinkerdSite, get: Get) -> None:
+def test_case_13_an_equal_update_is_not_sent(site: LinkerdSite, get: Get) -> None:
     site.put("web", A)
     stream = get(HOST)
     added(stream.next())
@@ -171,7 +171,7 @@ def test_case_14_in_2018_an_endpoint_has_a_weight_and_a_pod(site: LinkerdSite, c
     assert found.weight == 5 and dict(found.metric_labels) == {"k8s_pod": "web-1"}
 
 
-def test_case_16_a_later_subscriber_gets_all_and_both_get_what_follows(site: LinkerdSite, get: Get) -> None:
+def test_case_16_a_later_subscriber_gets_all_and_both_get_later_changes(site: LinkerdSite, get: Get) -> None:
     site.put("web", A, B)
     first, leaving = get(HOST), get(HOST)
     assert set(added(first.next())) == set(added(leaving.next())) == {A_AT, B_AT}
@@ -184,7 +184,7 @@ def test_case_16_a_later_subscriber_gets_all_and_both_get_what_follows(site: Lin
     assert set(added(first.next())) == set(added(second.next())) == {C_AT}
 
 
-def test_case_17_nothing_is_said_before_the_sources_were_read(generation: str) -> None:
+def test_case_17_no_answer_is_sent_before_the_sources_were_read(generation: str) -> None:
     site = LinkerdSite(DestinationSettings(settle_s=0.1), is_read=False)
     try:
         client = site.client()
@@ -196,7 +196,7 @@ def test_case_17_nothing_is_said_before_the_sources_were_read(generation: str) -
         site.close()
 
 
-def test_case_17_an_unknown_service_is_told_once_the_sources_were_read() -> None:
+def test_case_17_an_unknown_service_is_answered_once_the_sources_were_read() -> None:
     site = LinkerdSite(DestinationSettings(settle_s=0.1), is_read=False)
     try:
         stream = site.client().get(HOST)
@@ -472,7 +472,7 @@ def test_case_35_a_gateway_overrides_the_authority(site: LinkerdSite, client: Li
 
 
 @pytest.mark.parametrize("has_ipv6", [True, False])
-def test_case_37_of_two_families_one_address_is_told(has_ipv6: bool) -> None:
+def test_case_37_one_address_of_two_families_is_sent(has_ipv6: bool) -> None:
     from tests.support.resources import eds_cluster
 
     site = LinkerdSite(DestinationSettings(ipv6=has_ipv6))
@@ -618,7 +618,7 @@ def test_failover_is_decided_here_and_adds_before_it_removes(site: LinkerdSite, 
     assert removed(stream.next()) == {B_AT}
 
 
-def test_what_a_proxy_cannot_be_told_of_clusters_and_resolvers_is_reported(site: LinkerdSite, get: Get) -> None:
+def test_inexpressible_settings_of_clusters_and_resolvers_are_reported(site: LinkerdSite, get: Get) -> None:
     from tests.support.resources import cluster_load_assignment, eds_cluster
 
     site.push([eds_cluster("api", outlier_detection={}), cluster_load_assignment("api", 81)])

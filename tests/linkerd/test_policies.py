@@ -150,7 +150,7 @@ def test_a_route_whose_match_cannot_be_said_is_left_out_and_reported(
     assert word in skipped(site)
 
 
-def test_what_else_cannot_be_said_of_a_route_is_reported(site: LinkerdSite) -> None:
+def test_other_inexpressible_parts_of_a_route_are_reported(site: LinkerdSite) -> None:
     to = {
         "Service": "api",
         "PrefixRewrite": "/b",
@@ -168,7 +168,7 @@ def test_what_else_cannot_be_said_of_a_route_is_reported(site: LinkerdSite) -> N
         assert word in told
 
 
-def test_profiles_leave_routing_to_policies_if_told_to() -> None:
+def test_profiles_leave_routing_to_policies_where_set() -> None:
     """A proxy goes by the profile if that has any routes or overrides."""
     site = LinkerdSite(DestinationSettings(routing="policies"))
     try:

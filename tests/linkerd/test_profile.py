@@ -280,7 +280,7 @@ def test_a_path_that_the_proxy_may_read_otherwise_is_left_out_and_reported(
     assert any("route 1" in each and "regular expression" in each for each in state.answer.skipped)
 
 
-def test_case_53_what_cannot_be_written_is_refused_and_the_last_good_profile_stands(
+def test_case_53_an_invalid_write_is_refused_and_the_last_good_profile_stays(
     site: LinkerdSite, client: LinkerdClient
 ) -> None:
     site.write(HTTP, router({"Match": {"HTTP": {"PathExact": "/a"}}}))
@@ -291,7 +291,7 @@ def test_case_53_what_cannot_be_written_is_refused_and_the_last_good_profile_sta
     assert stream.is_quiet()
 
 
-def test_case_54_what_cannot_be_said_is_left_out_and_reported(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_case_54_inexpressible_routes_are_left_out_and_reported(site: LinkerdSite, client: LinkerdClient) -> None:
     site.put("web", instance("10.0.0.1"))
     site.put("admin", instance("10.0.0.2"))
     site.write(
@@ -350,7 +350,7 @@ def test_case_55_each_leg_can_be_asked_for(site: LinkerdSite, client: LinkerdCli
         assert reached == [{"10.0.0.1:8080"}, {"10.0.0.2:8080"}, {"10.0.0.3:8080"}]
 
 
-def test_case_56_an_opaque_port_is_told_on_the_streams_of_its_port(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_case_56_an_opaque_port_is_sent_on_the_streams_of_its_port(site: LinkerdSite, client: LinkerdClient) -> None:
     site.put("web", instance("10.0.0.1"))
     site.write({"Kind": "service-defaults", "Name": "web", "Meta": {"linkerd-opaque-ports": "4242"}})
     http, database = client.profile(f"{HOST}:80"), client.profile(f"{HOST}:4242")
@@ -361,7 +361,7 @@ def test_case_56_an_opaque_port_is_told_on_the_streams_of_its_port(site: Linkerd
     assert http.is_quiet()
 
 
-def test_case_57_equal_profiles_are_told_once(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_case_57_equal_profiles_are_sent_once(site: LinkerdSite, client: LinkerdClient) -> None:
     site.put("web", instance("10.0.0.1"))
     stream = client.profile(HOST)
     stream.next()
@@ -421,12 +421,12 @@ def test_an_opaque_port_has_an_opaque_policy(site: LinkerdSite, client: LinkerdC
 
 
 @pytest.mark.parametrize("address", ["10.9.9.9", "10.0.0.1", "fd00::99"])
-def test_what_is_no_service_is_forwarded_by_the_proxy(site: LinkerdSite, client: LinkerdClient, address: str) -> None:
+def test_an_unknown_address_is_forwarded_by_the_proxy(site: LinkerdSite, client: LinkerdClient, address: str) -> None:
     site.put("web", instance("10.0.0.1"))
     refuses(client.watch(address, 8080), grpc.StatusCode.NOT_FOUND)
 
 
-def test_nothing_is_said_of_an_unknown_address_before_the_sources_were_read() -> None:
+def test_an_unknown_address_is_not_answered_before_the_sources_were_read() -> None:
     """NOT_FOUND is final to a proxy, which would send to the virtual address itself from then on."""
     site = LinkerdSite(is_read=False)
     try:

@@ -100,7 +100,7 @@ def bound(name: str, address: str, port: int, chain: dict[str, Any]) -> dict[str
     return {"@type": LISTENER_TYPE, "name": name, "address": place, "filter_chains": [chain]}
 
 
-def test_the_address_of_a_listener_is_that_of_what_is_behind_it(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_the_address_of_a_listener_is_that_of_its_service(site: LinkerdSite, client: LinkerdClient) -> None:
     site.push(
         [
             eds_cluster("web"), assigned("web", 81), eds_cluster("db"), assigned("db", 82),
@@ -162,7 +162,7 @@ def test_envoy_and_linkerd_see_the_priorities_health_and_localities_of_an_assign
     assert removed(stream.next()) == {"127.0.0.1:82"}
 
 
-def test_metadata_of_an_endpoint_says_what_it_is_in_the_mesh(site: LinkerdSite, client: LinkerdClient) -> None:
+def test_metadata_of_an_endpoint_describe_its_role_in_the_mesh(site: LinkerdSite, client: LinkerdClient) -> None:
     fields = {"identity": "a.b", "opaque_ports": "81", "label_team": "x"}
     end = {
         "endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 81}}},
@@ -242,7 +242,7 @@ def test_case_61_today_nothing_is_repeated_unless_it_is_set(quick: LinkerdSite) 
         chatty.close()
 
 
-def test_what_else_a_proxy_of_2018_calls_is_not_implemented(client: LinkerdClient) -> None:
+def test_other_calls_of_a_proxy_of_2018_are_not_implemented(client: LinkerdClient) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         client.channel.unary_unary(METHOD_OF_TELEMETRY)(b"", timeout=10)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -281,7 +281,7 @@ def test_case_64_many_streams_on_one_connection_and_the_end_of_all() -> None:
         site.close()
 
 
-def test_after_a_restart_both_proxies_have_what_is_so_then(site: LinkerdSite) -> None:
+def test_after_a_restart_both_proxies_have_the_newest_state(site: LinkerdSite) -> None:
     site.put("web", A, instance("10.0.0.2"))
     today, of_2018 = ProxyOfToday(), ProxyOf2018()
     client = site.client()
@@ -307,9 +307,7 @@ def test_a_restart_begins_with_the_last_good_set(site: LinkerdSite) -> None:
     assert site.client().profile("10.96.0.1:80").next().fully_qualified_name == HOST
 
 
-def test_what_a_stream_asks_for_is_wanted_of_the_sources_while_it_is_open(
-    site: LinkerdSite, client: LinkerdClient
-) -> None:
+def test_sources_read_the_service_of_a_stream_while_it_is_open(site: LinkerdSite, client: LinkerdClient) -> None:
     stream = client.get(HOST)
     stream.next()
     assert site.catalog.wanted == {"web.default", "web"}

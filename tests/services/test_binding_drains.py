@@ -40,7 +40,7 @@ def ported(number: int, **ports: int) -> Instance:
     return Instance(f"i{number}", "127.0.0.1", number, ports=ports)
 
 
-async def test_what_was_pushed_drains_when_the_name_is_bound(serving: Plane) -> None:
+async def test_pushed_endpoints_drain_when_the_name_is_bound(serving: Plane) -> None:
     await push(serving, 1, 10)
     sink(serving).put("web", instances(10, 11))
     await bind(serving)
@@ -51,7 +51,7 @@ async def test_what_was_pushed_drains_when_the_name_is_bound(serving: Plane) -> 
     assert served(serving) == {10: "HEALTHY", 11: "DRAINING", 12: "HEALTHY"}
 
 
-async def test_what_was_pushed_drains_when_a_service_that_was_waited_for_comes(serving: Plane) -> None:
+async def test_pushed_endpoints_drain_when_an_awaited_service_appears(serving: Plane) -> None:
     await push(serving, 1)
     await bind(serving)
     assert served(serving) == {1: "UNKNOWN"}
@@ -61,7 +61,7 @@ async def test_what_was_pushed_drains_when_a_service_that_was_waited_for_comes(s
     assert served(serving) == {2: "DRAINING", 10: "HEALTHY"}
 
 
-async def test_a_restart_drains_nothing_but_what_a_service_takes_away_afterwards(serving: Plane) -> None:
+async def test_after_a_restart_only_endpoints_removed_later_drain(serving: Plane) -> None:
     await push(serving, 1)
     await bind(serving)
     await serving.bindings.put((G, "web-2"), Binding("api"), by=BY)
@@ -122,7 +122,7 @@ async def test_a_port_that_two_instances_share_at_one_address_is_one_endpoint(se
     assert len(endpoint_states(snapshot.get(ENDPOINT).resources["web"])) == 1
 
 
-async def test_what_drained_at_a_restart_does_not_drain_anew(serving: Plane) -> None:
+async def test_endpoints_that_drained_at_a_restart_do_not_drain_again(serving: Plane) -> None:
     await push(serving)
     targets = sink(serving)
     targets.put("web", instances(10, 11))
@@ -141,7 +141,7 @@ async def test_what_drained_at_a_restart_does_not_drain_anew(serving: Plane) -> 
     await again.publisher.close()
 
 
-async def test_what_a_new_filter_does_not_select_drains(serving: Plane) -> None:
+async def test_instances_that_a_new_filter_excludes_drain(serving: Plane) -> None:
     await push(serving)
     sink(serving).put("web", [*instances(10, meta={"v": "1"}), *instances(11, meta={"v": "2"})])
     await bind(serving)
@@ -155,7 +155,7 @@ async def test_what_a_new_filter_does_not_select_drains(serving: Plane) -> None:
     assert served(serving) == {11: "DRAINING"}, "a second change does not begin the time of the first anew"
 
 
-async def test_what_drains_goes_when_its_time_is_over_whatever_began_meanwhile(serving: Plane) -> None:
+async def test_draining_ends_in_time_whatever_began_meanwhile(serving: Plane) -> None:
     """One that ends as another begins must not stay: the timer is that of the next end."""
     serving.catalog._rule = type(serving.catalog._rule)(drain_s=0.2)
     await push(serving)
@@ -175,7 +175,7 @@ async def test_what_drains_goes_when_its_time_is_over_whatever_began_meanwhile(s
             await asyncio.sleep(0.02)
 
 
-async def test_what_a_binding_that_ends_takes_away_drains(serving: Plane) -> None:
+async def test_endpoints_of_a_deleted_binding_drain(serving: Plane) -> None:
     await push(serving, 1, 10)
     sink(serving).put("web", instances(10, 11))
     await bind(serving)
@@ -206,7 +206,7 @@ async def test_an_assignment_that_was_never_pushed_is_gone_once_it_has_drained(s
     assert served(serving, "new") is None
 
 
-async def test_a_push_meanwhile_is_served_with_what_drains(serving: Plane) -> None:
+async def test_a_push_amid_draining_is_served_with_draining_endpoints(serving: Plane) -> None:
     await push(serving, 1)
     sink(serving).put("web", instances(10, 11))
     await bind(serving)
@@ -217,7 +217,7 @@ async def test_a_push_meanwhile_is_served_with_what_drains(serving: Plane) -> No
     assert served(serving) == {2: "UNKNOWN", 10: "UNKNOWN", 11: "DRAINING"}
 
 
-async def test_a_push_without_the_assignment_meanwhile_leaves_what_drains(serving: Plane) -> None:
+async def test_a_push_without_the_assignment_leaves_draining_endpoints(serving: Plane) -> None:
     await push(serving, 1)
     sink(serving).put("web", instances(10))
     await bind(serving)
@@ -259,7 +259,7 @@ async def test_a_name_that_is_leaving_may_be_bound_or_set_at_once(serving: Plane
     assert found.keys() == {1, 10, 11, 12}
 
 
-async def test_what_drains_of_a_binding_that_ended_drains_over_a_restart(serving: Plane) -> None:
+async def test_endpoints_of_a_deleted_binding_drain_over_a_restart(serving: Plane) -> None:
     await push(serving, 1)
     sink(serving).put("web", instances(10))
     await bind(serving)
@@ -312,7 +312,7 @@ async def test_a_restore_loads_bindings_while_it_holds_all_locks(serving: Plane)
     assert owner is not None and (owner.kind, owner.service) == (OwnerKind.BINDING, "web")
 
 
-async def test_a_restore_may_replace_a_binding_by_what_was_set_by_hand(serving: Plane) -> None:
+async def test_a_restore_may_replace_a_binding_by_an_assignment_set_by_hand(serving: Plane) -> None:
     """And the other way round: the documents of the archive are all that counts."""
     await push(serving, 1)
     sink(serving).put("web", instances(10))
@@ -376,7 +376,7 @@ async def test_an_end_that_cannot_be_stored_changes_nothing(serving: Plane) -> N
     await serving.store.open()
 
 
-async def test_a_name_that_cannot_be_bound_goes_on_leaving(serving: Plane) -> None:
+async def test_a_name_that_cannot_be_bound_continues_to_drain(serving: Plane) -> None:
     await push(serving, 1)
     sink(serving).put("web", instances(10))
     await bind(serving)
@@ -447,9 +447,7 @@ async def test_a_large_service_is_served_as_a_small_one(serving: Plane) -> None:
     assert served(serving) == dict.fromkeys(many, "HEALTHY")
 
 
-async def test_a_change_in_a_large_service_makes_one_endpoint_anew(
-    serving: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_in_a_large_service_builds_one_endpoint(serving: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     await push(serving)
     targets = sink(serving)
     many = instances(*range(1000, 1300))

@@ -169,7 +169,7 @@ async def test_a_name_set_by_hand_cannot_be_bound_and_the_other_way_round(plane:
         await plane.by_hand.edit(KEY, setting(5), NOW)
 
 
-async def test_bindings_and_what_they_lay_are_there_after_a_restart_before_anything_is_read(plane: Plane) -> None:
+async def test_bindings_and_their_assignments_are_served_after_a_restart_before_a_source_is_read(plane: Plane) -> None:
     await push(plane, 1)
     sink(plane).put("web", instances(10))
     await bind(plane, filter='Service.Port == "10"')
@@ -183,7 +183,7 @@ async def test_bindings_and_what_they_lay_are_there_after_a_restart_before_anyth
     await again.publisher.close()
 
 
-async def test_what_a_binding_selects(plane: Plane) -> None:
+async def test_a_binding_selects_by_service_tag_filter_and_port(plane: Plane) -> None:
     await push(plane, 1)
     warning = (Check("c", Health.WARNING),)
     sink(plane).put(
@@ -214,7 +214,7 @@ async def test_an_instance_that_is_not_selected_any_more_drains(plane: Plane) ->
     assert served(plane) == {10: "HEALTHY"}
 
 
-async def test_a_binding_that_changes_lets_what_it_selected_drain(plane: Plane) -> None:
+async def test_instances_that_a_changed_binding_excludes_drain(plane: Plane) -> None:
     await push(plane, 1)
     targets = sink(plane)
     targets.put("web", instances(10, 11))
@@ -231,7 +231,7 @@ async def test_a_binding_that_changes_lets_what_it_selected_drain(plane: Plane) 
     assert served(plane) == {1: "DRAINING", **drains, 13: "HEALTHY"}
 
 
-async def test_bound_to_a_service_that_nobody_knows_the_push_is_served_and_not_what_was_laid_before(
+async def test_a_binding_of_an_unknown_service_serves_the_push_and_not_its_earlier_assignment(
     plane: Plane,
 ) -> None:
     """The instances of the service before are not followed any more, and a restart would not have them."""
@@ -256,7 +256,7 @@ async def test_bound_to_a_service_that_nobody_knows_the_push_is_served_and_not_w
     assert served(plane) == {3: "DRAINING", 12: "HEALTHY"}
 
 
-async def test_what_drains_of_a_binding_is_gone_without_another_change(plane: Plane) -> None:
+async def test_drained_endpoints_of_a_binding_are_removed_without_another_change(plane: Plane) -> None:
     plane.catalog._rule = type(plane.catalog._rule)(drain_s=0.1)
     await push(plane, 1)
     targets = sink(plane)
@@ -283,7 +283,7 @@ async def test_compare_and_set_by_etag(plane: Plane) -> None:
     assert (entry.note.actor, entry.note.group, entry.note.subject) == ("alice", G, "web")
 
 
-async def test_what_cannot_be_stored_is_not_in_force(plane: Plane) -> None:
+async def test_a_binding_that_cannot_be_stored_is_not_in_force(plane: Plane) -> None:
     await push(plane, 1)
     sink(plane).put("web", instances(10))
     await plane.store.close()
@@ -306,7 +306,7 @@ async def test_a_binding_goes_with_its_group(plane: Plane) -> None:
     assert served(plane) == {1: "UNKNOWN"}
 
 
-async def test_sources_are_told_what_is_bound(plane: Plane) -> None:
+async def test_sources_know_bound_services(plane: Plane) -> None:
     await push(plane, 1)
     targets = sink(plane)
     waiting = asyncio.create_task(targets.wait_for_wanted(frozenset()))
@@ -317,7 +317,7 @@ async def test_sources_are_told_what_is_bound(plane: Plane) -> None:
     assert targets.wanted() == {"api"}
 
 
-async def test_a_binding_that_cannot_be_read_costs_only_itself(plane: Plane) -> None:
+async def test_an_unreadable_binding_affects_no_other(plane: Plane) -> None:
     await push(plane, 1)
     await bind(plane)
     for id, body in (

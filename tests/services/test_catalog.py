@@ -81,14 +81,14 @@ async def test_of_two_instances_of_a_source_at_one_place_the_least_id_counts(
     assert shown(catalog, "web") == {"i1": Health.PASSING}
 
 
-async def test_a_reader_sees_what_was_put_before_the_tick(catalog: ServiceCatalog) -> None:
+async def test_a_reader_sees_changes_made_before_the_tick(catalog: ServiceCatalog) -> None:
     catalog.sink("a", "files").put("web", instances(1))
     assert shown(catalog, "web") == {"i1": Health.PASSING}
     assert catalog.names() == ["web"]
 
 
 @pytest.mark.parametrize(("share", "health"), [(0.5, Health.PASSING), (1.0, Health.DRAINING)])
-async def test_a_held_loss_is_judged_anew_when_the_share_of_its_source_changes(
+async def test_a_held_loss_is_judged_again_when_the_share_of_its_source_changes(
     catalog: ServiceCatalog, share: float, health: Health
 ) -> None:
     catalog.sink("a", "files").put("web", instances(1, 2, 3))
@@ -115,7 +115,7 @@ async def test_replace_with_nothing_is_held_until_it_is_accepted(catalog: Servic
     assert catalog.names() == []
 
 
-async def test_a_catalog_is_read_once_listeners_know_what_sources_have_shown(catalog: ServiceCatalog) -> None:
+async def test_a_catalog_is_ready_once_listeners_have_the_instances_of_its_sources(catalog: ServiceCatalog) -> None:
     """Before that, an index that a listener keeps may lack a service, and nobody may take it for absent."""
     seen: list[bool] = []
 

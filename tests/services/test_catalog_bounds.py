@@ -67,7 +67,7 @@ async def test_instances_of_one_source_do_not_take_the_room_of_another() -> None
     assert shown(recorded.catalog, "api").keys() == {"i1", "i2", "i3", "i7", "i8"}
 
 
-async def test_a_source_at_its_limit_may_change_what_it_has() -> None:
+async def test_a_source_at_its_limit_may_change_its_instances() -> None:
     recorded = RecordedCatalog(CatalogLimits(instances_per_source=4))
     sink = recorded.catalog.sink("a", "files", 1.0)
     sink.put("web", instances(1, 2, 3, 4))
@@ -89,7 +89,7 @@ class Counted(list[Instance]):
             yield one
 
 
-def test_of_a_flood_no_more_is_looked_at_than_is_taken_over() -> None:
+def test_of_a_flood_only_accepted_instances_are_read() -> None:
     index = ServiceIndex(CatalogLimits(instances_per_service=10))
     source = index.add_source("a", HoldRule())
     many = Counted(instances(*range(1, 1000)))
@@ -156,7 +156,7 @@ async def test_names_that_a_source_makes_up_do_not_pile_up() -> None:
     assert len(recorded.catalog.findings("a")) <= 4
 
 
-async def test_what_is_no_instance_is_left_out_with_its_place_and_the_rest_is_served() -> None:
+async def test_invalid_instances_are_left_out_with_their_place_and_the_rest_is_served() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     sink.put("web", [*instances(1), Instance("x", "web.example.org", 80), Instance("i1", "10.0.0.9", 80)])
@@ -271,7 +271,7 @@ async def test_a_source_that_floods_new_names_does_not_keep_others_waiting() -> 
         await recorded.catalog.close()
 
 
-async def test_failures_are_told_once_and_recovery_as_well_however_it_flaps() -> None:
+async def test_failures_and_recoveries_are_reported_once_however_often_they_alternate() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     for _ in range(100):
@@ -287,7 +287,7 @@ async def test_failures_are_told_once_and_recovery_as_well_however_it_flaps() ->
     assert recorded.messages()[-1] == "timeout"
 
 
-async def test_a_held_loss_is_told_with_names_and_numbers_and_so_is_its_end() -> None:
+async def test_a_held_loss_and_its_end_are_reported_with_names_and_numbers() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     sink.replace({f"s{n}": instances(1, 2) for n in range(30)})
@@ -308,7 +308,7 @@ async def test_a_held_loss_is_told_with_names_and_numbers_and_so_is_its_end() ->
     assert recorded.actions()[3:] == ["held_ended"]
 
 
-async def test_a_loss_that_flaps_is_told_at_most_once_a_second() -> None:
+async def test_a_repeated_loss_is_reported_at_most_once_a_second() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     for _ in range(50):
@@ -321,7 +321,7 @@ async def test_a_loss_that_flaps_is_told_at_most_once_a_second() -> None:
     assert shown(recorded.catalog, "web").keys() == {"i1", "i2", "i3"}
 
 
-async def test_findings_are_told_once_a_minute() -> None:
+async def test_findings_are_reported_once_a_minute() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     for _ in range(10):
@@ -333,7 +333,7 @@ async def test_findings_are_told_once_a_minute() -> None:
     assert "targets.json:3" in recorded.messages()[0]
 
 
-async def test_a_source_that_dies_for_an_hour_and_comes_back_with_nothing_changes_nothing() -> None:
+async def test_a_source_that_fails_for_an_hour_and_returns_empty_changes_nothing() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     sink.put("web", instances(1, 2))
@@ -411,7 +411,7 @@ async def test_an_accepted_loss_counts_no_more() -> None:
     assert (before.instances_n, before.lost_n, after.instances_n, after.lost_n) == (3, 2, 1, 0)
 
 
-async def test_what_was_wrong_with_a_service_is_forgotten_with_it() -> None:
+async def test_findings_of_a_service_are_removed_with_it() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     sink.put("no name!", instances(1))

@@ -96,7 +96,7 @@ async def test_a_source_that_comes_back_with_nothing_after_a_restart_is_held(sto
     assert shown(again, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.PASSING)
 
 
-async def test_draining_goes_on_after_a_restart_until_its_first_deadline(store: Store, clock: Clock) -> None:
+async def test_draining_continues_after_a_restart_until_its_first_deadline(store: Store, clock: Clock) -> None:
     before = await started(store, clock)
     sink = before.sink("a", "files")
     sink.put("web", instances(1, 2))
@@ -124,7 +124,7 @@ async def test_changes_are_stored_within_about_a_second_without_a_stop(store: St
     await catalog.close()
 
 
-async def test_what_is_gone_is_deleted_from_the_store(store: Store, clock: Clock) -> None:
+async def test_removed_services_are_deleted_from_the_store(store: Store, clock: Clock) -> None:
     catalog = await started(store, clock)
     sink = catalog.sink("a", "files", hold_share=1.0)
     catalog.sink("b", "files")
@@ -141,7 +141,7 @@ async def test_what_is_gone_is_deleted_from_the_store(store: Store, clock: Clock
     assert [(record.source, record.service) for record in await store.observed()] == [("a", "")]
 
 
-async def test_a_record_that_cannot_be_read_costs_only_itself(store: Store, clock: Clock) -> None:
+async def test_an_unreadable_record_affects_no_other(store: Store, clock: Clock) -> None:
     catalog = await started(store, clock)
     catalog.sink("a", "files").put("web", instances(1))
     catalog.start()

@@ -58,7 +58,7 @@ def test_texts_in_other_scripts_are_usable() -> None:
     assert check_instance(one) == []
 
 
-async def test_what_a_source_tells_can_be_shown_whatever_bytes_are_in_it() -> None:
+async def test_values_of_sources_can_be_shown_whatever_bytes_they_have() -> None:
     """Names of files are bytes, and Python has those that are not UTF-8 as half surrogate pairs."""
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")

@@ -71,7 +71,7 @@ async def bound_with_a_drain(plane: Plane) -> DrainPersistence:
     return drains
 
 
-async def test_what_a_changed_binding_takes_away_drains_over_a_restart(plane: Plane) -> None:
+async def test_endpoints_that_a_changed_binding_removes_drain_over_a_restart(plane: Plane) -> None:
     drains = await bound_with_a_drain(plane)
     plane.now_s += 8
     again, drains = await restarted(plane, drains)
@@ -88,7 +88,7 @@ async def test_what_a_changed_binding_takes_away_drains_over_a_restart(plane: Pl
     await again.publisher.close()
 
 
-async def test_what_has_drained_while_the_server_was_down_is_gone(plane: Plane) -> None:
+async def test_endpoints_that_drained_while_the_server_was_down_are_removed(plane: Plane) -> None:
     drains = await bound_with_a_drain(plane)
     plane.now_s += 15
     again, drains = await restarted(plane, drains)
@@ -107,7 +107,7 @@ async def test_an_endpoint_that_is_selected_again_is_served_after_a_restart(plan
     await again.publisher.close()
 
 
-async def test_what_a_lowered_cluster_takes_away_drains_over_a_restart(plane: Plane) -> None:
+async def test_endpoints_that_a_lowered_cluster_removes_drain_over_a_restart(plane: Plane) -> None:
     lowered = plane.publisher.lowered.endpoints
     assert lowered is not None
     lowered.start()
@@ -125,7 +125,7 @@ async def test_what_a_lowered_cluster_takes_away_drains_over_a_restart(plane: Pl
     await again.publisher.close()
 
 
-async def test_what_drains_of_an_assignment_that_has_ended_is_forgotten(plane: Plane) -> None:
+async def test_draining_endpoints_of_a_deleted_assignment_are_forgotten_at_their_end(plane: Plane) -> None:
     drains = await bound_with_a_drain(plane)
     await drains.close()
     await plane.bindings.delete(KEY, drain_s=0)
@@ -166,12 +166,12 @@ async def test_a_record_of_another_release_stops_no_start(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"[[0]]", b'[[0, "a", "x", 1, "", "", "", 0]]', b"{}[", b"null"])
-def test_a_record_that_is_none_is_refused(body: bytes) -> None:
+def test_an_invalid_record_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         decoded(body)
 
 
-def test_a_record_says_all_that_is_served_of_what_drains() -> None:
+def test_a_record_has_everything_served_of_draining_endpoints() -> None:
     one = ServedEndpoint.draining_at(("10.0.0.1", 80), 7, Locality("eu", "a", "1"))
     other = ServedEndpoint.draining_at(("::1", 81), 1, Locality("", "", ""))
     leaving = {0: {one.address: (one, 1_000_000.25)}, 2: {other.address: (other, 1_000_000.0)}}

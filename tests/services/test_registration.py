@@ -126,7 +126,7 @@ async def reloaded(store: Store) -> World:
 # Durable before it is answered
 
 
-async def test_what_was_answered_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
+async def test_answered_registrations_survive_a_kill(tmp_path: Path) -> None:
     """Nothing is closed: the second store reads what the first one has written to the disk by then."""
     path = tmp_path / "xds.db"
     first = SqliteStore(path)
@@ -308,7 +308,7 @@ async def test_an_instance_that_goes_while_its_status_is_stored_stays_gone(world
 # Clocks
 
 
-async def test_a_check_that_is_not_told_in_time_is_critical_and_comes_back(world: World, store: Obstructed) -> None:
+async def test_a_check_without_a_heartbeat_in_time_is_critical_and_recovers(world: World, store: Obstructed) -> None:
     await world.register(WEB)
     await world.tells(Health.PASSING)
     await world.pass_time(9.5)
@@ -326,7 +326,7 @@ async def test_a_check_that_is_not_told_in_time_is_critical_and_comes_back(world
     assert world.health() == [Health.CRITICAL]
 
 
-async def test_clocks_begin_anew_when_the_server_starts(world: World, store: Obstructed) -> None:
+async def test_clocks_restart_when_the_server_starts(world: World, store: Obstructed) -> None:
     await world.register(WEB)
     await world.tells(Health.PASSING)
     await world.pass_time(9.0)
@@ -378,7 +378,7 @@ async def test_an_instance_that_stays_critical_is_deregistered_for_good(world: W
     assert len((await reloaded(store)).registrations.table) == 0
 
 
-async def test_what_the_server_deregisters_itself_is_audited_once(world: World, store: Obstructed) -> None:
+async def test_deregistrations_by_the_server_are_audited_once(world: World, store: Obstructed) -> None:
     await world.register({**WEB, "Check": {**WEB["Check"], "DeregisterCriticalServiceAfter": "60s"}})
     await world.pass_time(100)
     notes = [entry.note for entry in (await store.audit()).entries]
@@ -421,7 +421,7 @@ async def test_a_registration_without_a_check_never_expires(world: World) -> Non
 # Who may, and what is there
 
 
-async def test_who_may_not_changes_nothing(world: World, store: Obstructed) -> None:
+async def test_a_registration_without_the_scope_changes_nothing(world: World, store: Obstructed) -> None:
     class DeniedError(Exception):
         pass
 
@@ -459,7 +459,7 @@ async def test_who_may_not_changes_nothing(world: World, store: Obstructed) -> N
     assert len(store.batches) == written
 
 
-async def test_what_is_not_there_is_told(world: World) -> None:
+async def test_an_unknown_instance_is_reported(world: World) -> None:
     assert not await world.registrations.deregister("absent")
     requests: list[Callable[[], Awaitable[object]]] = [
         lambda: world.registrations.update_check("absent", Health.PASSING),

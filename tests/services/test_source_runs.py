@@ -208,7 +208,7 @@ async def test_a_flood_over_time_is_bounded() -> None:
     await inner.wait_until(lambda: inner.services["web"] == (one(number % 1000),))
 
 
-async def test_what_waits_is_not_overtaken() -> None:
+async def test_waiting_changes_are_not_overtaken() -> None:
     inner = RecordingSink()
     sink = PacedSink(inner, 10)
     for number in range(30):
@@ -262,7 +262,7 @@ async def test_a_flood_of_whole_readings_is_bounded() -> None:
     await inner.wait_until(lambda: inner.services["s0"] == (one(number % 1000),))
 
 
-async def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xds.services.paced_sink.WAITING_LIMIT", 50)
     inner = RecordingSink()
     sink = PacedSink(inner, 1)

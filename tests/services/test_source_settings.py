@@ -80,13 +80,13 @@ def test_a_source_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ("{mine: {kind: python, object: mine}}", "sources.mine.object: expected module:factory"),
     ],
 )
-def test_what_is_wrong_is_named_by_the_path_that_was_written(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_the_path_as_written(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load_settings(config(tmp_path, f"sources: {text}"))
     assert message in str(raised.value)
 
 
-def test_a_name_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_an_invalid_name_is_refused_at_the_start(tmp_path: Path) -> None:
     settings = load_settings(config(tmp_path, "sources: {d: {kind: dns, services: {a: {name: 'a..b'}}}}"))
     with pytest.raises(SettingsError, match=r"sources\.d: 'a\.\.b' is not a DNS name"):
         list(build_sources(settings))

@@ -51,7 +51,7 @@ def test_health_moves_the_service_and_not_the_names(world: World) -> None:
     assert world.numbers == (service + 1, names)
 
 
-def test_the_same_instances_made_anew_move_nothing(world: World) -> None:
+def test_equal_instances_do_not_move_the_index(world: World) -> None:
     before = world.numbers
     world.replace(one(1, tags=("blue",), checks=()))
     world.sink.put("web", [one(number, tags=("blue",)) for number in range(len(world.instances))])
@@ -59,7 +59,7 @@ def test_the_same_instances_made_anew_move_nothing(world: World) -> None:
     assert world.numbers == before
 
 
-def test_another_tag_moves_the_names_too(world: World) -> None:
+def test_another_tag_moves_the_index_of_names_too(world: World) -> None:
     service, _ = world.numbers
     world.replace(one(1, tags=("green",)))
     assert world.numbers == (service + 1, service + 1)
@@ -67,7 +67,7 @@ def test_another_tag_moves_the_names_too(world: World) -> None:
     assert state is not None and state.tags == {"web": ("blue", "green")}
 
 
-def test_another_datacenter_is_known_of(world: World) -> None:
+def test_another_datacenter_is_listed(world: World) -> None:
     world.replace(one(1, tags=("blue",), datacenter="dc2"))
     assert sorted(world.view.datacenters()) == ["", "dc2"]
     world.replace(one(1, tags=("blue",)))

@@ -47,7 +47,7 @@ def standing(steered: Steered, source: Locality) -> Standing:
     return assignment.sources[source].standing
 
 
-async def test_without_a_policy_nothing_is_laid_over(steered: Steered) -> None:
+async def test_without_a_policy_there_is_no_overlay(steered: Steered) -> None:
     steered.reports.rps = {A: 500.0}
     await steered.step()
     assert steered.served(A) == PUSHED
@@ -63,7 +63,7 @@ async def test_traffic_stays_in_its_zone_while_there_is_room(steered: Steered) -
     assert steered.served(A)["zb"] == (1, 10_000), "it takes over when all of the other fail"
 
 
-async def test_what_is_above_the_capacity_goes_to_the_other_zone_and_comes_back(steered: Steered) -> None:
+async def test_demand_above_capacity_moves_to_the_other_zone_and_returns(steered: Steered) -> None:
     steered.reports.rps = {A: 50.0, B: 10.0}
     await steered.assignments.put(KEY, policy())
     await steered.step()
@@ -127,7 +127,7 @@ async def test_reports_that_cease_hold_and_then_fall_back_to_the_push(steered: S
     assert steered.assignments.counts["held"] == steered.assignments.counts["fallback"] == 1
 
 
-async def test_events_say_what_changed_and_why(steered: Steered) -> None:
+async def test_events_have_changes_and_reasons(steered: Steered) -> None:
     from xds.fleet.event_log import EventFilter, EventKind
 
     steered.reports.rps = {A: 50.0}
@@ -216,7 +216,7 @@ async def test_nodes_that_report_nothing_keep_the_pushed_weights(steered: Steere
     assert standing(steered, B) is Standing.PUSHED
 
 
-async def test_a_proxy_that_opens_its_load_stream_anew_is_not_counted_twice(plane: Plane) -> None:
+async def test_a_proxy_that_reopens_its_load_stream_is_not_counted_twice(plane: Plane) -> None:
     """Two proxies send 40 requests a second each, of 100 that fit. Traffic left the zone as one of them reconnected."""
     await plane.publisher.push(GROUP, [cluster(), endpoints()])
     load = LoadAggregates(10.0)
@@ -301,7 +301,7 @@ async def test_a_restart_keeps_the_latest_decisions(steered: Steered) -> None:
     assert list(back.assignments.get(KEY).history.latest()) == before
 
 
-async def test_a_stored_history_that_cannot_be_read_costs_no_assignment(steered: Steered) -> None:
+async def test_an_unreadable_stored_history_leaves_the_assignment(steered: Steered) -> None:
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy())
     await steered.assignments.close()
@@ -314,7 +314,7 @@ async def test_a_stored_history_that_cannot_be_read_costs_no_assignment(steered:
     assert list(back.assignments.get(KEY).history.latest()) == []
 
 
-async def test_what_was_decided_is_stored_now_and_then(steered: Steered) -> None:
+async def test_decisions_are_stored_periodically(steered: Steered) -> None:
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy())
     await steered.step()
@@ -341,7 +341,7 @@ async def test_a_store_that_is_down_stops_no_decision(steered: Steered, monkeypa
     assert len(await steered.plane.store.docs(DECIDED_KIND)) == 1
 
 
-async def test_a_stored_assignment_that_cannot_be_read_is_decided_anew(steered: Steered) -> None:
+async def test_an_unreadable_stored_assignment_is_decided_again(steered: Steered) -> None:
     await steered.assignments.put(KEY, policy())
     await steered.plane.store.put_doc(DECIDED_KIND, document_id(KEY), b'{"sources": 3}')
     back = Steered(steered.plane, Reports(rps={A: 50.0}))
@@ -381,7 +381,7 @@ async def test_a_decision_that_fails_ends_nothing(steered: Steered, monkeypatch:
     assert steered.shares(A) == {"za": 1.0}
 
 
-async def test_capacity_is_learnt_from_what_backends_say(steered: Steered) -> None:
+async def test_capacity_is_learnt_from_utilisation_that_backends_report(steered: Steered) -> None:
     """Both zones serve 50 requests/s; one reports 90 % utilisation, the other 10 %."""
     utilisation = {"name": "application_utilization", "target": 0.5}
     learnt = {"metric": utilisation, "rates": [{"per_endpoint_rps": 50}]}

@@ -113,7 +113,7 @@ def test_a_dry_run_changes_nothing(remote: Remote, group: str, policy: Path) -> 
     assert remote.xds("assignment", "show", "web", "-g", group).code == 4
 
 
-def test_what_is_wrong_with_a_policy_is_told_at_once(remote: Remote, group: str, tmp_path: Path) -> None:
+def test_all_errors_of_a_policy_are_reported_together(remote: Remote, group: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.json"
     file.write_text(json.dumps({**POLICY, "strategy": "fountain", "intervals": 1}))
     done = remote.xds("assignment", "set", "-g", group, "-f", file)
@@ -131,7 +131,7 @@ def test_a_policy_over_another_one(remote: Remote, group: str, policy: Path) -> 
     assert remote.xds("assignment", "delete", "web", "-g", group, "--if-match", etag).code == 0
 
 
-def test_what_stands_in_the_way_is_warned_of(remote: Remote, group: str, policy: Path) -> None:
+def test_obstacles_of_a_policy_are_warned_of(remote: Remote, group: str, policy: Path) -> None:
     remote.server.push(group, [{**CLUSTER, "lrs_server": None}, ENDPOINTS])
     done = remote.xds("assignment", "set", "-g", group, "-f", policy)
     assert done.code == 0
@@ -140,7 +140,7 @@ def test_what_stands_in_the_way_is_warned_of(remote: Remote, group: str, policy:
     assert remote.xds("assignment", "set", "-g", group, "-f", policy, "--strict").code == 3
 
 
-def test_validate_warns_of_what_a_policy_lacks(remote: Remote, group: str, policy: Path, tmp_path: Path) -> None:
+def test_validate_warns_of_missing_parts_of_a_policy(remote: Remote, group: str, policy: Path, tmp_path: Path) -> None:
     snapshot = tmp_path / "edge.yaml"
     snapshot.write_text(yaml.safe_dump({"resources": [{**CLUSTER, "common_lb_config": None}, ENDPOINTS]}))
     done = remote.xds("validate", "-f", snapshot, "--policy", policy, "--failure-threshold", "warning")
@@ -154,7 +154,7 @@ def test_validate_warns_of_what_a_policy_lacks(remote: Remote, group: str, polic
     assert "locality_weighted_lb_config" in remote.xds(*live).out
 
 
-def test_validate_tells_what_is_wrong_with_a_policy(remote: Remote, tmp_path: Path) -> None:
+def test_validate_reports_errors_of_a_policy(remote: Remote, tmp_path: Path) -> None:
     snapshot, file = tmp_path / "edge.yaml", tmp_path / "wrong.yaml"
     snapshot.write_text(yaml.safe_dump({"resources": [CLUSTER, ENDPOINTS]}))
     file.write_text("capacity: {}\ncluster: web\n")

@@ -28,7 +28,7 @@ def reported(*sources: SourceDemand, flows: tuple[Flow, ...] = ()) -> Reported:
     return Reported("web", 10.0, 100.0, sources, flows)
 
 
-def test_sources_are_who_reported_who_is_there_and_who_was_here_lately() -> None:
+def test_sources_are_reporting_connected_and_recently_connected_localities() -> None:
     memory = AssignmentMemory(90.0, {C: SourceMemory(5.0, 95.0), Locality("gone"): SourceMemory(5.0, 80.0)})
     found = observe(
         reported(SourceDemand(A, 9.0, 0, 0, 1, 2, 99.0, 9.0)),
@@ -79,12 +79,12 @@ def test_a_node_that_has_had_a_load_stream_for_long_says_zero_by_saying_nothing(
     assert found.demand == {A: Demand(0.0, 100.0, 2), B: Demand(0.0, None, 1)}
 
 
-def test_who_never_reported_is_told_from_who_did() -> None:
+def test_nodes_that_never_reported_differ_from_those_that_did() -> None:
     found = observe(reported(SourceDemand(A, 0.0, 0, 0, 0, 0, 0)), {}, PUSHED, None, 0.0, 100.0)
     assert found.demand[A].reported_at is None
 
 
-def test_targets_are_what_was_pushed_with_what_was_measured_there() -> None:
+def test_targets_are_the_pushed_localities_with_their_measurements() -> None:
     level = {"cpu_utilization": Metric(10, 5.0)}
     other = {"cpu_utilization": Metric(30, 27.0), "unused": Metric(0, 0.0)}
     flows = (Flow(A, A, 7.0, 0, 0, level), Flow(B, A, 3.0, 0, 0, other), Flow(A, C, 1.0, 0, 0))
@@ -104,7 +104,7 @@ def test_zones_stand_for_their_sub_zones_where_there_are_too_many() -> None:
     }
 
 
-def test_of_too_many_zones_those_that_want_most_are_taken() -> None:
+def test_of_too_many_zones_those_with_most_demand_are_taken() -> None:
     demand = {Locality("r", f"z{number:03}"): Demand(float(number)) for number in range(SOURCES_LIMIT + 10)}
     found = bounded(demand)
     assert len(found) == SOURCES_LIMIT

@@ -26,7 +26,7 @@ def test_a_document_is_found_again_whatever_its_names_hold(key: tuple[str, str])
     assert key_of(document_id(key)) == key
 
 
-async def test_what_was_put_is_there_after_a_restart(plane: Plane) -> None:
+async def test_policies_survive_a_restart(plane: Plane) -> None:
     await policies_of(plane).put(KEY, policy())
     again = PolicyTable(plane.store)
     await again.load()
@@ -54,7 +54,7 @@ async def test_a_policy_is_put_only_over_the_one_that_was_read(table: PolicyTabl
     await table.delete(KEY, "*")
 
 
-async def test_what_is_not_there_cannot_be_deleted(table: PolicyTable) -> None:
+async def test_an_unknown_policy_cannot_be_deleted(table: PolicyTable) -> None:
     with pytest.raises(NotFoundError, match="web"):
         await table.delete(KEY)
 
@@ -78,7 +78,7 @@ async def test_a_policy_that_cannot_be_read_is_left_out_and_kept(plane: Plane) -
 # The effect of a push on the policies of its group
 
 
-async def test_a_push_that_takes_from_a_policy_what_it_needs_is_warned_of(plane: Plane) -> None:
+async def test_a_push_that_removes_resources_that_a_policy_needs_is_warned_of(plane: Plane) -> None:
     await plane.publisher.push(GROUP, [cluster(), endpoints()])
     await policies_of(plane).put(KEY, policy())
     result = await plane.publisher.put(GROUP, cluster(lrs_server=None))

@@ -75,7 +75,7 @@ def test_grpc_reports_no_load_without_lrs_server_self(lrs_server: object) -> Non
     assert "lrs_server: {self: {}}" in found.hint
 
 
-def test_envoy_heeds_no_weights_without_locality_weighted_balancing() -> None:
+def test_envoy_ignores_weights_without_locality_weighted_balancing() -> None:
     (found,) = findings(cluster(common_lb_config={"zone_aware_lb_config": {}}), endpoints())
     assert found.code == "no_locality_weights"
 
@@ -113,7 +113,7 @@ def test_a_balancing_policy_within_another_counts() -> None:
     assert codes(balanced(("override_host.v3.OverrideHost", outer)), endpoints()) == []
 
 
-def test_what_envoy_does_not_know_is_passed_over() -> None:
+def test_balancing_policies_that_envoy_does_not_know_are_skipped() -> None:
     message: Any = require(CLUSTER)()
     unknown, known = message.load_balancing_policy.policies.add(), message.load_balancing_policy.policies.add()
     unknown.typed_extension_config.typed_config.type_url = "type.googleapis.com/example.Unheard"
@@ -139,7 +139,7 @@ def test_clusters_that_share_their_endpoints() -> None:
     assert codes(cluster(), other, endpoints(), others=("web",)) == []
 
 
-def test_policies_that_count_the_same_endpoints_are_told() -> None:
+def test_policies_that_count_the_same_endpoints_are_reported() -> None:
     """Each believes that all of their capacity is its own."""
     here, elsewhere = (pushed_localities(endpoints(zones)) for zones in ({"za": (1, 2), "zb": (3,)}, {"q": (2, 3, 9)}))
     others = {("edge", "api"): [one.addresses for one in elsewhere.values()], ("edge", "idle"): []}
@@ -162,7 +162,7 @@ def test_a_policy_that_has_no_patience_with_reports(every_s: float, warned: bool
     assert [one.code for one in review_times(policy(), every_s)] == ["stale_too_soon"] * warned
 
 
-def test_a_pushed_priority_is_told_unless_it_stands_by() -> None:
+def test_a_pushed_priority_is_reported_unless_it_is_standby() -> None:
     """A pushed priority below the first would get requests like all others."""
     document = zoned_load_assignment("web", {"za": (1,), "zb": (2,)})
     document["endpoints"][1]["priority"] = 1

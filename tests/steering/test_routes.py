@@ -54,7 +54,7 @@ async def test_a_policy_decides_at_once_and_says_why(pushed: Api) -> None:
     assert shown == item
 
 
-async def test_targets_say_how_full_they_are_and_sources_what_they_really_do(pushed: Api) -> None:
+async def test_targets_show_utilisation_and_sources_their_real_shares(pushed: Api) -> None:
     """The proxies of za were to send two thirds home, and sent a third there: both are shown."""
     pushed.reports.flows = (Flow(A, A, 50.0, 0.0, 0), Flow(A, B, 100.0, 0.0, 0), Flow(B, B, 10.0, 0.0, 0))
     item = (await pushed.client.put(PATH, json=POLICY)).json()
@@ -67,7 +67,7 @@ async def test_targets_say_how_full_they_are_and_sources_what_they_really_do(pus
     assert real == {"za": (pytest.approx(1 / 3, abs=1e-4), 50.0), "zb": (pytest.approx(2 / 3, abs=1e-4), 100.0)}
 
 
-async def test_the_history_is_told_page_by_page_the_latest_first(pushed: Api) -> None:
+async def test_the_history_has_pages_with_the_latest_first(pushed: Api) -> None:
     await pushed.client.put(PATH, json=POLICY)
     pushed.reports.rps = {A: 20.0, B: 10.0}
     await pushed.client.put(PATH, json={**POLICY, "spill": {"within": "zone"}, "dwell_s": 0, "interval_s": 1})
@@ -83,7 +83,7 @@ async def test_the_history_is_told_page_by_page_the_latest_first(pushed: Api) ->
     assert (await pushed.client.get("/api/v1/groups/edge/assignments/none/history")).status_code == 404
 
 
-async def test_what_is_pushed_is_not_altered(pushed: Api) -> None:
+async def test_the_pushed_snapshot_is_not_altered(pushed: Api) -> None:
     before = (await pushed.client.get("/api/v1/groups/edge/snapshot")).json()
     await pushed.client.put(PATH, json=POLICY)
     assert (await pushed.client.get("/api/v1/groups/edge/snapshot")).json() == before
@@ -107,7 +107,7 @@ async def test_the_policies_of_a_group_are_listed_page_by_page(pushed: Api) -> N
     assert [item["cluster"] for page in (first, second) for item in page["items"]] == ["api", "web"]
 
 
-async def test_a_dry_run_says_what_would_be_and_changes_nothing(pushed: Api) -> None:
+async def test_a_dry_run_shows_the_result_and_changes_nothing(pushed: Api) -> None:
     item = (await pushed.client.put(PATH, json=POLICY, params={"dry_run": "true"})).json()
     assert item["dry_run"] is True
     assert item["sources"][0]["allotments"][0]["share"] == pytest.approx(2 / 3, abs=0.1)
@@ -124,7 +124,7 @@ async def test_a_dry_run_over_a_policy_in_force(pushed: Api) -> None:
     assert (await pushed.client.get(PATH)).json() == before
 
 
-async def test_all_that_is_wrong_is_told_at_once(pushed: Api) -> None:
+async def test_all_errors_are_reported_together(pushed: Api) -> None:
     wrong = {"capacity": {}, "strategy": "fountain", "intervals": 3}
     answer = await pushed.client.put(PATH, json=wrong)
     assert answer.status_code == 422
@@ -163,7 +163,7 @@ async def test_a_policy_needs_its_group(api: Api) -> None:
     assert [warning["code"] for warning in answer.json()["warnings"]] == ["unknown_cluster"]
 
 
-async def test_what_stands_in_its_way_is_warned_of(api: Api) -> None:
+async def test_obstacles_of_a_policy_are_warnings(api: Api) -> None:
     lacking = {name: value for name, value in CLUSTER.items() if name not in {"lrs_server", "common_lb_config"}}
     await api.put("edge", lacking, ENDPOINTS)
     answer = await api.client.put(PATH, json=POLICY, params={"strict": "true"})
@@ -173,7 +173,7 @@ async def test_what_stands_in_its_way_is_warned_of(api: Api) -> None:
     assert {warning["resource"] for warning in item["warnings"]} == {"policy/web"}
 
 
-async def test_a_push_warns_of_what_it_takes_from_a_policy(pushed: Api) -> None:
+async def test_a_push_warns_of_removed_resources_that_a_policy_needs(pushed: Api) -> None:
     await pushed.client.put(PATH, json=POLICY)
     answer = await pushed.put("edge", {**CLUSTER, "common_lb_config": None}, ENDPOINTS)
     assert [warning["code"] for warning in answer.json()["warnings"]] == ["no_locality_weights"]
@@ -221,7 +221,7 @@ async def test_the_schema_is_that_of_the_documents() -> None:
 # The overlay is shown as such
 
 
-async def test_what_a_node_has_says_what_is_overlaid(pushed: Api) -> None:
+async def test_the_resources_of_a_node_show_overlaid_ones(pushed: Api) -> None:
     node = Node("n1", "edge", A)
     await pushed.client.put(PATH, json=POLICY)
     view = pushed.plane.cache.resolve(node)
@@ -240,7 +240,7 @@ async def test_what_a_node_has_says_what_is_overlaid(pushed: Api) -> None:
     assert node_item["types"]["endpoints"]["revision"] == 1, "it is in step with what was pushed"
 
 
-async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None:
+async def test_resources_of_a_node_are_explained_by_its_overlay(pushed: Api) -> None:
     await pushed.client.put(PATH, json=POLICY)
     node = {"id": "new", "cluster": "edge", "locality": {"region": "r", "zone": "za", "sub_zone": "rack"}}
     query = {"type": "endpoints", "name": "web"}

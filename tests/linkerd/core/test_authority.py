@@ -53,7 +53,7 @@ def test_each_grammar_reads_its_names(path: str, grammar: Grammar, readings: lis
 @given(
     LABEL, st.none() | LABEL, st.none() | LABEL, st.none() | LABEL, st.sampled_from(["kubernetes", "consul", "plain"])
 )
-def test_what_is_written_is_read_again(
+def test_a_written_authority_is_read_again(
     service: str, namespace: str | None, label: str | None, datacenter: str | None, grammar: str
 ) -> None:
     name = f"{service}.{namespace}" if namespace else service
@@ -86,7 +86,7 @@ def test_names_of_2018_are_laxer() -> None:
     assert read("[::1]:80").host == "::1" and str(read("[::1]:80")) == "[::1]:80"
 
 
-def test_a_token_says_who_asks() -> None:
+def test_a_context_token_describes_the_proxy() -> None:
     token = read_token('{"ns":"shop","nodeName":"n1","pod":"web-1","zone":"z1","other":{}}\n')
     assert (token.namespace, token.node_name, token.pod, token.zone, token.ignored) == ("shop", "n1", "web-1", "z1", "")
     node = node_of(token, "ipv4:10.0.0.1:4711", Locality(zone="z1"))

@@ -52,7 +52,7 @@ def route(match: Json, **action: Any) -> Json:
         ),
     ],
 )
-def test_what_a_route_matches(match: Json, condition: RequestCondition) -> None:
+def test_conditions_of_a_route_are_translated(match: Json, condition: RequestCondition) -> None:
     (found,) = rules(route(match)).routes
     assert found.condition == condition
 
@@ -73,7 +73,7 @@ def test_what_a_route_matches(match: Json, condition: RequestCondition) -> None:
         ({"match": {"prefix": "/a"}, "direct_response": {"status": 200}}, "direct_response"),
     ],
 )
-def test_what_cannot_be_said_is_skipped_and_reported(unsayable: Json, word: str) -> None:
+def test_inexpressible_routes_are_skipped_and_reported(unsayable: Json, word: str) -> None:
     found = rules(unsayable)
     assert not found.routes and not found.overrides
     assert any(word in each for each in found.skipped), found.skipped
@@ -143,7 +143,7 @@ def test_a_server_error_that_is_not_retried_is_no_failure() -> None:
     assert told.is_retryable and classes == [(502, 504, True), (500, 599, False)]
 
 
-def test_actions_besides_are_reported_and_the_route_is_told() -> None:
+def test_unsupported_actions_are_reported_and_the_route_is_sent() -> None:
     found = rules(route({"path": "/a"}, prefix_rewrite="/b", hash_policy=[{"header": {"header_name": "x"}}]))
     assert len(found.routes) == 1
     assert {"rewrites", "hash policies"} <= {
@@ -151,7 +151,7 @@ def test_actions_besides_are_reported_and_the_route_is_told() -> None:
     }
 
 
-def test_what_hosts_legs_and_clusters_do_besides_is_reported() -> None:
+def test_unsupported_settings_of_hosts_legs_and_clusters_are_reported() -> None:
     header = [{"header": {"key": "x", "value": "1"}}]
     legs = [{"name": "web", "weight": 1, "response_headers_to_add": header, "metadata_match": {}}]
     found = rules(

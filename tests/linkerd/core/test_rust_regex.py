@@ -17,7 +17,7 @@ from xds.linkerd.core.rust_regex import anchored, full_match, is_readable
         r"/\.well-known/", r"[\[\]]", "^/a$",
     ],
 )  # fmt: skip
-def test_common_expressions_are_told(text: str) -> None:
+def test_common_expressions_are_translated(text: str) -> None:
     assert is_readable(text)
 
 
@@ -29,7 +29,7 @@ def test_common_expressions_are_told(text: str) -> None:
         r"(\w{90}){90}", "\\<", "(?U)a", "(?=a)", "(", "a\n", "ä", "a" * 1_001, "x{1000}",
     ],
 )  # fmt: skip
-def test_what_may_mean_something_else_is_not(text: str) -> None:
+def test_ambiguous_expressions_are_not_translated(text: str) -> None:
     assert not is_readable(text)
 
 
@@ -56,5 +56,5 @@ def test_a_path_of_a_profile_is_matched_whole(text: str, path: str, expected: bo
     assert matches(anchored(text), path) is expected
 
 
-def test_what_a_proxy_anchors_itself_is_told_as_it_is() -> None:
+def test_expressions_that_a_proxy_anchors_are_sent_unchanged() -> None:
     assert anchored("/private/.*") == "/private/.*"

@@ -134,7 +134,7 @@ def _state(*endpoints: DestinationEndpoint, zone: str = "") -> DestinationState:
     return DestinationState(True, ordered(endpoints), (), zone)
 
 
-def test_what_is_told_of_each_change() -> None:
+def test_the_messages_of_each_change() -> None:
     assert updates(None, NONE) == [NoEndpoints(False)]
     assert updates(None, EMPTY) == [NoEndpoints(True)]
     assert updates(NONE, EMPTY) == [NoEndpoints(True)]
@@ -146,11 +146,11 @@ def test_what_is_told_of_each_change() -> None:
     assert updates(_state(A, B), _state(A, B)) == []
 
 
-def test_a_client_that_moves_is_told_what_is_near_now() -> None:
+def test_a_client_that_moves_gets_the_endpoints_near_it() -> None:
     near, far = DestinationEndpoint("10.0.0.1", 80, zone="z1"), DestinationEndpoint("10.0.0.2", 80)
     assert updates(_state(near, far, zone="z2"), _state(near, far, zone="z1")) == [Add((near,), (), "z1")]
 
 
-def test_other_labels_of_all_endpoints_are_told_with_all_of_them() -> None:
+def test_changed_labels_of_all_endpoints_are_sent_with_all_endpoints() -> None:
     now = DestinationState(True, (A, B), (("service", "web"),))
     assert updates(_state(A, B), now) == [Add((A, B), (("service", "web"),), "")]

@@ -82,7 +82,7 @@ def test_a_service_without_entries_has_a_chain(remote: Remote) -> None:
         (("shop", "--path", "/", "-o", "dot"), "-o dot is for whole chains"),
     ],
 )
-def test_wrong_arguments_are_told(remote: Remote, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_are_reported(remote: Remote, arguments: tuple[str, ...], message: str) -> None:
     done = remote.xds("chain", *arguments)
     assert (done.code, done.out) == (2, "")
     assert message in done.err

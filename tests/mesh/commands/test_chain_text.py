@@ -46,13 +46,11 @@ def test_a_chain_is_a_graph_for_graphviz() -> None:
         ("shop-redirect.txt", HttpRequest.of("/12?old")),
     ],
 )
-def test_a_request_goes_the_way_that_is_told_with_the_routes_that_did_not_match(
-    text: str, request_: HttpRequest
-) -> None:
+def test_the_path_of_a_request_is_shown_with_the_routes_that_did_not_match(text: str, request_: HttpRequest) -> None:
     assert walked(compiled(told("shop.yaml"), "shop"), request_) == told(text)
 
 
-def test_the_page_shows_what_is_written() -> None:
+def test_the_page_shows_the_output_of_the_command() -> None:
     page = (REPOSITORY / "docs/discovery-chain.md").read_text()
     chain = compiled((REPOSITORY / "examples/config-entries/web.yaml").read_text())
     assert f"```\n{chain_text(chain_json(chain))}```" in page
@@ -69,7 +67,7 @@ def test_a_request_to_a_chain_without_a_router_goes_to_its_start() -> None:
     assert walked(compiled(""), HttpRequest.of("/")) == "GET / to web\n└─ resolver web.default.default.dc1\n"
 
 
-def test_a_chain_without_partitions_is_told_as_well() -> None:
+def test_a_chain_without_partitions_is_shown() -> None:
     chain = compiled(told("web.yaml"))
     old = chain_json(compile_chain(request_of(told("web.yaml"), "web", has_partitions=False)))
     assert chain_text(old).replace(".default", ".default.default") == chain_text(chain_json(chain))

@@ -50,7 +50,7 @@ def test_a_file_of_consuls_agent_is_read(remote: Remote) -> None:
     remote.xds("service", "deregister", "cli-six")
 
 
-def test_faults_are_told_with_their_places(remote: Remote, tmp_path: Path) -> None:
+def test_errors_are_reported_with_their_places(remote: Remote, tmp_path: Path) -> None:
     file = tmp_path / "web.json"
     file.write_text(json.dumps({**WEB, "Port": 0, "Check": {"HTTP": "http://10.0.0.1/", "Interval": "10s"}}))
     done = remote.xds("service", "register", "-f", file)

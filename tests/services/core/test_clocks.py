@@ -26,7 +26,7 @@ def test_a_clock_ends_once_and_not_before_its_time() -> None:
     assert found.ends_at("a") is None
 
 
-def test_a_clock_that_begins_anew_ends_later_and_a_shorter_one_sooner() -> None:
+def test_a_restarted_clock_ends_later_and_a_shorter_one_sooner() -> None:
     found = clocks()
     found.begin("a", 2.0, 100.0)
     found.begin("a", 2.0, 101.5)

@@ -111,7 +111,7 @@ def test_a_named_port_is_used_and_instances_without_it_are_left_out() -> None:
     }
 
 
-def test_an_entry_weighs_what_its_healthy_endpoints_weigh() -> None:
+def test_an_entry_has_the_weight_of_its_healthy_endpoints() -> None:
     """gRPC ignores an entry without a weight, so even one without healthy endpoints has one."""
     eu, us = Locality("eu", "1"), Locality("us")
     resource = lower_instances(

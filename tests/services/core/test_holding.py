@@ -121,7 +121,7 @@ def test_a_change_after_losses_that_were_not_held_holds_nothing() -> None:
     assert (found.good_n, found.held_since, found.late) == (0, 0.0, [])
 
 
-def test_what_is_shown_again_drains_no_more() -> None:
+def test_an_instance_that_is_shown_again_drains_no_more() -> None:
     found = holding(1, 2, 3)
     found.put(shown(1, 2), 101.0, RULE)
     assert draining(found) == ["i3"]
@@ -176,7 +176,7 @@ def test_a_kept_instance_that_comes_back_elsewhere_drains_at_its_old_place() -> 
     assert [one.observed.instance.address for one in found.draining] == ["10.0.0.4"]
 
 
-def test_what_was_shown_as_draining_has_that_time_behind_it() -> None:
+def test_an_instance_shown_as_draining_has_drained_for_that_time() -> None:
     found = holding(1, 2, 3)
     found.put({**shown(1, 2), **shown(3, health=Health.DRAINING)}, 101.0, RULE)
     found.put({**shown(1, 2), **shown(3, health=Health.DRAINING)}, 105.0, RULE)
@@ -188,7 +188,7 @@ def test_what_was_shown_as_draining_has_that_time_behind_it() -> None:
     assert draining(found) == ["i3"], "its time was over when it went; that of i3 is ended by the index"
 
 
-def test_of_too_many_that_drain_the_oldest_go_at_once() -> None:
+def test_of_too_many_draining_instances_the_oldest_are_removed_at_once() -> None:
     made = Draining()
     for number in range(DRAINING_LIMIT + 2):
         one = Instance(f"i{number}", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80)

@@ -36,7 +36,7 @@ def passes(table: RegistrationTable, check: str) -> None:
     table.apply(edits.update_check(table, CheckKey(AGENT_NODE, check), Health.PASSING, "well"))
 
 
-def test_registering_anew_keeps_the_status_of_checks_and_when_it_came() -> None:
+def test_registering_again_keeps_the_status_of_checks_and_its_time() -> None:
     table = RegistrationTable()
     registered(table, WEB)
     passes(table, "service:web-1")
@@ -53,7 +53,7 @@ def test_registering_the_same_again_changes_nothing() -> None:
     assert not edits.register(table, read_service(WEB), BY, LIMITS)
 
 
-def test_checks_that_are_no_longer_named_go_only_when_that_is_asked_for_and_maintenance_stays() -> None:
+def test_checks_that_are_no_longer_named_are_removed_only_on_request_and_maintenance_stays() -> None:
     table, key = RegistrationTable(), Key(AGENT_NODE, "web-1")
     registered(table, WEB)
     table.apply(edits.maintain(table, key, True, ""))
@@ -98,7 +98,7 @@ def test_an_id_that_goes_to_another_service_leaves_the_first() -> None:
     assert (table.count("web"), table.count("shop"), list(table.services())) == (0, 1, ["shop"])
 
 
-def test_who_changes_an_instance_is_asked_for_its_service_before_and_after() -> None:
+def test_a_change_of_an_instance_needs_the_scope_of_its_service_before_and_after() -> None:
     """A right to register ``shop`` must not be enough to take over an instance of ``web``, or a node with one."""
     table = RegistrationTable()
     registered(table, WEB)
@@ -165,7 +165,7 @@ def test_this_server_as_a_node_cannot_be_taken_away_or_checked() -> None:
         (CatalogLimits(instances_per_source=1), "1 instances are registered"),
     ],
 )
-def test_what_is_registered_is_bounded_and_what_is_there_can_still_change(limits: CatalogLimits, told: str) -> None:
+def test_registrations_are_bounded_and_existing_ones_can_change(limits: CatalogLimits, told: str) -> None:
     table = RegistrationTable()
     registered(table, WEB)
     second = {**WEB, "ID": "web-2", "Check": None, "Name": "shop" if "services" in told else "web"}
@@ -210,7 +210,7 @@ def _random_edit(table: RegistrationTable, chance: random.Random) -> Edit:
 
 
 @given(st.integers(0, 2**32))
-def test_after_any_requests_every_index_says_what_the_registrations_say(seed: int) -> None:
+def test_after_any_requests_every_index_agrees_with_the_registrations(seed: int) -> None:
     chance, table = random.Random(seed), RegistrationTable()
     plain: dict[Key, Registration | RegisteredNode] = {}
     shown: dict[str, Any] = {}

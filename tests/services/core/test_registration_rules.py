@@ -123,7 +123,7 @@ def test_a_registration_in_the_catalog_with_a_fault_is_refused_with_its_place(va
     assert pointer in [one.pointer for one in refused.value.violations], refused.value
 
 
-def test_what_consuls_clients_send_besides_is_no_mistake() -> None:
+def test_additional_fields_of_consuls_clients_are_accepted() -> None:
     value = {
         **WEB,
         "Token": "secret",
@@ -155,7 +155,7 @@ def test_instances_are_not_deregistered_sooner_than_after_a_minute() -> None:
     assert one.checks[0].deregister_after_s == 60
 
 
-def test_what_is_stored_is_read_back_as_it_was() -> None:
+def test_stored_registrations_are_read_back_unchanged() -> None:
     value = {
         **WEB,
         "ID": "web-1",

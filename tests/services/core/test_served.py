@@ -47,7 +47,7 @@ def test_two_instances_that_exchange_their_places_are_served_at_their_new_ones()
     assert world.served == [("1", "y"), ("2", "x"), ("3", "z")]
 
 
-def test_what_has_not_changed_is_the_same_object() -> None:
+def test_unchanged_content_is_the_same_object() -> None:
     world = World()
     world.show(one("x", 1), one("y", 2), one("z", 3))
     before = world.index.served("web")
@@ -61,7 +61,7 @@ def test_what_has_not_changed_is_the_same_object() -> None:
     assert [found.health for found in drained] == [Health.PASSING, Health.PASSING, Health.DRAINING, Health.PASSING]
 
 
-def test_a_kept_instance_is_told_apart_from_one_that_is_shown() -> None:
+def test_a_kept_instance_differs_from_one_that_is_shown() -> None:
     world = World()
     world.show(one("w", 1), one("x", 2), one("y", 3))
     assert [found.is_held for found in world.index.served("web")] == [False] * 3

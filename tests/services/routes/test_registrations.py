@@ -254,7 +254,7 @@ async def test_an_instance_that_drains_is_not_read(api: Api) -> None:
     assert len(api.catalog.instances("web")) == 2
 
 
-async def test_what_was_registered_is_read_by_the_next_request(api: Api) -> None:
+async def test_a_registration_is_visible_to_the_next_request(api: Api) -> None:
     for number in range(20):
         await register(api, ID=f"web-{number}", Port=1 + number, Check=None, Tags=[f"t{number}"])
         own = (await api.client.get("/api/v1/services/web")).json()
@@ -281,7 +281,7 @@ async def index_of(api: Api, path: str) -> int:
     return int((await api.client.get(f"/v1/{path}")).headers["X-Consul-Index"])
 
 
-async def test_a_change_wakes_only_who_waits_for_this_service(api: Api) -> None:
+async def test_a_change_wakes_only_queries_for_its_service(api: Api) -> None:
     await register(api)
     await register(api, ID="api-1", Name="api", Check=None)
     paths = ("health/service/web", "catalog/service/web", "health/checks/web", "health/service/absent")
@@ -439,7 +439,7 @@ def _as(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_who_registered_and_deregistered_what_is_audited(door: Api) -> None:
+async def test_registrations_and_deregistrations_are_audited(door: Api) -> None:
     await put(door, "agent/service/register", WEB, headers=_as("web"))
     await put(door, "agent/service/maintenance/web-1?enable=true&reason=disk", headers=_as("boss"))
     await put(door, "agent/service/deregister/web-1", headers=_as("all"))
@@ -461,7 +461,7 @@ async def test_who_registered_and_deregistered_what_is_audited(door: Api) -> Non
     assert first["peer"].startswith("127.0.0.1:") or first["peer"] == "", first["peer"]
 
 
-async def test_the_author_that_a_client_names_is_kept_beside_who_it_is(door: Api) -> None:
+async def test_the_author_that_a_client_names_is_kept_beside_the_actor(door: Api) -> None:
     path = "/api/v1/registrations/web-1"
     body = {key: value for key, value in WEB.items() if key != "ID"}
     answer = await door.client.put(path, json=body, params={"author": "ann"}, headers=_as("web"))
@@ -474,7 +474,7 @@ async def test_the_author_that_a_client_names_is_kept_beside_who_it_is(door: Api
     ]
 
 
-async def test_heartbeats_and_what_changes_nothing_are_not_audited(door: Api) -> None:
+async def test_heartbeats_and_repeated_registrations_are_not_audited(door: Api) -> None:
     for _ in range(3):
         await put(door, "agent/service/register", WEB, headers=_as("web"))
         await put(door, "agent/check/pass/service:web-1", headers=_as("web"))

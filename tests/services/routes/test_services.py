@@ -123,7 +123,7 @@ async def test_a_binding_is_put_shown_compared_and_deleted(edge: Api) -> None:
 
 
 @pytest.mark.parametrize(("query", "owner", "draining_n"), [({}, "leaving", 1), ({"drain_s": 0}, "pushed", 0)])
-async def test_the_end_of_a_binding_shows_what_drains(
+async def test_the_deletion_of_a_binding_shows_draining_endpoints(
     edge: Api, query: dict[str, int], owner: str, draining_n: int
 ) -> None:
     show(edge, "web", WEB)
@@ -135,14 +135,14 @@ async def test_the_end_of_a_binding_shows_what_drains(
     assert (item["owner"]["kind"], item["draining_n"], item["leaving"]) == (owner, draining_n, bool(draining_n))
 
 
-async def test_a_dry_run_shows_what_would_be_selected_and_changes_nothing(edge: Api) -> None:
+async def test_a_dry_run_shows_selected_instances_and_changes_nothing(edge: Api) -> None:
     show(edge, "web", WEB)
     answer = await bound(edge, {"service": "web"}, params={"dry_run": True})
     assert (answer.json()["dry_run"], answer.json()["endpoints"]) == (True, 1)
     assert len(edge.plane.bindings) == 0
 
 
-async def test_warnings_name_what_is_likely_wrong_and_strict_refuses_them(edge: Api) -> None:
+async def test_warnings_name_likely_mistakes_and_strict_refuses_them(edge: Api) -> None:
     show(edge, "web", WEB)
 
     async def codes(name: str, **document: object) -> list[str]:

@@ -52,7 +52,7 @@ async def sourced(api: Api) -> AsyncIterator[Api]:
     await api.served.catalog.close()
 
 
-async def test_all_sources_with_their_state(sourced: Api) -> None:
+async def test_sources_are_listed_with_their_state(sourced: Api) -> None:
     items = (await sourced.client.get("/api/v1/sources")).json()["items"]
     assert [(item["name"], item["kind"], item["state"]) for item in items] == [
         ("bad", "python", "failing"),

@@ -80,7 +80,7 @@ async def test_equal_sets_after_every_step(agent: ConsulAgent, connections: int)
         assert {service: sink.places(service) for service in services} == {s: catalog.places(s) for s in services}
 
 
-async def test_a_killed_agent_is_told_and_read_again(agent: ConsulAgent, request: pytest.FixtureRequest) -> None:
+async def test_a_killed_agent_is_reported_and_read_again(agent: ConsulAgent, request: pytest.FixtureRequest) -> None:
     """With state the set is the same as before. Without it the agent says that nothing is there, so does the source.
 
     Whether such a loss reaches proxies, the catalog decides.
@@ -107,7 +107,7 @@ async def test_a_killed_agent_is_told_and_read_again(agent: ConsulAgent, request
         assert [one.health for one in sink.services["web"] if one.address == "10.0.0.3"] == [Health.CRITICAL]
 
 
-async def test_an_agent_that_falls_silent_is_told(agent: ConsulAgent) -> None:
+async def test_a_silent_agent_is_reported(agent: ConsulAgent) -> None:
     catalog = Catalog(agent)
     await catalog.register("web", "web-1", "10.0.0.1")
     async with observing(agent, "web") as sink:

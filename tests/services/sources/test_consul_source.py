@@ -155,7 +155,7 @@ async def test_an_index_without_news_gives_on_nothing() -> None:
         "flood",
     ],
 )
-async def test_what_is_no_answer_changes_nothing_and_is_told(fault: dict[str, Any], told: str) -> None:
+async def test_a_malformed_answer_is_reported_and_changes_nothing(fault: dict[str, Any], told: str) -> None:
     async with FakeConsul() as consul:
         await consul.register("web", "web-1", "10.0.0.1", 80)
         async with observing(consul, "web", answer_bytes=4096) as sink:
@@ -172,7 +172,7 @@ async def test_what_is_no_answer_changes_nothing_and_is_told(fault: dict[str, An
             await sink.wait_until(lambda: len(sink.places("web")) == 2 and sink.alive_n > seen)
 
 
-async def test_instances_that_the_token_may_not_read_are_told() -> None:
+async def test_instances_that_the_token_may_not_read_are_reported() -> None:
     async with FakeConsul() as consul:
         await consul.register("web", "web-1", "10.0.0.1", 80)
         consul.filtered = True
@@ -207,7 +207,7 @@ async def test_an_answer_of_a_server_without_leader_counts_only_where_stale_ones
             assert sink.services == {}
 
 
-async def test_a_consul_that_does_not_answer_is_told_and_given_up() -> None:
+async def test_a_consul_that_does_not_answer_is_reported_and_asked_again() -> None:
     """Connections that are silently dead: no query waits for ever."""
     async with FakeConsul() as consul:
         await consul.register("web", "web-1", "10.0.0.1", 80)
@@ -220,7 +220,7 @@ async def test_a_consul_that_does_not_answer_is_told_and_given_up() -> None:
             await sink.wait_until(lambda: sink.places("web") == {"10.0.0.2:80"}, timeout_s=30.0)
 
 
-async def test_only_what_is_wanted_is_read() -> None:
+async def test_only_used_services_are_read() -> None:
     async with FakeConsul() as consul:
         for service in ("web", "db", "cache"):
             await consul.register(service, f"{service}-1", "10.0.0.1", 80)
@@ -299,7 +299,7 @@ async def test_the_token_is_read_again_when_its_file_changes(tmp_path: Path) -> 
         assert "second" not in "".join(sink.failures)
 
 
-async def test_a_file_with_what_no_token_can_be_is_told(tmp_path: Path) -> None:
+async def test_a_file_with_an_invalid_token_is_reported(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("caf\u00e9")
     async with FakeConsul() as consul, observing(consul, "web", token_path=token) as sink:

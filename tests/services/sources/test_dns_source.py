@@ -187,7 +187,7 @@ async def test_a_name_without_records_is_empty_when_the_zone_says_so_twice(serve
         assert server.asked[(WEB, "A")] == asked + 2
 
 
-async def test_what_a_zone_says_once_changes_nothing(server: DnsServer) -> None:
+async def test_a_single_empty_answer_of_a_zone_changes_nothing(server: DnsServer) -> None:
     server.put(WEB, "A", "10.0.0.1", ttl_s=0)
     async with running(server, QueryIntervals(0.5, 300, 0.1, 0.4), web=address()) as sink:
         await sink.wait_until(places(sink, "web", "10.0.0.1:80"))
@@ -209,7 +209,7 @@ async def test_a_name_that_has_other_records_only_is_empty(server: DnsServer) ->
         await sink.wait_until(places(sink, "web"))
 
 
-async def test_what_a_cache_repeats_is_not_said_twice(server: DnsServer) -> None:
+async def test_an_empty_answer_repeated_by_a_cache_counts_once(server: DnsServer) -> None:
     server.is_cache, server.negative_ttl_s = True, 2
     server.put(WEB, "A", "10.0.0.1", ttl_s=0)
     async with running(server, web=address()) as sink:
@@ -223,9 +223,7 @@ async def test_what_a_cache_repeats_is_not_said_twice(server: DnsServer) -> None
 @pytest.mark.parametrize(
     ("soa", "told"), [("", "without the SOA record"), (".", "by the root zone"), ("a.test", "SOA")]
 )
-async def test_who_is_not_the_zone_cannot_say_that_a_name_has_no_records(
-    server: DnsServer, soa: str, told: str
-) -> None:
+async def test_only_the_zone_can_say_that_a_name_has_no_records(server: DnsServer, soa: str, told: str) -> None:
     server.put(WEB, "A", "10.0.0.1", ttl_s=0)
     async with running(server, web=address()) as sink:
         await sink.wait_until(places(sink, "web", "10.0.0.1:80"))
@@ -397,6 +395,6 @@ async def test_questions_are_asked_a_few_at_a_time(server: DnsServer) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 64 + ".example.org", "a..b", ""])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_dns_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not a DNS name"):
         service_name(name, 80, FAMILIES["ipv4"])

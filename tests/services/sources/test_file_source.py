@@ -121,7 +121,7 @@ async def test_a_mounted_config_map_is_followed(tmp_path: Path) -> None:
 # What keeps the last good set
 
 
-async def test_a_file_with_an_error_keeps_what_it_said(tmp_path: Path) -> None:
+async def test_a_file_with_an_error_keeps_its_last_instances(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.json", tmp_path / "bad.yaml"
     good.write_text(targets(web=["1"]))
     bad.write_text("services: {api: [10.0.0.5:80, 10.0.0.6:80]}")
@@ -193,7 +193,7 @@ async def test_nothing_is_removed_as_long_as_a_file_was_never_read(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "{", "services: {web: [10.0.0.1:80, 10.0"])
-async def test_a_file_that_is_cut_off_keeps_what_it_said(tmp_path: Path, text: str) -> None:
+async def test_a_truncated_file_keeps_its_last_instances(tmp_path: Path, text: str) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(targets(web=["1", "2"]))
     async with running(file) as sink:
@@ -295,7 +295,7 @@ async def test_a_file_that_changes_all_the_time_is_reported(tmp_path: Path, monk
                 await asyncio.sleep(STABLE_S / 5)
 
 
-async def test_a_named_file_that_is_missing_keeps_what_it_said(tmp_path: Path) -> None:
+async def test_a_named_file_that_is_missing_keeps_its_last_instances(tmp_path: Path) -> None:
     named, other = tmp_path / "named.json", tmp_path / "other"
     other.mkdir()
     named.write_text(targets(web=["1"]))

@@ -126,7 +126,7 @@ async def test_everything_is_given_once_both_collections_were_listed(api: FakeKu
         assert [call[0] for call in sink.calls if call[0] in ("put", "replace")] == ["replace"]
 
 
-async def test_an_empty_cluster_is_told_as_empty(api: FakeKubernetes) -> None:
+async def test_an_empty_cluster_is_reported_as_empty(api: FakeKubernetes) -> None:
     async with following(api) as sink:
         await sink.wait_until(lambda: ("replace", "") in sink.calls)
         assert sink.services == {}
@@ -176,7 +176,7 @@ async def test_slices_may_come_before_their_service_and_stay_after_it(api: FakeK
         assert sink.places("web.shop") == {"10.0.0.1:8080"}
 
 
-async def test_a_service_that_becomes_an_external_name_goes_and_is_told(api: FakeKubernetes) -> None:
+async def test_a_service_that_becomes_an_external_name_is_removed_and_reported(api: FakeKubernetes) -> None:
     fill(api)
     async with following(api) as sink:
         await settled(sink, api)
@@ -198,7 +198,7 @@ async def test_lists_come_in_pages_of_one_moment(api: FakeKubernetes) -> None:
         assert api.kinds["list"] >= 12
 
 
-async def test_a_continue_token_that_expires_begins_the_list_anew(api: FakeKubernetes) -> None:
+async def test_an_expired_continue_token_restarts_the_list(api: FakeKubernetes) -> None:
     fill(api, 25)
     api.faults.expired_pages = 2
     async with following(api, page_size=4) as sink:
@@ -387,7 +387,7 @@ async def test_a_watch_that_trickles_but_never_ends_is_ended(api: FakeKubernetes
         await settled(sink, api, 6)
 
 
-async def test_a_server_that_never_answers_is_told(api: FakeKubernetes) -> None:
+async def test_a_server_that_never_answers_is_reported(api: FakeKubernetes) -> None:
     fill(api)
     api.faults.holds_answers = True
     async with following(api, limits=ClientLimits(answer_s=0.3)) as sink:
@@ -396,7 +396,7 @@ async def test_a_server_that_never_answers_is_told(api: FakeKubernetes) -> None:
         await settled(sink, api)
 
 
-async def test_what_a_watch_lost_is_found_by_the_next_list(api: FakeKubernetes) -> None:
+async def test_changes_that_a_watch_missed_are_found_by_the_next_list(api: FakeKubernetes) -> None:
     fill(api)
     async with following(api, relist_s=0.5) as sink:
         await settled(sink, api)
@@ -433,7 +433,7 @@ async def test_a_watch_that_says_nonsense_is_begun_again(api: FakeKubernetes, li
         await settled(sink, api)
 
 
-async def test_an_object_that_cannot_be_read_keeps_its_last_state_and_is_told(api: FakeKubernetes) -> None:
+async def test_an_unreadable_object_keeps_its_last_state_and_is_reported(api: FakeKubernetes) -> None:
     fill(api, 2)
     async with following(api) as sink:
         await settled(sink, api)
@@ -456,7 +456,7 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_and_is_told(ap
         await sink.wait_until(lambda: not sink.rejected_now and sink.calls[-1][0] != "put")
 
 
-async def test_an_object_that_cannot_be_read_and_goes_unseen_is_no_longer_told(api: FakeKubernetes) -> None:
+async def test_an_unreadable_object_that_was_deleted_is_no_longer_reported(api: FakeKubernetes) -> None:
     fill(api, 2)
     async with following(api) as sink:
         await settled(sink, api)
@@ -484,7 +484,7 @@ async def test_an_object_that_cannot_be_read_and_goes_unseen_is_no_longer_told(a
         ((403, b"<html>", {}), "the answer is not a Status object of Kubernetes"),
     ],
 )
-async def test_an_answer_that_is_no_list_is_told_and_asked_for_again(
+async def test_an_answer_that_is_no_list_is_reported_and_requested_again(
     api: FakeKubernetes, answer: Any, message: str
 ) -> None:
     fill(api)
@@ -495,7 +495,7 @@ async def test_an_answer_that_is_no_list_is_told_and_asked_for_again(
         assert re.search(message, told), told
 
 
-async def test_what_the_server_asks_for_is_waited(api: FakeKubernetes) -> None:
+async def test_retry_after_of_the_server_is_respected(api: FakeKubernetes) -> None:
     fill(api)
     api.faults.answers = [refusal(429, "TooManyRequests", "slow down", retry_after="1")] * 2
     async with following(api, longest_retry_s=5.0) as sink:
@@ -523,7 +523,7 @@ async def test_a_server_that_is_away_at_the_start_is_found_soon(api: FakeKuberne
         await settled(sink, api, 2)
 
 
-async def test_the_delay_begins_anew_after_a_watch(api: FakeKubernetes) -> None:
+async def test_the_delay_is_reset_after_a_watch(api: FakeKubernetes) -> None:
     fill(api)
     async with following(api, retry_s=0.1, longest_retry_s=60.0) as sink:
         await settled(sink, api)
@@ -577,7 +577,7 @@ async def test_events_beyond_the_rate_wait_at_the_server(api: FakeKubernetes) ->
         assert asyncio.get_running_loop().time() - began >= 1.0
 
 
-async def test_more_services_and_endpoints_than_the_limits_are_left_out_and_told(api: FakeKubernetes) -> None:
+async def test_services_and_endpoints_beyond_the_limits_are_left_out_and_reported(api: FakeKubernetes) -> None:
     fill(api, 10, endpoints=3)
     async with following(api, bounds=ViewLimits(4, 9), relist_s=0.5, watch_s=1.0) as sink:
         await sink.wait_until(lambda: bool(sink.findings))
@@ -606,7 +606,7 @@ async def test_a_status_that_changes_nothing_is_not_put(api: FakeKubernetes) -> 
 # ClusterCredentials while it runs
 
 
-async def test_a_token_that_was_refused_is_read_anew(api: FakeKubernetes) -> None:
+async def test_a_refused_token_is_read_again(api: FakeKubernetes) -> None:
     fill(api)
     api.tokens = {"new"}
     access = Access(api, token="old")
@@ -620,7 +620,7 @@ async def test_a_token_that_was_refused_is_read_anew(api: FakeKubernetes) -> Non
 # At random
 
 
-async def test_after_any_faults_the_sink_has_what_the_api_has(api: FakeKubernetes) -> None:
+async def test_after_any_faults_the_sink_has_the_instances_of_the_api(api: FakeKubernetes) -> None:
     """Equal sets after every step of a long random run."""
     chance = random.Random(18)
     fill(api, 4)
@@ -667,7 +667,7 @@ def _write_at_random(api: FakeKubernetes, chance: random.Random) -> None:
                 api.put(endpoint_slice(one, name, *(endpoint(f"10.0.0.{i}") for i in some)))
 
 
-async def test_no_secret_is_in_what_is_told(api: FakeKubernetes) -> None:
+async def test_no_secret_is_in_reports(api: FakeKubernetes) -> None:
     api.tokens = {"right"}
     async with following(api, access=Access(api, token="s3cr3t-token")) as sink:
         await sink.wait_until(lambda: len(sink.failures) >= 2)

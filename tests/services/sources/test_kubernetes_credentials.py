@@ -153,7 +153,7 @@ def test_a_context_is_chosen(tmp_path: Path) -> None:
         ({"client-certificate-data": "!", "client-key-data": "!"}, "client-certificate-data is not base64"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, user: Json, named: str) -> None:
+def test_unsupported_credentials_are_refused_by_name(tmp_path: Path, user: Json, named: str) -> None:
     path = config(tmp_path / "kubeconfig", {"server": "https://127.0.0.1:1"}, user)
     with pytest.raises(CredentialsError) as error:
         Kubeconfig(path).load()
@@ -183,7 +183,7 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, user: Json, name
         ({"clusters": [{"name": "c", "cluster": {"server": "http://192.0.2.1"}}]}, "a token is not sent to"),
     ],
 )
-def test_a_kubeconfig_that_says_nothing_useful_is_told(tmp_path: Path, change: Json, named: str) -> None:
+def test_an_incomplete_kubeconfig_is_reported(tmp_path: Path, change: Json, named: str) -> None:
     path = config(tmp_path / "kubeconfig", {"server": "https://127.0.0.1:1"}, {"token": "secret"})
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **change}))
     with pytest.raises(CredentialsError) as error:
@@ -193,7 +193,7 @@ def test_a_kubeconfig_that_says_nothing_useful_is_told(tmp_path: Path, change: J
 
 
 @pytest.mark.parametrize("content", ["[]", "a: [", "x" * 2_000_000, ""])
-def test_a_file_that_is_no_kubeconfig_is_told(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_reported(tmp_path: Path, content: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(content)
     with pytest.raises(CredentialsError, match=str(path)):
@@ -217,7 +217,7 @@ def in_cluster(folder: Path, port: int) -> InCluster:
     return InCluster(folder, {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)})
 
 
-def test_outside_of_a_cluster_it_is_told(tmp_path: Path) -> None:
+def test_missing_credentials_outside_of_a_cluster_are_reported(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="no kubeconfig is set, and KUBERNETES_SERVICE_HOST"):
         InCluster(tmp_path, {}).load()
 
@@ -228,7 +228,7 @@ def test_an_ipv6_cluster_has_an_address_in_brackets(tmp_path: Path, ca: Certific
 
 
 @pytest.mark.parametrize("token", ["", "a\nb", "é"])
-def test_a_token_that_is_none_is_told(tmp_path: Path, ca: CertificateAuthority, token: str) -> None:
+def test_an_invalid_token_is_reported(tmp_path: Path, ca: CertificateAuthority, token: str) -> None:
     access = in_cluster(account(tmp_path / "a", ca, token), 1).load()
     with pytest.raises(CredentialsError, match="token: no token"):
         access.read_token()
@@ -283,7 +283,7 @@ async def test_a_kubeconfig_is_read_again_when_it_changes(tmp_path: Path) -> Non
         await api.kill()
 
 
-async def test_another_server_in_the_kubeconfig_is_read_though_the_first_still_answers(tmp_path: Path) -> None:
+async def test_a_changed_server_in_the_kubeconfig_is_used_though_the_first_still_answers(tmp_path: Path) -> None:
     first, second = FakeKubernetes(), FakeKubernetes()
     await first.start()
     await second.start()
@@ -301,7 +301,7 @@ async def test_another_server_in_the_kubeconfig_is_read_though_the_first_still_a
         await second.kill()
 
 
-async def test_a_kubeconfig_that_is_gone_is_told_and_found_again(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig_is_reported_and_read_again_when_it_is_back(tmp_path: Path) -> None:
     api = FakeKubernetes()
     await api.start()
     try:

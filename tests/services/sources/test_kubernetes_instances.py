@@ -171,7 +171,7 @@ def test_the_operator_chooses_the_family() -> None:
     assert not found
 
 
-def test_a_service_without_the_chosen_family_is_told() -> None:
+def test_a_service_without_the_chosen_family_is_reported() -> None:
     instances, found = read(*dual("IPv4", v6=False), rules=InstanceRules(family="IPv6"))
     assert not instances
     assert [each.code for each in found] == ["no_family"]
@@ -187,7 +187,7 @@ def test_names_are_no_endpoints() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "10.0.0", "010.0.0.1", "fd00::1", "fe80::1%eth0", "web.shop"])
-def test_an_address_that_is_none_is_left_out_alone(address: str) -> None:
+def test_an_invalid_address_alone_is_left_out(address: str) -> None:
     instances, found = read(service("web"), endpoint_slice("a", "web", endpoint(address), endpoint("10.0.0.2")))
     assert instances.keys() == {"10.0.0.2"}
     assert [each.pointer for each in found] == ["/endpointslices/shop/a/endpoints/0/addresses"]
@@ -247,7 +247,7 @@ def test_a_port_that_no_pod_has_is_not_the_port_of_the_service() -> None:
 
 
 @pytest.mark.parametrize("ports", [None, [], [{"name": "", "port": None}], [{"port": 80, "protocol": "SCTP"}]])
-def test_a_service_without_ports_has_no_instances_and_is_told(ports: Any) -> None:
+def test_a_service_without_ports_has_no_instances_and_is_reported(ports: Any) -> None:
     one = {**endpoint_slice("a", "web", endpoint("10.0.0.1")), "ports": ports}
     instances, found = read(service("web", ports=(), clusterIP="None"), one)
     assert not instances
@@ -294,9 +294,7 @@ def hinted(*hints: list[str] | None) -> Json:
         ((["b"], ["b"]), False, ["a", "a"]),
     ],
 )
-def test_the_zone_is_the_one_that_kubernetes_wants_to_use_the_endpoint(
-    hints: Any, follows: bool, zones: list[str]
-) -> None:
+def test_the_zone_of_an_endpoint_is_that_of_its_hint(hints: Any, follows: bool, zones: list[str]) -> None:
     instances, _ = read(service("web"), hinted(*hints), rules=InstanceRules(follows_hints=follows))
     assert [one.locality.zone for one in instances.values()] == zones
 
@@ -378,14 +376,14 @@ def test_a_slice_of_another_shape_is_an_error_with_its_place(path: tuple[Any, ..
         read_slice(document)
 
 
-def test_a_slice_that_names_no_service_is_told() -> None:
+def test_a_slice_without_a_service_is_reported() -> None:
     one = endpoint_slice("a", "web")
     one["metadata"]["labels"] = {}
     assert [each.code for each in read_slice(one).findings] == ["no_service"]
 
 
 @pytest.mark.parametrize("port", [0, -1, 70_000, True, "80", 1.5])
-def test_a_port_that_is_none_is_left_out_alone(port: Any) -> None:
+def test_an_invalid_port_alone_is_left_out(port: Any) -> None:
     one = endpoint_slice("a", "web", endpoint("10.0.0.1"), ports=(("http", 8080), ("x", port)))
     instances, found = read(service("web", ports=(("http", 80), ("x", 81))), one)
     assert dict(instances["10.0.0.1"].ports) == {"http": 8080}

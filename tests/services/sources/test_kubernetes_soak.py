@@ -221,7 +221,7 @@ async def write_at_random(cluster: KubernetesCluster, chance: random.Random) -> 
                 await asyncio.to_thread(cluster.put, random_slice(name, chance.choice("ab"), chance))
 
 
-async def test_an_api_that_lost_everything_is_told_at_once(cluster: KubernetesCluster) -> None:
+async def test_an_api_that_lost_everything_is_reported_at_once(cluster: KubernetesCluster) -> None:
     """Its versions begin anew: the real server accepts the old one, and is silent."""
     names = [f"s{i}" for i in range(20)]
     cluster.create(*(service(n, clusterIP="None") for n in names))

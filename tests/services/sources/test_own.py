@@ -73,7 +73,7 @@ value = 3
         ("my_sources:misnamed", "made a source named 'other', not 'mine'"),
     ],
 )
-def test_what_is_no_source_is_refused(tmp_path: Path, object_path: str, told: str) -> None:
+def test_an_object_that_is_no_source_is_refused(tmp_path: Path, object_path: str, told: str) -> None:
     (tmp_path / "my_sources.py").write_text(MODULE)
     (tmp_path / "my_broken_source.py").write_text("def (")
     assert load_source("mine", "my_sources:make", {}, tmp_path).name == "mine"

@@ -113,13 +113,13 @@ def test_the_form_of_prometheus() -> None:
         ("[[]]", "expected an object, not []"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(text: str, told: str) -> None:
+def test_errors_are_named_with_their_place(text: str, told: str) -> None:
     found = findings(text)
     assert any(told in each for each in found), found
     assert all(each.startswith("/etc/targets.yaml") for each in found), found
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     found = findings("services: {web: [{address: a, port: 0}, {address: b, port: 80}, 10.0.0.1:80]}")
     assert len(found) == 3, found
 

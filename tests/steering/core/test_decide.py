@@ -126,7 +126,7 @@ def test_a_locality_without_a_rate_serves_failover_only() -> None:
     assert ReasonCode.CAPACITY_UNKNOWN in own.general()
 
 
-def test_what_fits_nowhere_stays_at_its_source_and_is_told() -> None:
+def test_demand_beyond_all_capacity_stays_at_its_source_and_is_reported() -> None:
     """No request of another zone is placed above a target's own capacity."""
     own = _settled(world({A: 800, B: 60}, THREE))
     assert own.loads() == {
@@ -155,7 +155,7 @@ def test_requests_spill_no_farther_than_the_policy_says(within: str, kept: float
     assert others == {A, B, US}, "all are still there when everything else fails"
 
 
-def test_no_more_leaves_a_zone_than_the_policy_says() -> None:
+def test_spillover_of_a_zone_is_bounded_by_the_policy() -> None:
     own = _settled(world({A: 300}, THREE, spill={"at_most": 0.3}))
     assert own.shares(A)[A] == pytest.approx(0.7, abs=0.01)
     assert ReasonCode.OVERLOAD in own.general()
@@ -262,7 +262,7 @@ def test_a_metric_that_is_no_figure_is_refused(average: float) -> None:
 # Stability
 
 
-def test_what_is_above_capacity_leaves_within_three_intervals() -> None:
+def test_demand_above_capacity_moves_within_three_intervals() -> None:
     own = _settled(world({A: 50, B: 20}, THREE))
     own.demand[A] = 180
     own.step(3)
@@ -347,7 +347,7 @@ def test_slow_waves_within_the_band_move_nothing() -> None:
     assert own.shares(A) == {A: 1.0}, "beyond the band it does come back"
 
 
-def test_what_left_waits_before_it_comes_back() -> None:
+def test_moved_demand_returns_after_a_delay() -> None:
     own = _settled(world({A: 99, B: 20}, THREE, dwell_s=120))
     own.demand[A] = 140
     own.step(6)
@@ -465,7 +465,7 @@ def test_a_zone_drains_below_its_healthy_fraction_and_is_restored_above_a_higher
         assert (decision.capacity_rps[A] == 0) is is_drained, healthy
 
 
-def test_draining_and_its_end_are_told_once() -> None:
+def test_draining_and_its_end_are_reported_once() -> None:
     own = _settled(world({A: 80, B: 20}, THREE))
     told = []
     for healthy in (2, 2, 10, 10):
@@ -587,7 +587,7 @@ def test_the_load_of_a_held_source_is_left_its_room() -> None:
     assert own.shares(B)[US] > 0.4
 
 
-def test_a_source_that_never_reported_is_served_what_was_pushed() -> None:
+def test_a_source_that_never_reported_is_served_the_pushed_weights() -> None:
     own = world({A: 50, B: 20}, THREE)
     own.silent = {B}
     decision = own.step(4)
@@ -638,7 +638,7 @@ def test_without_any_demand_everybody_stays_near() -> None:
     assert own.shares(B) == {B: 1.0}
 
 
-def test_a_source_in_an_unknown_locality_takes_what_room_there_is() -> None:
+def test_a_source_in_an_unknown_locality_gets_remaining_capacity() -> None:
     nowhere = Locality()
     own = _settled(world({nowhere: 40, A: 90}, THREE))
     assert own.shares(A) == {A: 1.0}
@@ -653,13 +653,13 @@ def test_empty_names_are_names() -> None:
     assert own.shares(zone) == {zone: 1.0}
 
 
-def test_no_targets_at_all() -> None:
+def test_a_cluster_without_targets() -> None:
     decision = _settled(world({A: 50}, {})).step()
     assert pushed_sources(decision) == [A]
     assert decision.assignment.sources[A].allotments == ()
 
 
-def test_no_sources_at_all() -> None:
+def test_a_cluster_without_sources() -> None:
     assert world({}, THREE).step().sources == ()
 
 
@@ -673,7 +673,7 @@ def test_counts_of_endpoints_that_cannot_be_are_bounded() -> None:
     assert own.step().capacity_rps == {A: 100.0, B: 0.0}
 
 
-def test_a_clock_that_goes_back_harms_nothing() -> None:
+def test_decisions_continue_after_the_clock_was_set_back() -> None:
     own = _settled(world({A: 150, B: 20}, THREE))
     own.now = START - 1_000
     own.step(3)
@@ -694,7 +694,7 @@ def test_after_a_clock_that_went_back_decisions_are_as_fast_as_before(back_s: in
     assert own.shares(A) == {A: 1.0}
 
 
-def test_every_change_is_told_in_words() -> None:
+def test_every_change_has_a_reason_in_words() -> None:
     own = world({A: 50, B: 20}, THREE)
     for rps, healthy in [(50, 10), (180, 10), (180, 10), (180, 0), (50, 10), (50, 10), (50, 10), (50, 10), (50, 10)]:
         own.demand[A] = rps
@@ -708,7 +708,7 @@ def test_every_change_is_told_in_words() -> None:
     "document",
     [None, [], {}, {"sources": [{}], "memory": {}}, {"sources": 3, "memory": {"observed_at": math.nan}}],
 )
-def test_what_is_no_stored_assignment_is_refused(document: object) -> None:
+def test_an_invalid_stored_assignment_is_refused(document: object) -> None:
     with pytest.raises(ValidationError):
         read_assignment(document)
 

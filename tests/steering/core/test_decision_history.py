@@ -46,7 +46,7 @@ def test_a_change_has_its_time_reasons_and_the_shares_before_and_after() -> None
     assert spilt.decided_at == world.now > START
 
 
-def test_a_source_that_is_held_and_falls_back_is_told() -> None:
+def test_a_source_that_is_held_and_falls_back_is_in_the_history() -> None:
     own = policy(stale_after_s=30, fallback_after_s=100, maximum_step=1.0)
     world = World(own, {A: 150.0}, {A: target(10), B: target(10)})
     stepped(world)

@@ -107,7 +107,7 @@ def test_a_target_that_one_source_left_has_capacity_for_the_others() -> None:
     assert own.world.decision and own.world.decision.capacity_rps[B] == 100.0
 
 
-def test_its_return_is_probed_with_a_few_requests_and_seen() -> None:
+def test_a_returning_target_is_found_by_probes_of_few_requests() -> None:
     """The proxies send nothing to a target that they take for dead, so the share of the probe may stay."""
     own = followed({A: 150.0, B: 50.0})
     own.left = {source: {B} for source in (A, B)}
@@ -140,7 +140,7 @@ def test_a_probe_keeps_its_share_while_demand_varies() -> None:
     assert 0.04 < shares.pop() < 0.06
 
 
-def test_a_target_that_goes_on_failing_is_probed_ever_less_often() -> None:
+def test_a_target_that_keeps_failing_is_probed_less_and_less_often() -> None:
     """Each probe costs requests there."""
     own = followed({A: 80.0, B: 50.0}, errors_above=0.2)
     own.failing = {A: 1.0}
@@ -153,7 +153,7 @@ def test_a_target_that_goes_on_failing_is_probed_ever_less_often() -> None:
     assert 2 <= begun <= 3, "each wait is twice as long as the one before"
 
 
-def test_probes_are_told() -> None:
+def test_probes_are_in_the_history() -> None:
     own = followed({A: 150.0, B: 50.0})
     own.left = {source: {B} for source in (A, B)}
     codes = set()
@@ -190,7 +190,7 @@ def test_proxies_that_follow_late_are_waited_for(late: int) -> None:
     assert own.world.loads()[A] <= 101
 
 
-def test_a_target_that_dies_just_after_its_share_rose_is_left() -> None:
+def test_a_target_that_fails_just_after_its_share_rose_is_left() -> None:
     """What it got before should arrive in any case."""
     own = followed({A: 150.0, B: 20.0})
     own.world.demand[A] = 200.0
@@ -228,14 +228,14 @@ def test_a_target_that_all_have_left_is_kept_where_nothing_else_is_left() -> Non
     assert own.world.shares(A) == {A: 1.0}
 
 
-def test_few_requests_tell_nothing() -> None:
+def test_few_requests_prove_nothing() -> None:
     own = followed({A: 1.0})
     own.left = {A: {A}}
     own.step(20)
     assert own.world.shares(A) == {A: 1.0}, "ten requests in an interval"
 
 
-def test_what_is_known_of_the_ways_survives_a_restart() -> None:
+def test_measurements_of_targets_survive_a_restart() -> None:
     own = followed({A: 150.0, B: 50.0})
     own.left = {source: {B} for source in (A, B)}
     own.step(5)

@@ -45,7 +45,7 @@ def test_a_target_whose_load_falls_is_filled_up() -> None:
     assert falling.returned[A] == pytest.approx(0.005), "half of the noise"
 
 
-def test_where_everything_is_full_no_more_stays_free_than_fits_nowhere() -> None:
+def test_free_capacity_is_bounded_when_everything_is_full() -> None:
     change = DemandChange({A: 0.01}, is_full=True)
     flows = {A: {A: 1_000.0, B: 1_000.0}}
     assert free(change, flows, a=0.0).when_full[A] == pytest.approx(0.005)

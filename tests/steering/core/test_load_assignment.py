@@ -99,7 +99,7 @@ def test_a_locality_that_is_pushed_no_more_leaves_no_gap() -> None:
 
 
 @pytest.mark.parametrize("allotments", [[], [Allotment(B, 0, 1)]])
-def test_nothing_that_applies_is_what_was_pushed(allotments: list[Allotment]) -> None:
+def test_without_applicable_weights_the_pushed_assignment_is_served(allotments: list[Allotment]) -> None:
     resource = pushed(entry(A, load_balancing_weight=3, priority=0))
     assert overlay_assignment(resource, allotments) is resource
 
@@ -190,7 +190,9 @@ decisions = st.lists(
 
 
 @given(entries, decisions)
-def test_what_is_served_is_valid_and_as_decided(entries: list[dict[str, Any]], allotments: list[Allotment]) -> None:
+def test_served_assignments_are_valid_and_as_decided(
+    entries: list[dict[str, Any]], allotments: list[Allotment]
+) -> None:
     """Rules of Envoy and gRPC hold, nothing gets lost, and who was allotted better is asked before who was not."""
     resource = pushed(*entries)
     found = laid(overlay_assignment(resource, allotments))

@@ -94,7 +94,7 @@ def test_the_cluster_may_come_from_beside_the_document() -> None:
     assert _pointers(LEAST, "api") == {"/cluster": "conflict"}
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     document = {
         "strategy": "nearest",
         "stratgy": "x",
@@ -182,7 +182,7 @@ def test_several_metrics_are_read_and_written() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 3])
-def test_what_is_no_object_is_no_policy(document: object) -> None:
+def test_a_policy_that_is_no_object_is_refused(document: object) -> None:
     assert _pointers(document, "web") == {"": "wrong_type", "/capacity": "missing"}
 
 

@@ -248,7 +248,7 @@ _OVERLOADED = World(
 @given(able_worlds(), st.dictionaries(localities, rates, max_size=6))
 @example(_DRIFTING, {})
 @example(_OVERLOADED, {})
-def test_it_comes_to_rest_within_a_bounded_number_of_changes(world: World, demand: dict[Locality, float]) -> None:
+def test_decisions_settle_within_a_bounded_number_of_changes(world: World, demand: dict[Locality, float]) -> None:
     """From the pushed weights, and again when demand jumps: the steps of a whole move, and some as figures settle."""
     steps = ceil(1 / world.policy.maximum_step)
     # While noise is learnt, full targets keep less and less capacity free. A policy that makes any change follows that
@@ -261,7 +261,7 @@ def test_it_comes_to_rest_within_a_bounded_number_of_changes(world: World, deman
 
 @TRIED
 @given(able_worlds(), st.dictionaries(localities, rates, max_size=6))
-def test_steps_are_bounded_while_nobody_dies(world: World, demand: dict[Locality, float]) -> None:
+def test_steps_are_bounded_while_all_targets_answer(world: World, demand: dict[Locality, float]) -> None:
     world.step(2)
     world.demand |= {name: rps for name, rps in demand.items() if name in world.demand}
     for _ in range(6):
@@ -386,7 +386,7 @@ def test_noise_within_the_band_moves_nothing(world: World, noise: list[float]) -
     st.lists(st.sampled_from(["demand", "die", "live", "leave", "follow", "rest"]), min_size=4, max_size=10),
     st.randoms(use_true_random=False),
 )
-def test_nothing_oscillates_whatever_befalls_the_zones(world: World, events: list[str], random: Random) -> None:
+def test_nothing_oscillates_whatever_happens_to_the_zones(world: World, events: list[str], random: Random) -> None:
     """Zones die and come back, told or only at the proxies, demand jumps: after each event changes die away."""
     followed = Followed(world)
     names = sorted(world.targets, key=str)

@@ -89,7 +89,7 @@ def test_slow_noise_is_seldom_a_trend() -> None:
     assert began <= 31, "three times an hour; with halves of a minute and a half four times"
 
 
-def test_few_figures_tell_no_trend() -> None:
+def test_few_figures_make_no_trend() -> None:
     assert slope([float(number) for number in range(TREND_FIGURES - 1)]) == 0.0
 
 

@@ -43,7 +43,7 @@ def test_paths_have_the_share_of_the_source() -> None:
     assert (found[B, B].real_rps, found[B, B].real_share) == (0.0, None), "it sent nothing"
 
 
-def test_what_is_not_known_is_none() -> None:
+def test_an_unknown_utilisation_is_none() -> None:
     metric = parse_policy({"cluster": "web", "capacity": {"metric": {"name": "cpu_utilization", "target": 0.5}}})
     seen = observed(None)
     decision = decide(metric, seen, None, NOW)
