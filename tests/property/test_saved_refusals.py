@@ -25,6 +25,34 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a refused assignment is not sent again on the stream for the next version of its cluster": (
+        SOTW,
+        True,
+        "refusals",
+        Plan(extra="sds:s"),
+        [
+            Push(Plan(web="inline", texts=("hc:8", "@1", "@1"), load="2")),
+            Go((5, 5, 1)),
+            Push(Plan(keys="2")),
+            Push(Plan(trouble="assignment")),
+            Go((6, 6, 6, 2, 2)),
+        ],
+        PLAIN,
+    ),
+    "a listener that went back for a refused route stays there when the stream of the route ends": (
+        SOTW,
+        True,
+        "cuts refusals",
+        PLAIN,
+        [
+            Push(Plan(web="r1", trouble="listener")),
+            Wait(40.0),
+            Push(Plan(web="r2")),
+            Cut(missed=(Plan(svc="r2", trouble="route"),)),
+            Wait(620.0),
+        ],
+        PLAIN,
+    ),
     "what took the place of a suspect is sent when it is pushed": (
         DELTA,
         False,

@@ -85,7 +85,7 @@ class ClientState:
       as ``goal`` when nothing waits or lingers;
     * ``watches``: its subscriptions;
     * ``view``: what its group serves, with the settings and the removal log of the group;
-    * ``refused_before``: the versions that its node rejected on earlier streams, by type URL and name;
+    * ``refused_before``: the versions that its node rejected on earlier connections: those of a client that returns;
     * ``former_groups``: the groups that its node followed before, and may return to;
     * ``has_requested_clusters``: it has requested clusters on this connection;
     * ``proof``: what is proved of its clusters;
@@ -148,7 +148,6 @@ class ClientState:
             self.has_requested_assignments,
             self.returned_s,
             self.former_groups,
-            self.refused_before,
             transition is not None and transition.returning_until_s is not None,
         )
 
@@ -188,6 +187,7 @@ class ClientState:
         self.view, goal = view, view.snapshot
         if goal is self.goal:
             return
+        self.watches.note_push(self.goal, goal)
         if self.goal is NO_SNAPSHOT or not self.rules.ordered:
             self.goal = goal
             self.release(goal, now_s)
@@ -243,7 +243,6 @@ class ClientState:
 
     def add_watch(self, watch: Watch, names: frozenset[str], shown: Shown, now_s: float) -> None:
         """A stream requests these names of a type for the first time."""
-        watch.begin(self.watches.rejections_of(watch.type.type_url))
         self.watches.add(watch, now_s)
         self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         self.has_requested_assignments = self.has_requested_assignments or watch.type.alias == "endpoints"
@@ -258,6 +257,7 @@ class ClientState:
     def _return(self, facts: ClientFacts, now_s: float) -> None:
         """Begin the phase RETURNING."""
         self.returned_s = now_s
+        self.watches.refuse(self.refused_before)
         if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
             self.proof = self.proof.of(empty_set(self.url_of("clusters")))
             self.released, self.lingering = at_return(facts)
@@ -268,21 +268,20 @@ class ClientState:
     def _resume(self, facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str], now_s: float) -> None:
         """Note what the client has of a type, as its first request shows. ``names`` are the requested names."""
         url = watch.type.type_url
-        watch.begin(facts.rejections_before(url))
         if watch.type.full_state and shown.label:
             facts.logs.note_shown(url, shown.label)
         if watch.type.alias in PARTS:
-            watch.begin(None, ShownContent(requested=names))
+            watch.hold_unknown(ShownContent(requested=names))
             return
         held = known_set(facts, watch, shown, names)
         if held is not None:
-            if shown.versions and watch.rejections is not None:
-                watch.rejections.note_ack(held.versions())  # a client does not reject resources that it holds
+            if shown.versions and url in self.watches.refused:
+                self.watches.refused[url].note_accepted(held.versions())  # it does not reject what it holds
             watch.hold_shown(held, *shown_content(facts, held, shown))
             if watch.type.in_tree or watch.type.is_route_target:
                 self._release_shown(facts, watch, held, now_s)
             return
-        watch.begin(None, ShownContent(is_unknown=watch.type.full_state and bool(shown)))
+        watch.hold_unknown(ShownContent(is_unknown=watch.type.full_state and bool(shown)))
         if watch.type.is_route_target:
             self.released, self.lingering = with_left_clusters(facts, shown.label)
         elif watch.shown.is_unknown:
@@ -307,9 +306,6 @@ class ClientState:
             self.returned_s = now_s
             if self.transition is not None:
                 self.transition = self.transition._replace(returning_until_s=now_s + self.rules.return_s)
-        url, rejections = watch.type.type_url, watch.rejections
-        if rejections or url in self.refused_before:
-            self.refused_before = {**self.refused_before, url: dict(rejections.refused) if rejections else {}}
         self.watches.remove(watch)
         self.reports = Reports()  # another stream of the client reports once more
 

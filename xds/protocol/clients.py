@@ -13,7 +13,7 @@ from xds.protocol.client import ClientState
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Versions
 from xds.protocol.watch import Watch
-from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.cache import NO_SNAPSHOT, SnapshotCache, View
 from xds.snapshots.order import OrderRules
 
 ClientKey = tuple[str, str]  # peer address, and node id
@@ -63,8 +63,10 @@ class ClientTable:
         followed = self._followed.get(key[1])
         if followed is not None and followed[0].group == state.goal.group:  # it may move while it is away
             self._followed[key[1]] = (followed[0]._replace(revision=state.goal.revision), *followed[1:])
-        for url, versions in state.refused_before.items():
-            self.note_rejected(key[1], url, versions)
+        if state.goal is not NO_SNAPSHOT:  # else it was sent nothing
+            refused = state.watches.refused
+            for url in {**state.refused_before, **refused}:
+                self.note_rejected(key[1], url, refused.get(url, {}))
 
     def note_rejected(self, node_id: str, type_url: str, versions: Mapping[str, Versions]) -> None:
         """A client of this node rejects these versions, by name."""

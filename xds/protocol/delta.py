@@ -68,7 +68,8 @@ class DeltaDialect(Dialect[DeltaRequest]):
         """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
         watch.ack.forget_rejected()
         if watch.rejections is not None and not is_first:
-            watch.rejections.forgive(names)
+            watch.rejections.forget(names)
+            watch.rejections.refused.forgive(names)
 
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, diffs: Diffs

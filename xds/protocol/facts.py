@@ -14,7 +14,7 @@ from xds.model.resource_type import TRAFFIC_TYPES, V2_URLS, V3_TYPES
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.group_logs import GroupLogs, LeftGroup
 from xds.protocol.proof import Proof
-from xds.protocol.rejections import RefusedVersions, Rejections
+from xds.protocol.rejections import RefusedVersions
 from xds.protocol.watches import V2_TYPE_URLS, Watches
 from xds.snapshots.cache import SnapshotCache, View
 from xds.snapshots.linger import Lingering
@@ -47,7 +47,6 @@ class ClientFacts(NamedTuple):
     has_requested_assignments: bool
     returned_s: float | None
     former_groups: tuple[LeftGroup, ...]
-    refused_before: RefusedVersions
     is_awaited: bool
 
     @property
@@ -64,6 +63,11 @@ class ClientFacts(NamedTuple):
     def logs(self) -> GroupLogs:
         """The removal logs of its group and of its former groups."""
         return GroupLogs(self.cache, self.log, self.former_groups, self.view.api_version)
+
+    @property
+    def refused(self) -> RefusedVersions:
+        """The versions that the client is known to refuse, by type URL and name."""
+        return self.watches.refused
 
     @property
     def has_returned(self) -> bool:
@@ -86,7 +90,7 @@ class ClientFacts(NamedTuple):
 
         Only lasting objects that clients share are in it. `RemovalLog.number` changes with every answer of the log.
         """
-        watched = self.watches.situation() if not self.refused_before else ()
+        watched = self.watches.situation()
         if not watched or self.former_groups:
             return ()
         log = self.view.log
@@ -110,18 +114,9 @@ class ClientFacts(NamedTuple):
         """The type URL of an alias in the API version that the client uses, v2 or v3."""
         return self.urls[alias]
 
-    def rejected_versions(self, type_url: str) -> Mapping[str, str]:
-        """The newest resources that the client rejects and never accepted in another version, name to version."""
+    def rejected_versions(self, type_url: str) -> frozenset[str]:
+        """The names that the client rejects in the newest version, and of which it never accepted another version."""
         return self.watches.rejected_versions(type_url, self.goal.get(type_url))
-
-    def rejections_before(self, type_url: str) -> Rejections | None:
-        """The rejections of a type on earlier streams of the node; None if there are none."""
-        refused = self.refused_before.get(type_url)
-        if not refused:
-            return None
-        rejections = Rejections(refused)
-        rejections.become_rejected_in(self.goal.get(type_url))
-        return rejections
 
     def unproved(self, clusters: ResourceSet) -> frozenset[str]:
         """The clusters of a set that are not proved to be warm, in this version or in an earlier one."""

@@ -71,7 +71,7 @@ class GroupLogs(NamedTuple):
         group has them last; as its former groups had them. A version of which the client may not be sent all parts is
         the last choice. Of former groups without such a set, not what ``goal`` has.
         """
-        if self.former or refused:
+        if self.former or any(refused.values()):
             return self._find_last(goal, label, refused)
         key = (self.own, self.own.state, goal.id, label)
         return self.cache.releases.last_sets.get(key, self._find_last, goal, label, refused)

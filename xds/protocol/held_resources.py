@@ -55,16 +55,11 @@ def clusters_without_assignments(facts: ClientFacts, cold: ColdClusters) -> Name
 
 
 def _rejected_assignments(facts: ClientFacts) -> frozenset[str]:
-    """The assignments whose newest version the client rejects, and of which it never accepted any version.
-
-    Before the client requests assignments, those that it rejected on earlier connections.
-    """
-    url = facts.url_of("endpoints")
-    watches = facts.watches.of(url)
-    rejections = [watch.rejections for watch in watches] if watches else [facts.rejections_before(url)]
-    goal = facts.goal.get(url)
-    found = frozenset[str]().union(*(each.rejected_in(goal) for each in rejections if each is not None))
-    return frozenset(name for name in found if not any(watch.has_accepted(name) for watch in watches))
+    """The assignments whose newest version the client rejects, and of which it never accepted any version."""
+    goal = facts.goal.get(facts.url_of("endpoints"))
+    watches = facts.watches.of(goal.type.type_url)
+    rejected = facts.watches.rejected_in(goal)
+    return frozenset(name for name in rejected if not any(watch.has_accepted(name) for watch in watches))
 
 
 def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:

@@ -71,6 +71,7 @@ class Offers:
             return
         if watch.pending_release:  # what still waits is found again
             watch.known.mark_unanswered(watch.pending_release)
+        client.watches.join_search(watch)
         if watch.rejections is not None:
             goal = client.goal.get(watch.type.type_url)
             push_id = (client.goal.revision, goal.id)
@@ -148,7 +149,7 @@ class Offers:
         assert rejections is not None
         held = watch.known.base or client.watches.accepted(url, left_out) or empty_set(url)
         mixed = mixed_of(released, held, left_out)
-        silent, is_whole = rejections.refused_in(left_out, mixed), self._dialect.sends_whole_set(watch.type)
+        silent, is_whole = rejections.refused.among(left_out, mixed), self._dialect.sends_whole_set(watch.type)
         if watch.type.alias in PARTS or client.watches.may_hold_anything(url):
             # A cluster may wait for the name, or the client may have an earlier version of it.
             lacking = left_out.difference(mixed.resources)

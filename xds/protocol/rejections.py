@@ -44,11 +44,63 @@ PushId = tuple[int, int]
 _GRPC_INDEX = re.compile(r"resource index \d{1,10}$")
 
 
-class Rejections:
-    """The rejections of one watch; created at its first NACK.
+class Refused(dict[str, Versions]):
+    """The versions of one type that a client is known to refuse, by name, the latest last.
 
-    * ``rejected``: the resources of the present content that are known to be bad, name to version;
-    * ``refused``: all versions that were known to be bad on this connection, by name, the latest last;
+    All its streams share them: Envoy requests the assignment of a changed cluster on another stream than before, and
+    drops a route when the listener is taken back that named it. They are forgotten when the client accepts them, when a
+    push brings them back after other content, and when the client subscribes to the name anew.
+    """
+
+    def add(self, name: str, version: str) -> None:
+        """The client refuses this version."""
+        before = (each for each in self.get(name, NO_VERSIONS) if each != version)
+        self[name] = (*before, version)[-VERSIONS_LIMIT:]
+
+    def note_accepted(self, versions: Mapping[str, str]) -> frozenset[str]:
+        """The client accepts these versions, by name. Returns the names of which it refused this version before."""
+        found = [name for name in self.keys() & versions.keys() if versions[name] in self[name]]
+        for name in found:
+            self._forget(name, versions[name])
+        return frozenset(found)
+
+    def note_push(self, before: ResourceSet, after: ResourceSet) -> None:
+        """The newest set of the type is another one.
+
+        docs/protocol.md#rejections: nothing rejected is sent again, "unless a push that brings rejected content back
+        after other content does so".
+        """
+        sets = before.resources, after.resources
+        for name in list(self):
+            old, new = (each[name].version if name in each else "" for each in sets)
+            if old != new:
+                self._forget(name, new)  # what came back is tried again
+        if len(self) > NAMES_LIMIT:
+            for name in self.keys() - sets[1].keys():
+                del self[name]
+
+    def forgive(self, names: Iterable[str]) -> None:
+        """The client subscribes to these names anew, and must be answered (rule 53)."""
+        for name in names:
+            self.pop(name, None)
+
+    def among(self, names: Iterable[str], held: ResourceSet) -> frozenset[str]:
+        """The names among these that are refused in the version that the set has."""
+        resources = held.resources
+        return frozenset(n for n in names if n in resources and resources[n].version in self.get(n, NO_VERSIONS))
+
+    def _forget(self, name: str, version: str) -> None:
+        remaining = tuple(each for each in self[name] if each != version)
+        self[name] = remaining
+        if not remaining:
+            del self[name]
+
+
+class Rejections:
+    """The search for bad resources in the responses of one watch; created when its client refuses something.
+
+    * ``refused``: what the client is known to refuse of the type, on any stream;
+    * ``rejected``: the names of the present content that are among those;
     * ``placed``: versions that took the place of a suspect and were rejected with others, by name: whether they are bad
       is not known, but they do not take its place again;
     * ``suspects``: the resources that may be bad, name to version;
@@ -65,7 +117,6 @@ class Rejections:
 
     __slots__ = (
         "_push_id",
-        "_pushed",
         "digests",
         "is_new_content_due",
         "is_whole",
@@ -81,9 +132,9 @@ class Rejections:
         "tried",
     )
 
-    def __init__(self, refused: Mapping[str, Versions] | None = None) -> None:
-        self.refused: dict[str, Versions] = dict(refused or {})
-        self.rejected: dict[str, str] = {name: versions[-1] for name, versions in self.refused.items()}
+    def __init__(self, refused: Refused) -> None:
+        self.refused = refused
+        self.rejected = NO_NAMES
         self.placed: dict[str, Versions] = {}
         self.suspects: dict[str, str] = {}
         self.narrowed: tuple[str, ...] = ()
@@ -95,7 +146,6 @@ class Rejections:
         self.limit_n = 2
         self.digests: frozenset[bytes] = frozenset()
         self.tried: frozenset[tuple[str, str]] = frozenset()
-        self._pushed: dict[str, str] = {}  # of the names in `refused`: the pushed version, empty for none
         self._push_id: PushId | None = None
 
     def __bool__(self) -> bool:
@@ -103,15 +153,13 @@ class Rejections:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was rejected, in the present content or before."""
+        """Whether nothing was rejected, in the present content or before, and nothing is suspect."""
         return not (self.refused or self.suspects or self.placed)
 
-    def copy(self) -> Rejections:
-        """An independent object in the same state."""
+    def copy(self, refused: Refused) -> Rejections:
+        """The same state with a copy of what is refused."""
         clone = copy(self)
-        clone.rejected, clone.refused = dict(self.rejected), dict(self.refused)
-        clone.suspects, clone._pushed = dict(self.suspects), dict(self._pushed)
-        clone.placed = dict(self.placed)
+        clone.refused, clone.placed, clone.suspects = refused, dict(self.placed), dict(self.suspects)
         return clone
 
     def note_rejected(self, response: Response) -> None:
@@ -185,8 +233,7 @@ class Rejections:
 
     def note_proved(self, accepted: Mapping[str, str]) -> None:
         """Note resources that the client uses, name to version."""
-        for name in [name for name in self.refused if name in accepted]:
-            self._forget(name, accepted[name])
+        self.rejected -= self.refused.note_accepted(accepted)
         is_whole = self.is_whole
         self._drop_suspects([name for name, version in self.suspects.items() if accepted.get(name) == version])
         self.is_whole = is_whole
@@ -195,30 +242,26 @@ class Rejections:
 
     def forget_absent(self, released: ResourceSet) -> None:
         """Resources that are not released are no part of the present content."""
-        self.rejected = {name: version for name, version in self.rejected.items() if name in released.resources}
-
-    def become_rejected_in(self, newest: ResourceSet) -> None:
-        """Of the versions that were refused before, those of the newest set are rejected."""
-        self.rejected = {name: newest.resources[name].version for name in self.rejected_in(newest)}
+        self.rejected = self.rejected & released.resources.keys()
 
     # -- questions --------------------------------------------------------------------------------------------------
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names of a set that are not offered now: rejected resources, and suspects that are not tried."""
-        return self.rejected_in(released) | (_names_in_version(self.suspects, released) - self.probe)
+        return self.rejected_in(released) | (self.suspects_in(released) - self.probe)
+
+    def suspects_in(self, released: ResourceSet) -> frozenset[str]:
+        """The names that are suspect in the version that the set has."""
+        resources, suspects = released.resources, self.suspects
+        return frozenset(n for n, version in suspects.items() if n in resources and resources[n].version == version)
 
     def doubted_in(self, released: ResourceSet) -> frozenset[str]:
         """The names that are rejected or suspect in the version that the set has."""
-        return self.rejected_in(released) | _names_in_version(self.suspects, released)
+        return self.rejected_in(released) | self.suspects_in(released)
 
     def rejected_in(self, released: ResourceSet) -> frozenset[str]:
         """The names that are rejected in the version that the set has."""
-        return self.refused_in(self.refused, released)
-
-    def refused_in(self, names: Iterable[str], held: ResourceSet) -> frozenset[str]:
-        """The names among these that were rejected on this connection in the version that the set has."""
-        resources, refused = held.resources, self.refused
-        return frozenset(n for n in names if n in resources and resources[n].version in refused.get(n, NO_VERSIONS))
+        return self.refused.among(self.refused, released)
 
     # -- what is sent -----------------------------------------------------------------------------------------------
 
@@ -229,7 +272,7 @@ class Rejections:
 
     def begin_probe(self, released: ResourceSet) -> bool:
         """Choose suspects for a response with this set; False if it has none, or if the push has made its responses."""
-        suspects = _names_in_version(self.suspects, released)
+        suspects = self.suspects_in(released)
         if not suspects or self.is_spent:
             return False
         narrowed = [name for name in self.narrowed if name in suspects]
@@ -243,8 +286,7 @@ class Rejections:
         """Note the content of the type: what is released, and what is pushed (``goal``) by the push ``push_id``.
 
         ``names_n`` is the number of resources that the client wants; ``is_unknown``: it may have any others. Returns
-        whether the content has changed so that nothing is rejected any more. docs/protocol.md#rejections: nothing
-        rejected is sent again, "unless a push that brings rejected content back after other content does so".
+        whether the content has changed so that nothing is rejected any more.
         """
         had_any = bool(self)
         self.limit_n = 2 + max(names_n, 1).bit_length()
@@ -253,17 +295,7 @@ class Rejections:
                 self._begin_push(push_id)
             self._push_id = push_id
         sets = goal.resources, released.resources
-        for name in list(self.refused):
-            versions = [each[name].version if name in each else "" for each in sets]
-            if self._pushed.setdefault(name, versions[0]) != versions[0]:
-                self._pushed[name] = versions[0]
-                self._forget(name, versions[0])
-            if not any(versions) and len(self.refused) > NAMES_LIMIT:
-                self.forgive((name,))
-            present = [version for version in versions if version in self.refused.get(name, NO_VERSIONS)]
-            self.rejected.pop(name, None)
-            if present:
-                self.rejected[name] = present[0]
+        self.rejected = self.rejected_in(goal) | self.rejected_in(released)
         changed = [
             name
             for name, version in self.suspects.items()
@@ -275,15 +307,12 @@ class Rejections:
             self._drop_suspects(self.suspects if is_unknown else changed)
         return had_any and not self
 
-    def forgive(self, names: Collection[str]) -> None:
-        """Forget these names: the client unsubscribed, or it subscribes again and must be answered (rule 53)."""
+    def forget(self, names: Collection[str]) -> None:
+        """End the search among these names: the client unsubscribed, or it subscribes again."""
         if names:
             self.digests, self.tried = frozenset(), frozenset(each for each in self.tried if each[0] not in names)
         for name in names:
-            self.rejected.pop(name, None)
-            self.refused.pop(name, None)
             self.placed.pop(name, None)
-            self._pushed.pop(name, None)
         self._drop_suspects(names)
 
     def _begin_push(self, push_id: PushId | None) -> None:
@@ -291,21 +320,11 @@ class Rejections:
 
     def _refuse(self, name: str, version: str) -> None:
         """This version is known to be bad. If it is among ``narrowed``, the search for a bad one there ends."""
-        before = (each for each in self.refused.get(name, NO_VERSIONS) if each != version)
-        self.refused[name] = (*before, version)[-VERSIONS_LIMIT:]
-        self.rejected.setdefault(name, version)
+        self.refused.add(name, version)
+        self.rejected |= {name}
         if self.suspects.get(name) == version:
             self.narrowed = () if name in self.narrowed else self.narrowed
             self._drop_suspects((name,))
-
-    def _forget(self, name: str, version: str) -> None:
-        remaining = tuple(each for each in self.refused[name] if each != version)
-        if self.rejected.get(name) == version:
-            del self.rejected[name]
-        self.refused[name] = remaining
-        if not remaining:
-            del self.refused[name]
-            self._pushed.pop(name, None)
 
     def _drop_suspects(self, names: Iterable[str]) -> None:
         """These names are suspect no more. It may be unknown from now on whether one of ``narrowed`` is bad."""
@@ -319,12 +338,6 @@ class Rejections:
 def _content(response: Response) -> frozenset[tuple[str, str]]:
     """The names in a response with their versions, empty for a removal."""
     return frozenset((*response.versions().items(), *((name, "") for name in response.removed)))
-
-
-def _names_in_version(versions: Mapping[str, str], released: ResourceSet) -> frozenset[str]:
-    """The names of ``versions`` that the set has in the same version."""
-    resources = released.resources
-    return frozenset(n for n, version in versions.items() if n in resources and resources[n].version == version)
 
 
 def named_in(message: str, names: Collection[str]) -> frozenset[str]:

@@ -57,7 +57,7 @@ def at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
 
     Nothing of the listener trees is released, and the assignments and secrets of the log may be requested.
     """
-    if facts.former_groups or facts.refused_before:
+    if facts.former_groups or any(facts.refused.values()):
         return _at_return(facts)
     key = (_at_return, facts.released, facts.lingering, facts.goal, facts.watches.has_v2, facts.log, facts.log.state)
     return facts.releases.returned.get(key, _at_return, facts)
@@ -170,7 +170,7 @@ def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozense
 
 
 def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:
-    return facts.logs.last(facts.goal.get(url), label, facts.refused_before)
+    return facts.logs.last(facts.goal.get(url), label, facts.refused)
 
 
 def _with_lingering(facts: ClientFacts, url: str, names: frozenset[str]) -> Lingering:
@@ -196,7 +196,7 @@ def known_set(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[s
     if watch.type.full_state:
         return _labelled_set(facts, watch, shown.label)
     wanted = _without_newly_named(facts, watch.type.type_url, shown.label, names or frozenset(goal.resources))
-    refused = facts.refused_before.get(watch.type.type_url, {})
+    refused = facts.refused.get(watch.type.type_url, {})
     if refused:  # the node may have no version of these, but those that listeners named with this label
         named = facts.log.named_at(watch.type.type_url, shown.label) or NO_NAMES
         wanted -= refused.keys() - named
@@ -232,7 +232,7 @@ def _labelled_set(facts: ClientFacts, watch: Watch, label: str) -> ResourceSet |
         return goal if found.digest == goal.digest else None
     if watch.type.is_route_target:
         return None
-    refused = facts.refused_before
+    refused = facts.refused
     if not has_refused(facts.log, url, refused):
         return found
     changed = found.among(facts.log.changed_since(url, label))
@@ -242,7 +242,7 @@ def _labelled_set(facts: ClientFacts, watch: Watch, label: str) -> ResourceSet |
 def _has_kept(facts: ClientFacts, before: Resource) -> bool:
     """Whether one push alone changed a resource, to a version that the node refused."""
     url, name = before.type_url, before.name
-    newest, refused = facts.goal.get(url).resources.get(name), facts.refused_before.get(url, {}).get(name)
+    newest, refused = facts.goal.get(url).resources.get(name), facts.refused.get(url, {}).get(name)
     last = next(facts.log.versions(url, name), None)
     return (
         newest is not None and newest.version in (refused or ()) and last is not None and last.version == before.version

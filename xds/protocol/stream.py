@@ -373,6 +373,8 @@ class DiscoveryStream:
         if watch is None:
             watch = self._add_watch(type_url, request, now_s)
         kind = watch.ack.classify(request.nonce, request.error is not None)
+        if request.error is not None and kind is not RequestKind.FIRST:
+            watch.begin_search(client.watches.refused_of(type_url))
         event = note_answer(watch, kind, request, self._dialect, self._offers.watches.values(), self._cache.releases)
         if event is not None:
             events.append(event)
@@ -406,9 +408,10 @@ class DiscoveryStream:
         """Note what an answer shows to be accepted or rejected, for other connections of the node and other nodes."""
         if watch.type.full_state and watch.known.base is not None:
             client.view.log.note_accepted(watch.known.base)
-        if watch.rejections is not None and watch.rejections.refused and self.node is not None:
-            self._cache.note_refused(watch.type.type_url, watch.rejections.refused)
-            self._clients.note_rejected(self.node.id, watch.type.type_url, watch.rejections.refused)
+        refused = client.watches.refused.get(watch.type.type_url)
+        if refused and self.node is not None:
+            self._cache.note_refused(watch.type.type_url, refused)
+            self._clients.note_rejected(self.node.id, watch.type.type_url, refused)
 
     def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now_s: float) -> None:
         """Handle the answer to a heartbeat. It may also change the interest.
@@ -438,7 +441,6 @@ class DiscoveryStream:
     def _note_interest_change(self, watch: Watch, change: InterestChange, kind: RequestKind) -> None:
         """Rules 25 and 53: requested names need an answer, even if the client holds them."""
         if change.dropped:
-            self._require_client().watches.note_dropped(watch, change.dropped)
             watch.forget_names(change.dropped)
         if change.everything and kind is not RequestKind.FIRST:
             watch.forget_all()

@@ -15,7 +15,7 @@ from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.ack import AckState, Offer, ResponseState
 from xds.protocol.heartbeats import Heartbeats
 from xds.protocol.known_content import GONE_LIMIT, NOTHING_SHOWN, UNCERTAIN_LIMIT, KnownContent, ShownContent
-from xds.protocol.rejections import Rejections, named_in
+from xds.protocol.rejections import Refused, Rejections, named_in
 from xds.protocol.subscription import Subscription
 from xds.snapshots.content import ResponseContent
 from xds.snapshots.diffs import Diffs
@@ -34,7 +34,7 @@ class Watch:
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``reported_missing``: the requested names that were reported to it as missing (rule 39);
     * ``shown``: what it showed when it returned;
-    * ``rejections``: the resources that it rejects; None until the first NACK;
+    * ``rejections``: the search for resources that it rejects; None as long as the client refuses nothing of the type;
     * ``allows_placeholders``, ``reads_errors``: as in `ResponseKey`.
 
     What is to be sent:
@@ -95,7 +95,6 @@ class Watch:
         """An independent watch in the same state. Sets, responses and interests are immutable and shared."""
         clone = copy(self)
         clone.subscription, clone.ack, clone.known = copy(self.subscription), self.ack.copy(), copy(self.known)
-        clone.rejections = self.rejections.copy() if self.rejections is not None else None
         clone.heartbeats = self.heartbeats.copy() if self.heartbeats is not None else None
         return clone
 
@@ -135,9 +134,13 @@ class Watch:
         self.allows_placeholders = not version_info
         self.acked_label = version_info  # until it ACKs a response on this stream
 
-    def begin(self, rejections: Rejections | None, shown: ShownContent = NOTHING_SHOWN) -> None:
-        """The client rejects this already, and it showed this."""
-        self.rejections = self.rejections or rejections
+    def begin_search(self, refused: Refused) -> None:
+        """The client refuses these versions of the type, or will."""
+        if self.rejections is None:
+            self.rejections = Rejections(refused)
+
+    def hold_unknown(self, shown: ShownContent) -> None:
+        """Its first request does not show which set it has, but this."""
         self.shown = shown
 
     def hold_shown(self, held: ResourceSet, shown: ShownContent, uncertain: frozenset[str]) -> None:
@@ -156,7 +159,7 @@ class Watch:
         self.shown = self.shown._replace(has_set=False)
         self.reported_missing -= dropped
         if self.rejections is not None:
-            self.rejections.forgive(dropped)
+            self.rejections.forget(dropped)
 
     def forget_all(self) -> None:
         """The client subscribed to the wildcard again: everything must be sent (rule 53)."""
@@ -276,21 +279,21 @@ class Watch:
     def _refuse(self, offer: Offer, message: str, *, is_whole: bool) -> tuple[str, ...]:
         response = self._mark_uncertain(offer.response)
         versions = response.versions()
-        if versions and self.rejections is None:
-            self.rejections = Rejections()
-            self.rejections.rejected_set_id = offer.released_id
-        if self.rejections is not None:
-            self.rejections.note_rejected(response)
-        if not versions or self.rejections is None:
+        rejections = self.rejections
+        assert rejections is not None, "the search begins before a NACK"
+        if versions and not rejections:
+            rejections.rejected_set_id = offer.released_id
+        rejections.note_rejected(response)
+        if not versions:
             return ()
         news = self._new_versions_in(versions, offer.answered_names)
         if news:  # a warming cluster has no assignment yet, so the last accepted one is sent
             self.resend_names = self.resend_names | offer.resent_names
         named, is_unknown = named_in(message, versions), self.shown.is_unknown
-        guilty = self.rejections.note_nack(versions, news, named, is_whole=is_whole, is_unknown=is_unknown)
+        guilty = rejections.note_nack(versions, news, named, is_whole=is_whole, is_unknown=is_unknown)
         # A name from which the client has unsubscribed meanwhile may be the bad one. It is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
-        self.rejections.forgive([name for name in news or versions if not wants(resources[name])])
+        rejections.forget([name for name in news or versions if not wants(resources[name])])
         self.known.mark_certain(guilty)  # the client kept its versions of these
         return guilty
 
@@ -327,8 +330,7 @@ class Watch:
             for name in held.among(named):
                 versions.setdefault(name, set()).add(held.resources[name].version)
         refused = {name: version for name, (version, *others) in versions.items() if not others}
-        if refused:
-            self.rejections = self.rejections or Rejections()
+        if self.rejections is not None:
             self.rejections.note_refused(refused)
 
     def is_of_earlier(self, message: str, version_info: str) -> bool:

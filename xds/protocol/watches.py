@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.rejections import Rejections, Versions
+from xds.protocol.rejections import Refused, RefusedVersions
 from xds.protocol.watch import Watch
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.leftover import Leftover
-from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.snapshots.linger import NamesByType, names_by_type
 from xds.snapshots.memo import Situation
 
 V2_TYPE_URLS = frozenset(V2_URLS.values())
+NOTHING_REFUSED_BY_TYPE: Mapping[str, Refused] = MappingProxyType({})
 
 
 class Watches:
     """The watches of all streams of a client.
 
-    Most clients have one stream, so one watch of each type: a tuple takes the least memory. ``_dropped`` has rejected
-    resources to whose names the client no longer subscribes: by type URL, name to version; None for none. ``has_v2``:
-    some type is of the v2 API.
+    Most clients have one stream, so one watch of each type: a tuple takes the least memory. ``refused`` has what the
+    client is known to refuse, by type URL. ``has_v2``: some type is of the v2 API.
     """
 
-    __slots__ = ("_dropped", "_pending_since_s", "_watches", "has_v2")
+    __slots__ = ("_pending_since_s", "_watches", "has_v2", "refused")
 
     def __init__(self) -> None:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._pending_since_s: dict[str, float] = {}  # types with a pending watch
-        self._dropped: dict[str, Mapping[str, str]] | None = None
+        self.refused: Mapping[str, Refused] = NOTHING_REFUSED_BY_TYPE
         self.has_v2 = False
 
     def copy(self) -> tuple[Watches, dict[Watch, Watch]]:
@@ -41,7 +42,11 @@ class Watches:
         clone._watches = {url: tuple(map(copies.__getitem__, watches)) for url, watches in self._watches.items()}
         clone._pending_since_s = dict(self._pending_since_s)
         clone.has_v2 = self.has_v2
-        clone._dropped = dict(self._dropped) if self._dropped is not None else None
+        if self.refused:
+            clone.refused = {url: Refused(versions) for url, versions in self.refused.items()}
+            for watch in copies.values():
+                if watch.rejections is not None:
+                    watch.rejections = watch.rejections.copy(clone.refused[watch.type.type_url])
         return clone, copies
 
     def __iter__(self) -> Iterator[str]:
@@ -61,8 +66,6 @@ class Watches:
     def remove(self, watch: Watch) -> None:
         """The stream of this watch ended."""
         type_url = watch.type.type_url
-        if watch.rejections:
-            self.note_dropped(watch, watch.rejections.rejected)
         others = tuple(other for other in self._watches.get(type_url, ()) if other is not watch)
         if others:
             self._watches[type_url] = others
@@ -70,18 +73,6 @@ class Watches:
             self._watches.pop(type_url, None)
             self.has_v2 = not V2_TYPE_URLS.isdisjoint(self._watches)
         self.mark_synced(watch)
-
-    def note_dropped(self, watch: Watch, names: Collection[str]) -> None:
-        """The client no longer subscribes to these names. The rejections of their resources stay.
-
-        docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
-        listener back". The client then drops the name. Without the rejection, the listener would be re-sent at once.
-        """
-        rejected = watch.rejections.rejected if watch.rejections is not None else {}
-        found = {name: rejected[name] for name in names if name in rejected}
-        if found and watch.type.in_tree and not watch.type.full_state:
-            url, dropped = watch.type.type_url, self._dropped or {}
-            self._dropped = {**dropped, url: {**dropped.get(url, {}), **found}}
 
     def of(self, type_url: str) -> Collection[Watch]:
         """The watches of a type."""
@@ -157,6 +148,8 @@ class Watches:
     def situation(self) -> Situation:
         """What the rules about held content read of the watches; empty if the client rejected something."""
         found: list[Hashable] = []
+        if any(self.refused.values()):
+            return ()
         for url, watches in self._watches.items():
             for watch in watches:
                 known, sent = watch.known, watch.ack.in_flight
@@ -166,7 +159,7 @@ class Watches:
                 found += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
                 answered = sent.answered_names if sent is not None else NO_NAMES
                 found += (watch.is_pending, number, answered, watch.shown, watch.pending_release)
-        return tuple(found) if self._dropped is None else ()
+        return tuple(found)
 
     def with_pending_release(self) -> list[Watch]:
         """The watches with requested names that wait for a release."""
@@ -179,8 +172,8 @@ class Watches:
 
     @property
     def rejects_anything(self) -> bool:
-        """Whether the client rejects some resource."""
-        if self._dropped is not None:
+        """Whether the client rejects some resource, of the present content or of earlier content."""
+        if any(self.refused.values()):
             return True
         for watches in self._watches.values():
             for watch in watches:
@@ -188,16 +181,26 @@ class Watches:
                     return True
         return False
 
-    def rejections_of(self, type_url: str) -> Rejections | None:
-        """The rejections of a type on all streams of the client, for a new stream; None for none.
+    def refuse(self, refused: RefusedVersions) -> None:
+        """The node refused these versions on earlier connections."""
+        for url, versions in refused.items():
+            self.refused_of(url).update(versions)
 
-        Envoy requests the assignment of a changed cluster on another stream than before.
-        """
-        rejected: dict[str, Versions] = {}
-        for watch in self.pending(type_url):
-            if watch.rejections:
-                rejected |= {name: (version,) for name, version in watch.rejections.rejected.items()}
-        return Rejections(rejected) if rejected else None
+    def refused_of(self, type_url: str) -> Refused:
+        """What the client is known to refuse of a type."""
+        if type_url not in self.refused:
+            self.refused = {**self.refused, type_url: Refused()}
+        return self.refused[type_url]
+
+    def join_search(self, watch: Watch) -> None:
+        """What the client refuses on other streams is not sent on this one either."""
+        if watch.rejections is None and self.refused.get(watch.type.type_url):
+            watch.begin_search(self.refused_of(watch.type.type_url))
+
+    def note_push(self, before: Snapshot, after: Snapshot) -> None:
+        """Another snapshot is the newest."""
+        for url, refused in self.refused.items():
+            refused.note_push(before.get(url), after.get(url))
 
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
         """The set that a stream accepted that subscribes to some of these names; None if there is none."""
@@ -207,45 +210,26 @@ class Watches:
                 return held
         return None
 
-    def rejected_versions(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
-        """The resources of a set that the client rejects and never accepted in another version, name to version."""
-        goal = goal_set.resources
-        found = self._still_dropped(type_url, goal) if self._dropped is not None else {}
-        for watch in self.of(type_url):
-            if watch.rejections:
-                held = watch.known.base.resources if watch.known.base is not None else {}
-                versions = {**watch.rejections.suspects, **watch.rejections.rejected}
-                found |= {
-                    name: version
-                    for name, version in versions.items()
-                    if name not in held and name in goal and goal[name].version == version
-                }
-        return found
+    def rejected_versions(self, type_url: str, goal_set: ResourceSet) -> frozenset[str]:
+        """The names that the client rejects in the version of a set, and of which it never accepted another version."""
+        return frozenset(name for name in self.doubted_in(goal_set) if self._is_lacking(type_url, name))
 
     def rejected_in(self, goal_set: ResourceSet) -> frozenset[str]:
         """The names that the client rejects in the version of a set, whatever version of them it accepted before."""
-        watches = self.of(goal_set.type.type_url)
-        return NO_NAMES.union(*(watch.rejections.rejected_in(goal_set) for watch in watches if watch.rejections))
+        refused = self.refused.get(goal_set.type.type_url)
+        return refused.among(refused, goal_set) if refused else NO_NAMES
 
     def doubted_in(self, goal_set: ResourceSet) -> frozenset[str]:
         """The names that the client rejects in the version of a set, or that are suspect in it."""
         watches = self.of(goal_set.type.type_url)
-        return NO_NAMES.union(*(watch.rejections.doubted_in(goal_set) for watch in watches if watch.rejections))
+        suspects = (watch.rejections.suspects_in(goal_set) for watch in watches if watch.rejections)
+        return self.rejected_in(goal_set).union(*suspects)
 
-    def _still_dropped(self, type_url: str, goal: Mapping[str, Resource]) -> dict[str, str]:
-        """The dropped names of a type that still have the rejected version, and that no stream accepted since."""
-        dropped = dict(self._dropped or {})
-        found = {
-            name: version
-            for name, version in dropped.pop(type_url, {}).items()
-            if name in goal
-            and goal[name].version == version
-            and not any(w.has_accepted(name) for w in self.of(type_url))
-        }
-        if found:
-            dropped[type_url] = found
-        self._dropped = dropped or None
-        return dict(found)
+    def _is_lacking(self, type_url: str, name: str) -> bool:
+        """Whether the client has accepted no version of a name on some stream that subscribes to it, or on any."""
+        watches = [watch for watch in self.of(type_url) if watch.subscription.interest.wants_name(name)]
+        held = [watch.known.base.resources if watch.known.base is not None else {} for watch in watches]
+        return not held or any(name not in each for each in held)
 
     def unaccepted(self, type_url: str, diffs: Diffs) -> frozenset[str]:
         """The subscribed names of a partial type that no stream accepted in any version."""
@@ -257,15 +241,9 @@ class Watches:
 
     def never_accepted(self) -> NamesByType:
         """The names that the client rejects in some version, and of which it never accepted any version."""
-        if not self.rejects_anything:
-            return NO_NAMES_BY_TYPE
-        found: dict[str, set[str]] = {}
-        for url, watches in self._watches.items():
-            for watch in watches:
-                if watch.rejections is not None:
-                    held = watch.known.base.resources if watch.known.base is not None else {}
-                    found.setdefault(url, set()).update(name for name in watch.rejections.refused if name not in held)
-        return names_by_type(found)
+        return names_by_type(
+            {url: [name for name in names if self._is_lacking(url, name)] for url, names in self.refused.items()}
+        )
 
     def changing(
         self, type_url: str, goal_set: ResourceSet, *, except_rejected: bool, except_new: bool
@@ -276,11 +254,11 @@ class Watches:
         which it has accepted nothing yet.
         """
         goal, found = goal_set.resources, set[str]()
+        rejected = self.doubted_in(goal_set) if except_rejected else NO_NAMES
         for watch in self.of(type_url):
             if watch.known.base is goal_set or (except_new and watch.known.base is None):
                 continue
             held = watch.known.base.resources if watch.known.base is not None else {}
-            rejected = watch.rejections.doubted_in(goal_set) if except_rejected and watch.rejections else frozenset()
             for name in goal_set.among(watch.subscription.interest.names).difference(rejected):
                 before = held.get(name)
                 if before is None or before.version != goal[name].version:
