@@ -15,7 +15,7 @@ import httpx
 from bench.consul.agent_process import consul_agent
 from tests.support.consul_exchange import ConsulAnswer, ConsulRequest, play_all
 
-RECORDED = Path(__file__).parents[1] / "admin" / "recorded"
+RECORDED = Path(__file__).parents[1] / "mesh" / "routes" / "recorded"
 GO_TIMEOUT_S = 3_000  # the first run builds Consul, on whatever machine
 ANSWER_TIMEOUT_S = 30
 READ_STATUSES = {200, 404}
