@@ -96,7 +96,7 @@ def test_a_glob_stays_within_its_segment(pattern: str, value: str) -> None:
         ("uri:token:root", uri("token:root"), True),
     ],
 )
-def test_what_fits(pattern: str, principal: Principal, fits: bool) -> None:
+def test_patterns_that_match_a_principal(pattern: str, principal: Principal, fits: bool) -> None:
     assert (PrincipalPattern(pattern).match(principal) is not None) is fits
 
 
@@ -108,7 +108,7 @@ def test_patterns_that_cannot_be_read(wrong: str) -> None:
         PrincipalPattern(wrong)
 
 
-def test_a_uri_that_reads_like_another_kind_says_what_it_is() -> None:
+def test_a_uri_that_looks_like_another_kind_has_its_kind() -> None:
     assert str(uri("token:root")) == "uri:token:root"
     assert str(uri("spiffe://corp/a")) == "spiffe://corp/a"
 
@@ -124,13 +124,13 @@ def test_an_escaped_text_matches_itself_alone(text: str, other: str) -> None:
 
 @given(bound=SEGMENT, claimed=ANY_TEXT)
 @pytest.mark.parametrize(("pattern", "prefix", "suffix"), [("{x}", "", ""), ("a-{x}", "a-", ""), ("{x}.b", "", ".b")])
-def test_what_was_bound_stands_literally(pattern: str, prefix: str, suffix: str, bound: str, claimed: str) -> None:
+def test_bound_values_are_literal(pattern: str, prefix: str, suffix: str, bound: str, claimed: str) -> None:
     found = ClaimPattern(pattern).matches(claimed, {"x": bound})
     assert found is (claimed == f"{prefix}{bound}{suffix}")
 
 
 @given(bound=SEGMENT, rest=ANY_TEXT, other=ANY_TEXT)
-def test_and_opens_nothing_beside_a_glob(bound: str, rest: str, other: str) -> None:
+def test_bound_values_match_nothing_more_beside_a_glob(bound: str, rest: str, other: str) -> None:
     pattern = ClaimPattern("{x}.*")
     assert pattern.matches(f"{bound}.{rest}", {"x": bound})
     assert pattern.matches(other, {"x": bound}) is other.startswith(f"{bound}.")
@@ -177,7 +177,7 @@ def access(*rules: NodeRule, mode: NodeAuthMode = NodeAuthMode.ENFORCE) -> Acces
         ({}, Node("any"), "any", ""),
     ],
 )
-def test_what_a_rule_asks_of_a_node(claims: dict[str, Any], node: Node, group: str, reason: str) -> None:
+def test_conditions_of_a_rule_on_a_node(claims: dict[str, Any], node: Node, group: str, reason: str) -> None:
     refusal = access(rule(**claims)).refusal(EDGE_1, node, group)
     assert (refusal is None) is (not reason)
     assert reason in (refusal.reason if refusal is not None else "")
@@ -190,7 +190,7 @@ def test_one_rule_that_allows_is_enough_and_any_name_counts() -> None:
     assert access(refused).refusal(EDGE_1, Node("edge-9"), "g") is not None
 
 
-def test_no_rule_lets_in_who_has_no_credential() -> None:
+def test_no_rule_allows_a_client_without_a_credential() -> None:
     refusal = access(rule("token:*"), rule("cn:*"), rule("uri:**")).refusal(ANONYMOUS, Node("n"), "g")
     assert refusal is not None
     assert "a client without credentials may not be node 'n'" in refusal.reason
@@ -205,7 +205,7 @@ def test_modes() -> None:
         assert refusal.enforced is enforced
 
 
-def test_every_rule_tells_why_not() -> None:
+def test_every_rule_gives_its_reason_for_a_refusal() -> None:
     rules = NodeRules(NodeAuthMode.AUDIT, (rule("token:x"), rule(id="other"), rule()))
     reasons = [each.why_not for each in trials(rules, EDGE_1, Node("n"), "g")]
     assert reasons == ["no principal matches token:x", "node.id 'n' does not match 'other'", ""]
@@ -235,7 +235,7 @@ def test_a_certificate_without_an_entry_is_an_xds_client_at_most() -> None:
     assert nameless.grant.scopes == {XDS}
 
 
-def test_who_is_let_in() -> None:
+def test_nodes_that_the_rules_allow() -> None:
     tokens = Tokens([token("t", READ)])
     assert Access().admit("") is ANONYMOUS
     assert Access().admit("", wants_certificate=True) is None
@@ -247,7 +247,7 @@ def test_who_is_let_in() -> None:
     assert Access(tokens).admit("", ANN) is not None
 
 
-def test_a_reload_changes_what_connections_may() -> None:
+def test_a_reload_changes_the_rights_of_connections() -> None:
     doors = Access(Tokens([token("a", XDS), token("b", XDS)]), (OPS,))
     with_a, ann = doors.admit("Bearer a"), doors.admit("", ANN)
     assert with_a is not None

@@ -79,7 +79,7 @@ def test_names_are_bounded() -> None:
     assert len(read_der(issued(["x"], dns=[f"n{number}" for number in range(500)])).dns) == NAMES_LIMIT
 
 
-def test_of_a_chain_the_first_counts(tmp_path: Path) -> None:
+def test_the_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     first, second = authority.issue("first"), authority.issue("second")
     assert read_pem(f"{first.key_pem}{first.pem}{second.pem}").cn == "first"
@@ -92,7 +92,7 @@ WHOLE = issued(["edge-1"], ["spiffe://corp/edge-1"], ["edge-1.corp"])
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.booleans())
-def test_what_is_damaged_is_refused_or_read_but_never_breaks(at: int, value: int, cut: bool) -> None:
+def test_damaged_certificates_are_refused_or_read_without_a_crash(at: int, value: int, cut: bool) -> None:
     damaged = WHOLE[:at] if cut else WHOLE[:at] + bytes([value]) + WHOLE[at + 1 :]
     try:
         found = read_der(damaged)

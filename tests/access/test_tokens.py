@@ -33,7 +33,7 @@ def test_only_digests_are_taken(wrong: str) -> None:
         Tokens([(wrong, EVERYTHING)])
 
 
-def test_what_a_scope_covers() -> None:
+def test_rights_of_a_scope() -> None:
     grant = Grant("ci", frozenset({READ, "write:group/edge-*"}))
     assert grant.allows(READ)
     assert grant.allows(write_scope("edge-eu"))

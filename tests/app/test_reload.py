@@ -88,7 +88,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("how", [Site.hang_up, lambda site: None], ids=["SIGHUP", "file"])
-def test_tokens_and_rules_are_read_anew(site: Site, how: Callable[[Site], None]) -> None:
+def test_tokens_and_rules_are_read_again(site: Site, how: Callable[[Site], None]) -> None:
     """SIGHUP reloads the rules; it once ended the process."""
     call = site.proxy()
     site.write(auth(ADMIN, {"name": "second", "scopes": ["read"]}))

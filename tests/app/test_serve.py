@@ -23,7 +23,7 @@ from xds.settings.sections import GRPC_PORT, HTTP_PORT
 A = static_cluster("a", 80)
 
 
-def test_restart_serves_what_was_acknowledged(tmp_path: Path, running: ExitStack) -> None:
+def test_a_restart_serves_acknowledged_pushes(tmp_path: Path, running: ExitStack) -> None:
     server = running.enter_context(ServerProcess(tmp_path, environment={"XDS_SERVER__DRAIN_S": "0"}, forked=False))
     server.push("edge", [A], version="label-1")
     before = server.get("/groups/edge")
@@ -58,7 +58,7 @@ def test_the_log_is_json_lines_only(tmp_path: Path, running: ExitStack) -> None:
     assert {"server.ready", "snapshot.committed", "server.draining"} <= set(events(server.process.log()))
 
 
-def test_ready_server_says_on_a_terminal_where_it_is_and_what_is_next(tmp_path: Path, running: ExitStack) -> None:
+def test_a_ready_server_shows_its_addresses_and_next_steps_on_a_terminal(tmp_path: Path, running: ExitStack) -> None:
     environment = {"XDS_LOGS__FORMAT": "console"}  # as `auto` is on a terminal
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment, forked=False))
     server.process.wait_until(lambda: "xds nodes" in server.process.log(), "welcome")

@@ -28,7 +28,7 @@ RULES = {"rules": [{"principal": "cn:{id}", "node": {"id": "{id}"}}]}
         ({"grpc": {"tls": MUTUAL}}, TOKEN, []),
     ],
 )
-def test_what_is_warned_of(server: dict[str, Any], auth: dict[str, Any], says: list[str]) -> None:
+def test_warnings_at_the_start(server: dict[str, Any], auth: dict[str, Any], says: list[str]) -> None:
     found = list(warnings_of(load_settings(flags={"server": server, "auth": auth})))
     assert len(found) == len(says)
     assert all(warning.startswith(begins) for warning, begins in zip(found, says, strict=True))

@@ -25,7 +25,7 @@ IDLE_S, IDLE_CPU_S = 0.5, 0.2
 @pytest.mark.parametrize(
     "name", [name if name in EVERY_TIME else pytest.param(name, marks=pytest.mark.soak) for name in COSTLY_ATTACKS]
 )
-def test_costly_bodies_stop_nobody_else(victim: ServerProcess, beside: Beside, name: str) -> None:
+def test_costly_bodies_do_not_stop_other_clients(victim: ServerProcess, beside: Beside, name: str) -> None:
     """Each stopped all streams for seconds to minutes, or would have without a bound on its work."""
     before, over = resident(victim), Event()
     with beside(victim, slowest_s=3.0) as bystander, ThreadPoolExecutor(1) as attackers:

@@ -110,7 +110,7 @@ def test_a_name_that_was_made_to_lead_here(
     assert untouched(victim)
 
 
-def test_what_is_refused_is_counted_and_a_write_is_audited(serve: Serve) -> None:
+def test_refused_requests_are_counted_and_writes_audited(serve: Serve) -> None:
     """Each reason has its counter: a page that is open in some browser, or a name that is missing in the settings."""
     server = serve()
     counted = server.metrics()
@@ -145,7 +145,7 @@ def test_hosts_as_they_must_be(victim: ServerProcess, beside: Beside) -> None:
             assert ask(victim.http_port, head) == status, head
 
 
-def test_what_proxies_and_programs_send_goes_through(victim: ServerProcess) -> None:
+def test_requests_of_proxies_and_programs_pass(victim: ServerProcess) -> None:
     envoy = request("POST", "/v3/discovery:clusters", "xds_cluster", JSON, body=POLL)
     assert ask(victim.http_port, envoy) == 200
     own = request("POST", "/api/v1/validate", "localhost", JSON, body=b'{"resources": []}')
@@ -158,7 +158,9 @@ class TestSettings:
         for host, status in (("xds.corp.example", 200), ("a.pods.example:80", 200), ("corp.example", 403)):
             assert ask(server.http_port, request("GET", "/api/v1/groups", host)) == status
 
-    def test_on_another_address_they_are_not_checked_and_that_is_said(self, tmp_path: Path, running: ExitStack) -> None:
+    def test_on_another_address_host_names_are_not_checked_and_a_warning_says_so(
+        self, tmp_path: Path, running: ExitStack
+    ) -> None:
         port = free_port()
         command = [*SERVE, "--store", "memory", "--insecure", "--http", f"0.0.0.0:{port}", "--grpc", "127.0.0.1:0"]
         server = running.enter_context(ChildProcess("xds", command, tmp_path))

@@ -116,7 +116,7 @@ class TestOtherTalk:
         ],
         ids=["HTTP/1.1", "TLS", "zeros", "half a preface"],
     )
-    def test_what_is_no_http2(self, victim: ServerProcess, beside: Beside, said: bytes) -> None:
+    def test_bytes_that_are_not_http2(self, victim: ServerProcess, beside: Beside, said: bytes) -> None:
         with beside(victim), RawHttp2(victim.grpc_port, hello=said) as attacker:
             wait_until(lambda: attacker.is_over, "closed")
 

@@ -81,7 +81,7 @@ class TestHeads:
     def test_a_large_head_that_is_within_the_limit_is_read(self, victim: ServerProcess) -> None:
         assert ask(victim.http_port, BEGINNING + b"x: " + b"y" * 60 * KIB + b"\r\n\r\n") == 200
 
-    def test_each_request_of_a_connection_has_the_limit_anew(self, victim: ServerProcess) -> None:
+    def test_each_request_of_a_connection_has_the_full_limit(self, victim: ServerProcess) -> None:
         with connect(victim.http_port) as connection:
             for _ in range(4):
                 connection.sendall(BEGINNING + b"x: " + b"y" * 40 * KIB + b"\r\n\r\n")
@@ -102,7 +102,7 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 
 class TestTime:
-    def test_half_a_head_is_let_go(self, hurried: ServerProcess, beside: Beside) -> None:
+    def test_an_incomplete_head_is_dropped(self, hurried: ServerProcess, beside: Beside) -> None:
         counted = hits(hurried, "http_head_seconds")
         with ExitStack() as stack, beside(hurried):
             slow = [stack.enter_context(connect(hurried.http_port)) for _ in range(100)]
@@ -117,7 +117,7 @@ class TestTime:
             send_until_closed(connection, slowly(BEGINNING * 10, 0.05))
             assert HEAD_S * 0.8 < time.monotonic() - began < HEAD_S + 3
 
-    def test_silence_and_empty_lines_are_let_go(self, hurried: ServerProcess) -> None:
+    def test_silence_and_empty_lines_are_dropped(self, hurried: ServerProcess) -> None:
         with (
             connect(hurried.http_port) as silent,
             connect(hurried.http_port) as blank,
@@ -145,7 +145,7 @@ class TestTime:
                 time.sleep(HEAD_S + 0.5)
 
     @pytest.mark.parametrize("body", [b"{", b"10\r\n{"], ids=["announced", "chunked"])
-    def test_half_a_body_is_let_go(self, hurried: ServerProcess, beside: Beside, body: bytes) -> None:
+    def test_an_incomplete_body_is_dropped(self, hurried: ServerProcess, beside: Beside, body: bytes) -> None:
         length = b"Transfer-Encoding: chunked" if b"\r\n" in body else b"Content-Length: 1000"
         counted = hits(hurried, "http_body_seconds")
         with ExitStack() as stack, beside(hurried):

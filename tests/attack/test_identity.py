@@ -241,7 +241,7 @@ def test_a_proxy_cannot_read_the_key_of_another(site: Site, door: str) -> None:
 
 
 @every_door
-def test_its_owner_can(site: Site, door: str) -> None:
+def test_the_owner_of_a_node_id_may_use_it(site: Site, door: str) -> None:
     """So that what is refused above is refused for who asks."""
     refused, came = DOORS[door](site, "edge-1", "edge-1")
     assert (refused, KEY in came) == (False, True)
@@ -298,7 +298,7 @@ def test_another_node_later_on_the_stream_changes_nothing(site: Site) -> None:
         assert KEY not in stream.came
 
 
-def test_a_refusal_is_told(site: Site) -> None:
+def test_a_refusal_is_logged_and_an_event(site: Site) -> None:
     before = site.server.metrics().get('xds_server_streams_refused_total{reason="node"}', 0)
     with site.channel("edge-2") as channel:
         call = channel.unary_unary(f"{SDS}FetchSecrets")
@@ -328,7 +328,7 @@ def test_a_proxys_certificate_is_no_administrators(site: Site) -> None:
     assert json.loads(site.http("ann", "GET", "/api/v1/whoami")[1])["name"] == "operators"
 
 
-def test_it_sees_which_services_there_are_but_not_who_is_connected(site: Site) -> None:
+def test_a_client_may_list_services_but_not_connected_nodes(site: Site) -> None:
     from grpc_channelz.v1 import channelz_pb2
     from grpc_reflection.v1alpha import reflection_pb2
 
@@ -345,7 +345,7 @@ def test_it_sees_which_services_there_are_but_not_who_is_connected(site: Site) -
         assert len(channelz_pb2.GetServersResponse.FromString(found).server) == 1
 
 
-def test_without_a_certificate_nobody_comes_in(site: Site) -> None:
+def test_a_client_without_a_certificate_is_refused(site: Site) -> None:
     with grpc.secure_channel(
         f"localhost:{site.server.grpc_port}", grpc.ssl_channel_credentials(site.authority.pem.encode())
     ) as channel:
@@ -358,7 +358,7 @@ def test_without_a_certificate_nobody_comes_in(site: Site) -> None:
 
 
 @every_door
-def test_in_audit_it_is_let_in_and_counted(audited: Site, door: str) -> None:
+def test_in_audit_mode_a_client_is_allowed_and_counted(audited: Site, door: str) -> None:
     """In audit mode, operators see what the rules would refuse before it is refused."""
     before = audited.server.metrics()["xds_server_node_audits_total"]
     refused, came = DOORS[door](audited, "edge-2", "edge-1")
@@ -366,7 +366,7 @@ def test_in_audit_it_is_let_in_and_counted(audited: Site, door: str) -> None:
     assert audited.server.metrics()["xds_server_node_audits_total"] > before
 
 
-def test_in_audit_load_reports_and_moves_are_let_in_and_counted(audited: Site) -> None:
+def test_in_audit_mode_load_reports_and_moves_are_allowed_and_counted(audited: Site) -> None:
     def counted() -> float:
         return audited.server.metrics()["xds_server_node_audits_total"]
 
@@ -392,7 +392,7 @@ def test_in_audit_load_reports_and_moves_are_let_in_and_counted(audited: Site) -
     assert counted() > before
 
 
-def test_in_audit_it_is_logged_and_an_event(audited: Site) -> None:
+def test_in_audit_mode_a_breach_is_logged_and_an_event(audited: Site) -> None:
     fetch(audited, "edge-2", "edge-1")
     log = audited.server.process.log()
     assert "node.audited" in log

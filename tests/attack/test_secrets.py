@@ -104,13 +104,13 @@ def test_a_password_that_is_yaml(victim: ServerProcess, beside: Beside, begins: 
     assert answer.json()["errors"][0]["source"] or answer.json()["errors"][0]["pointer"]
 
 
-def test_where_it_is_no_secret_the_value_is_told(victim: ServerProcess) -> None:
+def test_a_value_that_is_no_secret_is_shown_in_an_error(victim: ServerProcess) -> None:
     resource = {"@type": CLUSTER, "name": "c", "type": "STATIC", "alt_stat_name": ["shown"]}
     answer = victim.request("POST", "/api/v1/validate", json={"resources": [resource]})
     assert "expected a string, not ['shown']" in answer.text
 
 
-def test_no_event_tells_it(victim: ServerProcess) -> None:
+def test_no_event_has_the_secret(victim: ServerProcess) -> None:
     for resource in MISTAKES.values():
         victim.request("PUT", "/api/v1/groups/secrets/snapshot", json={"resources": [resource]})
     victim.push("secrets", [{"@type": CLUSTER, "name": "last", "type": "STATIC"}])

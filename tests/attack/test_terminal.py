@@ -84,7 +84,7 @@ def test_no_control_character_is_written(
         assert "\u202e" not in ran.out
 
 
-def test_nor_on_a_terminal(nasty: ServerProcess) -> None:
+def test_no_control_character_reaches_a_terminal(nasty: ServerProcess) -> None:
     """A wide terminal shows the escaped text whole, a narrow one shortens it."""
     for arguments in (["nodes"], ["nacks"]):
         assert "\\x1b]0;PWN\\x07" in on_a_terminal(nasty, arguments, 1_000)

@@ -36,7 +36,7 @@ def test_an_attack_is_measured_beside_a_control_run(tmp_path: Path, name: str) -
     assert attacks.MISSING not in told
 
 
-def test_a_sink_answers_what_attackers_wait_for() -> None:
+def test_a_sink_sends_the_answers_that_attackers_wait_for() -> None:
     with running_sink() as ports, GrpcStream(ports.grpc) as stream, GrpcStream(ports.grpc, LRS) as reports:
         for served in (stream, reports):
             served.send(sotw(CLUSTER)).receive()

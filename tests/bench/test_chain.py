@@ -47,7 +47,7 @@ def test_a_change_that_is_measured_changes_its_chains() -> None:
     assert entry_json(index.entries.get(key_of(changes[3])) or changes[3]) != before
 
 
-def test_the_section_has_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_section_has_the_stored_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "performance").mkdir()
     figures = [chain.Figures(10, 31, 100.0, 0.5, 0.25, 1.5, 3.0, 0.75, 4.5, 6.0)]
     chain.keep(figures, tmp_path)

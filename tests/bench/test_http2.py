@@ -119,14 +119,14 @@ EXPECTED = [
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=40))
-def test_bytes_cut_anywhere_tell_the_same(places: list[int]) -> None:
+def test_bytes_cut_anywhere_are_parsed_alike(places: list[int]) -> None:
     connection = fresh(streams=3)
     assert events(connection, cut(conversation(), places)) == EXPECTED
     assert [(kind, flags) for kind, flags, _, _ in written(connection)] == [(f.SETTINGS, f.ACK), (f.PING, f.ACK)]
     assert connection.max_concurrent_streams == 100
 
 
-def test_byte_by_byte_tells_the_same() -> None:
+def test_single_bytes_are_parsed_alike() -> None:
     assert events(fresh(streams=3), (bytes((byte,)) for byte in conversation())) == EXPECTED
 
 
@@ -308,7 +308,7 @@ def test_fields_that_stand_between_resources_are_not_skipped() -> None:
         ]
 
 
-def test_responses_that_only_begin_alike_are_told_apart() -> None:
+def test_responses_with_equal_beginnings_are_distinguished() -> None:
     """The same length and the same first bytes, but the nonce is elsewhere: never a wrong nonce."""
     resource = b"\x12\x64" + b"r" * 100
     head = b"\x0a\x011" + resource * 6
@@ -335,6 +335,6 @@ def test_responses_that_only_begin_alike_are_told_apart() -> None:
         grpc_message(b"\xff" * 30),
     ],
 )
-def test_messages_that_are_none_are_refused(message: bytes) -> None:
+def test_malformed_messages_are_refused(message: bytes) -> None:
     with pytest.raises(MessageError):
         MessageReader(Layouts()).feed(message, 0, len(message))

@@ -116,7 +116,7 @@ async def test_a_node_is_as_long_as_asked_and_like_envoys(server: ServerProcess)
 
 
 @variants
-async def test_streams_that_come_back_say_what_they_hold(server: ServerProcess, variant: Variant) -> None:
+async def test_returning_streams_show_their_versions(server: ServerProcess, variant: Variant) -> None:
     server.push("default", resources(0), "before")
     edition = {"sotw": 10, "delta": 20}[variant]  # the server sends again what came back
     async with Fleet(spec(server, variant, subscriptions=(Subscription(CLUSTER),), worker_streams=10)) as fleet:
@@ -367,7 +367,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_worker_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the loop, so nothing else could end the wait."""
     worker = WorkerProcess(asyncio.Event())
     try:

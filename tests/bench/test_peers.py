@@ -170,7 +170,7 @@ async def test_our_server_is_pushed_to_in_protobuf_too() -> None:
 
 
 @every_kind_ours_in_soak
-async def test_a_client_that_comes_late_gets_what_was_pushed(kind: Kind) -> None:
+async def test_a_late_client_gets_the_pushed_content(kind: Kind) -> None:
     content = Content()
     async with Peer.start(kind) as peer:
         for edition, changed in numbered("all", "one"):
@@ -183,7 +183,7 @@ async def test_a_client_that_comes_late_gets_what_was_pushed(kind: Kind) -> None
 
 
 @every_kind_ours_in_soak
-async def test_a_peer_speaks_tls(kind: Kind, tmp_path: Path) -> None:
+async def test_a_peer_uses_tls(kind: Kind, tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     shown = authority.issue("server")
     async with Peer.start(kind, tls=Tls(shown.path, shown.key_path)) as peer:
@@ -197,7 +197,7 @@ async def test_a_peer_speaks_tls(kind: Kind, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-async def test_cpu_is_that_of_the_whole_process_and_a_peak_begins_anew() -> None:
+async def test_cpu_is_that_of_the_whole_process_and_a_peak_is_reset() -> None:
     async with Peer.start("ours") as peer:
         ticks_before_s = ticks_s(peer.pid)
         measured_s = peer.cpu_s()
@@ -225,7 +225,9 @@ async def test_a_peer_that_ends_says_why() -> None:
             pass
 
 
-def test_without_a_go_toolchain_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_go_toolchain_the_error_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PeerError, match=r"needs Go 1\.\d+"):
         build()
@@ -269,7 +271,7 @@ async def test_a_push_that_is_cancelled_as_it_is_answered_is_cancelled() -> None
         child.close()
 
 
-async def test_who_does_not_answer_in_time_is_told_and_ended() -> None:
+async def test_a_peer_that_does_not_answer_in_time_is_reported_and_ended() -> None:
     child = Child([sys.executable, "-c", "input()"])
     try:
         with pytest.raises(PeerError, match=r"it did not answer after 0\.1 s"):

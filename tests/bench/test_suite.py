@@ -73,7 +73,7 @@ def test_a_goal_without_a_peer_is_absolute() -> None:
     assert (verdict.value, verdict.theirs, verdict.met) == (10.5, None, False)
 
 
-def test_a_goal_of_the_median_does_not_mind_one_round() -> None:
+def test_a_goal_of_the_median_ignores_one_slow_round() -> None:
     goal = Goal("storm", "longest wait", "d/*", "longest_wait_s", 10, unit="s")
     verdict = judge(goal, results(cell("d/sotw", [9, 8, 12], [20], "longest_wait_s")))
     assert (verdict.value, verdict.low, verdict.high, verdict.met) == (9, 8, 12, True)
@@ -86,7 +86,7 @@ def test_a_single_rejected_client_in_any_round_is_a_miss() -> None:
     assert judge(goal, results(cell("d/sotw", [0] * 5, [7], "rejected", streams=5_000))).word == "met"
 
 
-def test_a_goal_may_compare_two_cells_of_ours() -> None:
+def test_a_goal_may_compare_two_cells_of_this_server() -> None:
     goal = replace(CPU, cells="f/10000", base="f/1000", peer="ours", bound=1.3)
     both = results(cell("f/1000", [100], [1]), cell("f/10000", [120], [1]))
     assert judge(goal, both).value == 1.2
@@ -99,7 +99,7 @@ def test_a_smaller_run_is_named_in_the_verdict() -> None:
     assert judge(goal, results(cell("a/sotw/10/all", [1], [100], streams=5_000))).word == "met"
 
 
-def test_what_was_not_measured_is_not_met() -> None:
+def test_a_goal_without_a_measurement_is_not_met() -> None:
     verdicts = judge_all(Results())
     assert len(verdicts) == len(GOALS)
     assert {verdict.word for verdict in verdicts} == {"not measured"}
@@ -175,7 +175,7 @@ def test_the_page_has_the_goals_the_machine_and_a_table_for_each_workload(tmp_pa
     assert "(e) Idle streams" not in text
 
 
-def test_the_page_says_who_had_fewer_than_five_rounds() -> None:
+def test_the_page_names_servers_with_fewer_than_five_rounds() -> None:
     found = results(
         cell("d/sotw", [10, 9, 8, 7, 30], [20], "longest_wait_s", streams=5_000),
         cell("e/sotw/10", [12, 13], [50, 52], "stream_kb", streams=1_000),
@@ -190,7 +190,7 @@ def test_the_page_says_who_had_fewer_than_five_rounds() -> None:
     assert "| `c/sotw/100` | 100 | ours | 3 |" in text
 
 
-def test_a_busy_machine_is_told_of() -> None:
+def test_a_busy_machine_is_reported() -> None:
     found = results(cell("a/sotw/10/all", [80], [100]), cell("e/sotw/10", [80], [100], "stream_kb"))
     assert "busy" not in report.render(found)
     found.cells["e/sotw/10"].load = 4.5
@@ -206,7 +206,7 @@ def test_the_page_says_why_a_goal_is_missed_as_long_as_it_is() -> None:
     assert "What is missed" not in report.render(results())
 
 
-def test_every_workload_says_what_it_measures() -> None:
+def test_every_workload_describes_its_measurement() -> None:
     assert all(workload.text and workload.columns for workload in WORKLOADS.values())
 
 

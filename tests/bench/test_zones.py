@@ -76,7 +76,7 @@ def test_proxies_that_follow_forty_seconds_late_are_not_taken_for_gone() -> None
 
 
 @pytest.mark.soak
-def test_a_flood_from_one_region_costs_the_others_nothing() -> None:
+def test_a_flood_from_one_region_does_not_affect_the_others() -> None:
     """With Envoy alone they lose nothing either; a tenth of a percent is the noise of their own demand."""
     assert measured("flood").elsewhere < 0.001
     assert figures(run(KNOWN["flood"], 3, Envoys)).elsewhere < 0.001
@@ -93,9 +93,7 @@ def test_a_flood_uses_the_room_of_the_other_regions() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("name", "above", "changes"), [("flash_region", 0.0065, 14), ("ramp", 0.0003, 16)])
-def test_demand_that_rises_costs_no_more_than_before_the_loop_was_closed(
-    name: str, above: float, changes: float
-) -> None:
+def test_rising_demand_loses_no_more_requests_than_without_feedback(name: str, above: float, changes: float) -> None:
     """It was 0.63 % with 14 changes an hour, and 0.03 % with 18.7."""
     found = measured(name)
     assert found.above < above
@@ -103,13 +101,13 @@ def test_demand_that_rises_costs_no_more_than_before_the_loop_was_closed(
 
 
 @pytest.mark.soak
-def test_what_circuit_breakers_drop_is_placed() -> None:
+def test_requests_that_circuit_breakers_drop_are_placed() -> None:
     assert measured("breaker").above < 0.01
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [2, 13])
-def test_on_days_by_chance_nothing_changes_long_after_an_event(seed: int) -> None:
+def test_on_random_days_nothing_changes_long_after_an_event(seed: int) -> None:
     scenario, day = random_day(seed, 3 * HOUR_S // 2, told=True)
     assert changes_at_rest(run(scenario, seed), day) <= 1
 
@@ -118,7 +116,7 @@ def test_on_days_by_chance_nothing_changes_long_after_an_event(seed: int) -> Non
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("seed", range(12))
-def test_on_days_by_chance_nothing_oscillates(seed: int, told: bool) -> None:
+def test_on_random_days_nothing_oscillates(seed: int, told: bool) -> None:
     """Noise of 5 % beside a zone that is nearly full, and probes of what was left, cost some changes an hour."""
     scenario, day = random_day(seed, 6 * HOUR_S, told=told)
     found = run(scenario, seed)

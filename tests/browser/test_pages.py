@@ -122,7 +122,7 @@ def test_a_node_that_reconnects_is_not_shown_as_connected_since_its_first_stream
     assert f"yes first seen {first_seen}" in " ".join(page.text("#details-body").split())
 
 
-def test_what_a_node_says_is_shown_as_text(tmp_path: Path, running: ExitStack, server: ServerProcess) -> None:
+def test_values_of_nodes_are_shown_as_text(tmp_path: Path, running: ExitStack, server: ServerProcess) -> None:
     server.push(server.group, [r.static_cluster("a")])
     node(running, server, INJECTED, refuses=INJECTED)
     page = opened(running, server, "/ui/nodes", tmp_path)

@@ -67,7 +67,7 @@ def test_a_push_that_a_proxy_takes_and_one_that_it_rejects(server: ServerProcess
         assert client.disconnect(group) == 1
 
 
-def test_events_go_on_from_the_last_one(client: Any, group: str) -> None:
+def test_events_continue_after_the_last_one(client: Any, group: str) -> None:
     client.apply(group, [a_cluster("a")])
     client.apply(group, [a_cluster("b")])
     feed = (each for each in client.events(kinds=["push"], group=group, after="0") if each.kind != "lagged")

@@ -50,7 +50,7 @@ def test_a_snapshot_of_dictionaries_protobuf_and_envoy_data_plane_messages(clien
     assert line.time is not None and line.time.tzinfo is not None
 
 
-def test_what_was_read_can_be_pushed(client: Any, group: str) -> None:
+def test_a_snapshot_that_was_read_can_be_pushed(client: Any, group: str) -> None:
     client.apply(group, [a_cluster("a"), a_cluster("b")])
     again = client.apply(group, client.snapshot(group).resources)
     assert not again.changed and again.revision == 1

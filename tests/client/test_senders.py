@@ -47,7 +47,7 @@ def test_a_write_does_not_meet_a_connection_that_the_server_has_closed(kind: str
 
 
 @pytest.mark.parametrize(("options", "asked"), [({}, 1), ({"idempotency_key": "k"}, 2)])
-def test_only_what_may_be_repeated_is_sent_again(kind: str, peer: Peer, options: dict[str, Any], asked: int) -> None:
+def test_only_repeatable_requests_are_sent_again(kind: str, peer: Peer, options: dict[str, Any], asked: int) -> None:
     answers = iter([None])
     peer.plan = lambda path: (200, next(answers, GROUP), False)
     with opened(kind, peer.url) as client:

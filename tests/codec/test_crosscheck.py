@@ -247,7 +247,7 @@ def test_the_cluster_of_a_config_source_is_the_bootstraps() -> None:
     assert told(r.eds_cluster("c1", source), r.cluster_load_assignment("c1", 80)) == []
 
 
-def test_what_nobody_refers_to() -> None:
+def test_unused_resources_are_warned_of() -> None:
     lonely = [r.cluster_load_assignment("x", 80), r.route_config("y"), r.trust_secret("z", r.CERTIFICATE_PEM)]
     assert told(*WEB, *lonely) == [
         ("unused", "endpoints/x", ""),
@@ -261,11 +261,11 @@ def test_a_place_in_a_wrapper() -> None:
     assert told({**wrapped, "resource": r.eds_cluster("c")}) == [("missing_reference", "clusters/c", "/resource/name")]
 
 
-def test_a_set_without_those_who_could_refer_is_left_alone() -> None:
+def test_a_set_without_referring_types_has_no_findings() -> None:
     assert told(r.cluster_load_assignment("x", 80), r.route_config("y"), r.trust_secret("z", r.CERTIFICATE_PEM)) == []
 
 
-def test_a_name_that_goes_away_is_told_in_other_words() -> None:
+def test_a_removed_name_that_is_still_used_has_its_own_message() -> None:
     gone = (CLUSTER, "c1")
     known = held(*WEB)
     whole = single(check_references(decoded(*WEB[2:]), removed=[gone]))
@@ -276,7 +276,7 @@ def test_a_name_that_goes_away_is_told_in_other_words() -> None:
     assert "this push deletes" in found.detail
 
 
-def test_a_name_that_goes_away_with_its_users_is_not_told() -> None:
+def test_a_name_removed_with_its_users_is_no_finding() -> None:
     gone = [(one.type_url, one.name) for one in decoded(*WEB)]
     assert check_references([], removed=gone, known=held(*WEB)) == []
     moved = decoded(r.route_config("web", r.direct_route("x")))

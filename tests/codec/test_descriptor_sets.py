@@ -61,7 +61,7 @@ def pool() -> DescriptorPool:
     return schema.shipped_pool()
 
 
-def test_types_are_known_with_what_they_refer_to(pool: DescriptorPool, tmp_path: Path) -> None:
+def test_types_are_known_with_the_types_that_they_refer_to(pool: DescriptorPool, tmp_path: Path) -> None:
     assert add_sets(pool, [_compile(tmp_path, FILES, ["acme/filter.proto"], "--include_imports")]) == [
         "acme.filters.v1.Filter"
     ]
@@ -71,7 +71,7 @@ def test_types_are_known_with_what_they_refer_to(pool: DescriptorPool, tmp_path:
     assert filter_type.fields_by_name["level"].enum_type.values_by_name["HIGH"].number == 1
 
 
-def test_imports_may_be_left_to_what_is_known_or_to_another_set(pool: DescriptorPool, tmp_path: Path) -> None:
+def test_imports_may_come_from_known_types_or_another_set(pool: DescriptorPool, tmp_path: Path) -> None:
     first = _compile(tmp_path, FILES, ["acme/filter.proto"], name="filter.pb")
     second = _compile(tmp_path, FILES, ["acme/common.proto"], name="common.pb")
     add_sets(pool, [first, second])
@@ -108,7 +108,7 @@ def test_a_type_that_contradicts_a_known_one(pool: DescriptorPool, tmp_path: Pat
     assert "envoy.config.core.v3.Pipe.route contradicts" in _refused(pool, found)
 
 
-def test_a_reference_to_what_nobody_knows(pool: DescriptorPool, tmp_path: Path) -> None:
+def test_a_reference_to_an_unknown_type(pool: DescriptorPool, tmp_path: Path) -> None:
     found = _compile(tmp_path, FILES, ["acme/filter.proto"])
     assert "refers to acme.common.Level, which is in no descriptor set" in _refused(pool, found)
 

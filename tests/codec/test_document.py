@@ -152,7 +152,7 @@ def test_envelope_errors_come_all_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "---\n---\n", "3", '"text"'])
-def test_what_is_no_push_is_malformed(text: str) -> None:
+def test_a_document_that_is_no_push_is_malformed(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_document(text)
 
@@ -162,7 +162,7 @@ def test_documents_that_disagree_about_the_version() -> None:
         parse_document('resources: []\nversion: "1"\n---\nresources: []\nversion: "2"\n')
 
 
-def test_versions_of_what_is_no_type() -> None:
+def test_versions_of_an_unknown_type() -> None:
     with pytest.raises(ValidationError, match=r"'cluster' is not a type; known are .*clusters"):
         parse_document('{"resources": [], "versions": {"cluster": "7", "my.Type": "8"}}')
 

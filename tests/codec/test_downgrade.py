@@ -88,7 +88,7 @@ def test_http_options_that_v2_lacks_are_reported() -> None:
         assert problem == f"/typed_extension_protocol_options/{options}: the v2 API has no {options}"
 
 
-def test_what_v2_lacks_is_reported_with_its_place() -> None:
+def test_fields_that_v2_lacks_are_reported_with_their_place() -> None:
     manager = {"@type": HCM, "stat_prefix": "s", "route_config": {"name": "r"}, "strip_any_host_port": True}
     listener = {
         "@type": f"{T}envoy.config.listener.v3.Listener",

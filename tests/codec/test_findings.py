@@ -24,7 +24,7 @@ def test_a_resource_is_called_by_its_place_until_it_has_a_name() -> None:
     assert called(findings) == ("my.Type/a", 4)
 
 
-def test_what_was_found_keeps_the_name_it_was_found_under() -> None:
+def test_findings_keep_their_resource_name() -> None:
     findings = Findings()
     findings.name_resource(CLUSTER, "c1")
     findings.warn("odd", "it is odd")

@@ -35,7 +35,7 @@ def test_each_type_has_a_valid_schema_of_bounded_size(rule: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_the_server_answers_is_valid(case: str) -> None:
+def test_answers_of_the_server_match_the_schema(case: str) -> None:
     [resource] = decode_document(json.dumps({"resources": [CASES[case]]})).resources
     document = {key: value for key, value in render_resource(resource).items() if key != "@name"}
     errors = [f"{error.instance_path}: {error.message}" for error in validator(document["@type"]).iter_errors(document)]
@@ -58,7 +58,7 @@ def test_what_the_server_answers_is_valid(case: str) -> None:
         {"@type": "type.googleapis.com/envoy.config.listener.v3.Listener"},
     ],
 )
-def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_documents_do_not_match_the_schema(wrong: dict[str, Any]) -> None:
     assert not validator(CLUSTER).is_valid({"@type": CLUSTER, "name": "a", **wrong})
 
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
         {"metadata": {"filter_metadata": {"a": {"b": [1, None]}}}},
     ],
 )
-def test_what_is_right_is_taken(right: dict[str, Any]) -> None:
+def test_valid_documents_match_the_schema(right: dict[str, Any]) -> None:
     assert validator(CLUSTER).is_valid({"@type": CLUSTER, "name": "a", **right})
 
 
@@ -92,5 +92,5 @@ def test_deprecated_fields_are_marked() -> None:
     assert found["$defs"]["envoy.config.cluster.v3.Cluster"]["properties"]["http2_protocol_options"]["deprecated"]
 
 
-def test_an_unknown_type_has_none() -> None:
+def test_an_unknown_type_has_no_schema() -> None:
     assert resource_schema("made.up.Type") is None

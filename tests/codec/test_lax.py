@@ -57,7 +57,7 @@ def _refusals(path: Path, cases: list[tuple[str, str]]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", LAX)
-def test_what_only_envoy_takes_is_taken_with_a_warning(name: str, envoy_refuses: dict[str, str]) -> None:
+def test_lenient_input_is_accepted_with_a_warning(name: str, envoy_refuses: dict[str, str]) -> None:
     lax, plain = LAX[name]
     assert not envoy_refuses[name]
     found = _decode(lax)
@@ -69,20 +69,20 @@ def test_what_only_envoy_takes_is_taken_with_a_warning(name: str, envoy_refuses:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_what_is_right_is_taken_without_a_word(name: str, envoy_refuses: dict[str, str]) -> None:
+def test_strict_input_is_accepted_without_a_warning(name: str, envoy_refuses: dict[str, str]) -> None:
     assert not envoy_refuses[name]
     assert _decode(PLAIN[name]).warnings == ()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_envoy_refuses_is_refused(name: str, envoy_refuses: dict[str, str]) -> None:
+def test_input_that_envoy_rejects_is_refused(name: str, envoy_refuses: dict[str, str]) -> None:
     assert envoy_refuses[name]
     with pytest.raises(ValidationError):
         _decode(REFUSED[name])
 
 
 @pytest.mark.parametrize("name", STRICT)
-def test_where_json_is_stricter_than_envoy(name: str, envoy_refuses: dict[str, str]) -> None:
+def test_input_where_the_codec_is_stricter_than_envoy(name: str, envoy_refuses: dict[str, str]) -> None:
     assert not envoy_refuses[name]
     with pytest.raises(ValidationError):
         _decode(STRICT[name])

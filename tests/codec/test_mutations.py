@@ -69,7 +69,7 @@ def _refusal(resource: Json) -> str:
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_is_refused_is_refused_by_envoy(seed: int, tmp_path: Path) -> None:
+def test_input_that_is_refused_is_rejected_by_envoy(seed: int, tmp_path: Path) -> None:
     make_files(tmp_path)
     chance = random.Random(seed)
     refused, alone = 0, []

@@ -86,7 +86,7 @@ def test_places_in_yaml(index: int, pointer: str, place: str) -> None:
 
 
 @pytest.mark.parametrize(("pointer", "place"), [("/name", "4:3"), ("/inner/deep", "7:5")])
-def test_a_place_is_never_in_what_is_ignored(pointer: str, place: str) -> None:
+def test_a_place_is_never_in_an_ignored_part(pointer: str, place: str) -> None:
     assert _place(IGNORED, "yaml", 0, pointer) == f"f:{place}"
 
 

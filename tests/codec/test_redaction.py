@@ -107,7 +107,7 @@ def test_bytes_of_an_unknown_type_are_kept() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "secret"])
-def test_what_holds_no_secret_is_unchanged(name: str) -> None:
+def test_documents_without_secrets_are_unchanged(name: str) -> None:
     rendered = render_resource(decode_resource(CASES[name]))
     assert redact(rendered) == rendered
 

@@ -47,7 +47,7 @@ TCP_PROXY = f"{T}envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 
 
 def _references(value: dict[str, Any]) -> list[Reference]:
-    """The references without their config sources: `test_equal_config_sources_are_told_from_others`."""
+    """The references without their config sources: `test_equal_config_sources_differ_from_others`."""
     return [replace(each, source_hash=0) for each in decode_resource(value).references]
 
 
@@ -87,7 +87,7 @@ def test_secrets_in_packed_transport_sockets() -> None:
     ]
 
 
-def test_equal_config_sources_are_told_from_others() -> None:
+def test_equal_config_sources_differ_from_others() -> None:
     """docs/internals/clients.md#config-sources: Envoy compares them by bytes, not by meaning."""
     sources: list[dict[str, Any]] = [ADS, ADS, {"ads": {}}]
     ((first,), (same,), (other,)) = (decode_resource(_eds(source)).references for source in sources)
@@ -448,7 +448,7 @@ def test_v2_content_that_cannot_be_read() -> None:
     assert _references(untyped) == [v2_cluster]
 
 
-def test_what_the_users_own_types_mean_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_of_users_have_no_references(monkeypatch: pytest.MonkeyPatch) -> None:
     value = _listener(_typed(f"{FILTERS}.http.cors.v3.Cors"))
     assert _references(value) == []
     monkeypatch.setattr(schema, "_USER_NAMES", [f"{FILTERS}.http.cors.v3.Cors"])

@@ -82,7 +82,7 @@ def test_stored_resources_come_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["c", "n" * 127, "n" * 128, "é" * 9000, ""])
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
-def test_what_is_stored_is_a_message_of_envoys(name: str, size: int) -> None:
+def test_a_stored_blob_is_a_message_of_envoy(name: str, size: int) -> None:
     wrapper: Any = schema.require(schema.WRAPPER_TYPE)(name=name)
     wrapper.resource.type_url, wrapper.resource.value = CLUSTER, b"x" * size
     blob = dump_record(Resource(CLUSTER, name, b"x" * size, ""))
@@ -104,7 +104,7 @@ def test_blob_ids() -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"\xff", b"\x1a\x01n", b"\x12\x03\x0a\x01t"])
-def test_what_is_no_record_is_refused(blob: bytes) -> None:
+def test_an_invalid_blob_is_refused(blob: bytes) -> None:
     with pytest.raises(MalformedError):
         load_record(blob)
 

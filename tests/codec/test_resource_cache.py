@@ -46,7 +46,7 @@ def test_two_decoders_share_nothing() -> None:
     assert first is not second
 
 
-def test_it_is_forgotten_with_its_last_holder() -> None:
+def test_a_cached_resource_is_dropped_with_its_last_user() -> None:
     cache = ResourceCache()
     body = b"the bytes"
     resource = Resource(CLUSTER, "a", body, "1")
@@ -73,7 +73,7 @@ def test_warnings_come_each_time() -> None:
     assert [one.code for one in read(value).warnings] == ["deprecated_field"]
 
 
-def test_what_stands_outside_the_message_is_heeded() -> None:
+def test_fields_outside_of_the_message_count() -> None:
     plain = cluster("a-wrapped-one")
     (bare,) = read(plain).resources
     (wrapped,) = read({"@type": WRAPPER, "name": "a-wrapped-one", "ttl": "5s", "resource": plain}).resources

@@ -173,7 +173,7 @@ def test_all_errors_come_at_once_with_hints() -> None:
         ({"type": "EDS", "cluster_type": {}}, "leave one of them out"),
     ],
 )
-def test_findings_say_what_to_do(fields: dict[str, object], hint: str) -> None:
+def test_findings_have_a_hint(fields: dict[str, object], hint: str) -> None:
     (violation,) = _violations(_cluster(**fields))
     assert violation.hint == hint
 
@@ -229,7 +229,7 @@ def test_rules_of_contrib_are_known() -> None:
     ]
 
 
-def test_what_is_endlessly_wrong_is_told_in_part() -> None:
+def test_findings_are_bounded() -> None:
     value = _cluster(**{f"field_{number}": 1 for number in range(1000)})
     assert len(_violations(value)) == FINDINGS_LIMIT
 
@@ -247,7 +247,7 @@ def test_findings_name_their_resource() -> None:
     ]
 
 
-def test_nothing_too_deep_for_a_parser_gets_in() -> None:
+def test_input_too_deep_for_a_parser_is_refused() -> None:
     nested: dict[str, Any] = {}
     for _ in range(60):
         nested = {"a": nested}
@@ -259,7 +259,7 @@ def test_nothing_too_deep_for_a_parser_gets_in() -> None:
 
 @pytest.mark.parametrize("depth", [101, 150, 240])
 @pytest.mark.parametrize("is_list", [False, True])
-def test_what_is_too_deep_is_refused_with_its_place(depth: int, is_list: bool) -> None:
+def test_input_that_is_too_deep_is_refused_with_its_place(depth: int, is_list: bool) -> None:
     opened, closed = ("[", "]") if is_list else ('{"a":', "}")
     nested = opened * depth + ("" if is_list else "1") + closed * depth
     text = f'[{{"@type": "{CLUSTER}", "name": "c1",\n "metadata": {{"filter_metadata": {{"x": {{"k": {nested}}}}}}}}}]'
@@ -418,7 +418,7 @@ def test_binary_errors() -> None:
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff", b'{"resources": []}', b"\xfa\x3f\x02hi"])
-def test_what_is_no_response_is_malformed(body: bytes) -> None:
+def test_bytes_that_are_no_response_are_malformed(body: bytes) -> None:
     with pytest.raises(MalformedError):
         decode_document(body, "protobuf")
 

@@ -88,7 +88,7 @@ def test_broken_rule_is_refused_as_by_envoy(name: str, tmp_path: Path) -> None:
     assert any(words in refusal for words in ("constraint validation failed", "deprecated")), refusal
 
 
-def test_what_breaks_no_rule_is_accepted_as_by_envoy(tmp_path: Path) -> None:
+def test_messages_that_break_no_rule_are_accepted_as_by_envoy(tmp_path: Path) -> None:
     assert {name: found for name, resource in ACCEPTED.items() if (found := _findings(resource))} == {}
     renamed = [{**resource, "name": name} for name, resource in ACCEPTED.items()]
     for port, resource in enumerate(renamed, 1):

@@ -101,14 +101,14 @@ def test_durations_are_compared_to_the_nanosecond() -> None:
     assert nanoseconds(Duration(seconds=-1, nanos=-5)) == -1_000_000_005
 
 
-def test_detail_says_what_is_allowed_and_what_is() -> None:
+def test_a_finding_has_the_allowed_and_the_given_value() -> None:
     (found,) = _refused(endpoint(port_value=70000))
     assert found.detail == "port_value must be at most 65535, and is 70000"
     (found,) = _refused(cluster(connect_timeout="-0.5s"))
     assert found.detail == "connect_timeout must be greater than 0s, and is -0.5s"
 
 
-def test_what_is_missing_says_what_to_set() -> None:
+def test_a_missing_field_has_a_hint() -> None:
     (found,) = _refused(manager(stat_prefix=None))
     assert (found.code, found.detail, found.hint) == ("missing_field", "stat_prefix is required", "set stat_prefix")
 
@@ -141,14 +141,14 @@ def test_envoy_takes_one_category_of_drops() -> None:
     assert found.pointer == "/load_assignment/policy/drop_overloads"
 
 
-def test_breaches_are_told_beside_errors_of_form() -> None:
+def test_broken_rules_are_reported_beside_errors_of_form() -> None:
     """What could not be read is not called missing as well."""
     found = _refused(endpoint(port_value=70000, adress="x", address=5))
     assert {one.code for one in found} == {"out_of_range", "unknown_field", "wrong_type"}
     assert len(found) == 3
 
 
-def test_bytes_are_checked_likewise() -> None:
+def test_binary_resources_are_checked_by_the_same_rules() -> None:
     body = schema.require("envoy.config.cluster.v3.Cluster")(name="c", lb_policy=77).SerializeToString()
     with pytest.raises(ValidationError, match="lb_policy must be a value of LbPolicy; not 77"):
         resource_from_bytes(f"{T}envoy.config.cluster.v3.Cluster", body)
@@ -188,7 +188,7 @@ def test_deprecated_field_is_a_warning() -> None:
     assert warning.hint == "see cluster_type, DnsCluster"
 
 
-def test_what_envoy_does_not_hold_against_its_rules_is_warned_of() -> None:
+def test_rules_that_envoy_does_not_enforce_are_warnings() -> None:
     resolver = resolved_by("cares.v3.CaresDnsResolverConfig", query_tries=0)
     (warning,) = decode_document(json.dumps({"resources": [resolver]}), "json").warnings
     assert (warning.code, warning.severity) == ("out_of_range", "warning")

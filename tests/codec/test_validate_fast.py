@@ -133,7 +133,7 @@ def test_shapes_and_what_is_left_of_them_without_a_field(shape: str) -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_what_breaks_a_rule_is_never_passed(name: str) -> None:
+def test_a_message_that_breaks_a_rule_is_never_passed(name: str) -> None:
     value, _, _ = RULES[name]
     message, findings = schema.require(value["@type"].rpartition("/")[2])(), Findings()
     MessageParser(findings).read(message, value, frozenset(("@type",)))
@@ -155,7 +155,7 @@ def test_the_same_bytes_are_judged_by_their_type() -> None:
         assert VALIDATOR.is_surely_valid(descriptor, b"") is passes
 
 
-def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_valid_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validate_fast, "REMEMBERED_LIMIT", VALIDATOR.remembered + 5)
     for edition in range(40):
         resource = decode_resource(assignment(edition % 3, 1000 + edition))
@@ -165,7 +165,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_packing", [False, True])
-def test_what_packs_a_message_is_judged_each_time(is_packing: bool) -> None:
+def test_messages_with_a_packed_message_are_validated_each_time(is_packing: bool) -> None:
     """A type that is made known later may have rules."""
     message: Any = schema.require("envoy.config.cluster.v3.Cluster")(name="c")
     part = message.transport_socket if is_packing else message.outlier_detection

@@ -74,7 +74,7 @@ def found(violations: list[Violation]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_envoy_refuses_is_refused_and_told_once(name: str) -> None:
+def test_values_that_envoy_rejects_are_refused_and_reported_once(name: str) -> None:
     case, errors = REFUSED[name], errors_of(REFUSED[name].resource)
     assert (case.code, case.pointer) in found(errors), errors
     pointers = [one.pointer for one in errors]
@@ -82,12 +82,12 @@ def test_what_envoy_refuses_is_refused_and_told_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_envoy_takes_is_taken(name: str) -> None:
+def test_values_that_envoy_accepts_are_accepted(name: str) -> None:
     assert errors_of(TAKEN[name].resource) == []
 
 
 @pytest.mark.parametrize("name", [*WARNED, *DEPENDING])
-def test_what_depends_on_the_proxy_is_a_warning(name: str) -> None:
+def test_values_whose_validity_depends_on_the_proxy_are_warnings(name: str) -> None:
     case = {**WARNED, **DEPENDING}[name]
     assert (case.code, case.pointer) in found(warnings_of(case.resource))
 
@@ -120,7 +120,7 @@ def test_a_filter_without_a_configuration_has_a_hint_at_its_type() -> None:
     assert "envoy.extensions.filters.http.router.v3.Router" in error.hint
 
 
-def test_names_have_a_hint_at_the_types_that_resolve_them() -> None:
+def test_names_have_a_hint_with_the_types_that_resolve_them() -> None:
     (error,) = errors_of(REFUSED["a name in an assignment"].resource)
     assert "STRICT_DNS" in error.hint
 

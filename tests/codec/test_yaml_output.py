@@ -63,7 +63,7 @@ def test_random_strings_stay_strings(count: int) -> None:
 
 
 @pytest.mark.parametrize("text", LIKE_NUMBERS + LIKE_OTHER_THINGS)
-def test_what_looks_like_something_else_is_read_as_a_string_by_both_versions(text: str) -> None:
+def test_strings_that_look_like_other_types_are_read_as_strings_by_both_versions(text: str) -> None:
     written = to_yaml({"a": text})
     assert parse_yaml(written) == [{"a": text}]
     assert yaml.safe_load(written) == {"a": text}
@@ -94,7 +94,7 @@ def test_lines_that_a_block_would_change_are_quoted(text: str) -> None:
     assert parse_yaml(to_yaml({"a": text})) == [{"a": text}]
 
 
-def test_what_stands_for_a_tab_may_be_in_the_document() -> None:
+def test_a_tab_may_be_in_the_document() -> None:
     document = {"a": "x\n\ty", "b": "\ue009"}
     assert parse_yaml(to_yaml(document)) == [document]
 

@@ -59,7 +59,7 @@ def test_the_ports_are_those_of_the_server() -> None:
     assert FINAL.last("EXPOSE").rest.split() == [str(GRPC_PORT), str(HTTP_PORT)]
 
 
-def test_it_wants_credentials_before_it_lets_other_machines_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_needs_credentials_to_listen_to_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in FINAL.environment().items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=r"server\.grpc\.tls"):
@@ -150,7 +150,7 @@ def test_the_wheel_holds_no_generators(build: Path, wheel: Path) -> None:
     ]
 
 
-def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Path, running: ExitStack) -> None:
+def test_the_server_runs_from_the_installed_package(wheel: Path, tmp_path: Path, running: ExitStack) -> None:
     """As the build does it, but for the dependencies: those are the ones of this environment."""
     make_venv, locked, install = BUILD.last("RUN").rest.split(" && ")
     assert make_venv == "python -m venv --without-pip /opt/xds"

@@ -26,7 +26,7 @@ def make_demo_environment(directory: Path, *variables: str) -> subprocess.Comple
 
 @pytest.mark.soak
 @pytest.mark.parametrize("broken", [False, True], ids=["nothing there", "no pip in it"])
-def test_a_virtual_environment_without_pip_is_made_anew(tmp_path: Path, *, broken: bool) -> None:
+def test_a_virtual_environment_without_pip_is_replaced(tmp_path: Path, *, broken: bool) -> None:
     venv = tmp_path / "venv"
     if broken:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)

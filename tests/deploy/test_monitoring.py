@@ -234,7 +234,7 @@ def test_a_source_that_cannot_be_read_is_seen(served: Served) -> None:
     assert served.select('xds_server_source_failing{source="gone",kind="files"}')[0][1] == 1
 
 
-def test_what_the_load_alerts_look_for_is_seen(served: Served) -> None:
+def test_load_alerts_fire_on_their_conditions(served: Served) -> None:
     """The scenario of the scrape is one in which four of them fire, by the figures of one moment."""
     capacity = {labels["target"]: value for labels, value in served.select("xds_assignment_capacity_rps")}
     load = {labels["target"]: value for labels, value in served.select("xds_assignment_load_rps")}

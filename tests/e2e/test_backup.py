@@ -130,7 +130,7 @@ def test_a_restored_server_serves_the_same(source: Source, second: ServerProcess
     assert second.get("/groups/edge/snapshot")["resources"] == server.get("/groups/edge/revisions/1")["resources"]
 
 
-def test_a_backup_without_history_is_what_is_served(source: Source, second: ServerProcess, tmp_path: Path) -> None:
+def test_a_backup_without_history_has_the_served_content(source: Source, second: ServerProcess, tmp_path: Path) -> None:
     server, _ = source
     assert run(server, "backup", tmp_path / "brief.tar", "--no-history").code == 0
     assert run(second, "restore", tmp_path / "brief.tar").code == 0
@@ -139,7 +139,7 @@ def test_a_backup_without_history_is_what_is_served(source: Source, second: Serv
     assert second.push("gone", [r.static_cluster("c", 1)])["revision"] == 3
 
 
-def test_what_is_not_empty_is_replaced_only_when_told(source: Source, second: ServerProcess) -> None:
+def test_a_store_with_content_is_replaced_only_with_an_option(source: Source, second: ServerProcess) -> None:
     server, archive = source
     second.push("edge", [r.static_cluster("other", 1)])
     second.push("extra", [r.static_cluster("other", 1)])
@@ -154,7 +154,7 @@ def test_what_is_not_empty_is_replaced_only_when_told(source: Source, second: Se
     assert second.request("GET", "/api/v1/groups/extra").status_code == 404
 
 
-def test_a_damaged_archive_is_told_before_and_by_the_server(source: Source, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_reported_by_command_and_server(source: Source, tmp_path: Path) -> None:
     server, archive = source
     (tmp_path / "bad.tar").write_bytes(archive.read_bytes()[:-4_000])
     before = picture(server)
@@ -165,7 +165,7 @@ def test_a_damaged_archive_is_told_before_and_by_the_server(source: Source, tmp_
     assert run(server, "restore", archive, "--check").code == 0
 
 
-def test_a_watched_folder_is_applied_over_what_is_restored(tmp_path: Path, running: ExitStack) -> None:
+def test_a_watched_folder_is_applied_over_restored_content(tmp_path: Path, running: ExitStack) -> None:
     """The files decide. They were once applied again only when they changed, so the group kept old content."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -210,7 +210,7 @@ def test_backups_are_counted(tmp_path: Path, running: ExitStack) -> None:
     assert counted['xds_server_backups_total{result="failed"}'] == 0
 
 
-def test_the_archive_is_a_tar_of_what_its_manifest_says(source: Source) -> None:
+def test_the_archive_is_a_tar_with_the_files_of_its_manifest(source: Source) -> None:
     with tarfile.open(source[1]) as tar:
         names = tar.getnames()
         contents = {name: (tar.extractfile(name) or pytest.fail(name)).read() for name in names}

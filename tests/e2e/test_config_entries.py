@@ -144,7 +144,7 @@ def test_the_end_of_the_process_tears_no_transaction(
         first = transactions.tried + 1
 
 
-def test_a_backup_restores_them_with_the_same_revisions(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_backup_restores_config_entries_with_the_same_revisions(server: ServerProcess, tmp_path: Path) -> None:
     write(server, *ENTRIES)
     put(server, "service-resolver", "web", {**ENTRIES[1], "ConnectTimeout": "9s"})
     before, archive = picture(server), tmp_path / "xds.tar"
@@ -160,7 +160,7 @@ def test_a_backup_restores_them_with_the_same_revisions(server: ServerProcess, t
         assert put(other, "service-resolver", "web", ENTRIES[1])["revision"] == 3
 
 
-def test_a_copied_store_has_them(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_copied_store_has_config_entries(server: ServerProcess, tmp_path: Path) -> None:
     write(server, *ENTRIES)
     before = picture(server)
     server.stop()

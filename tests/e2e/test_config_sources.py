@@ -171,7 +171,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("kind", "how", "variant"), ROWS)
-def test_envoy_gets_what_it_names_by_another_config_source(
+def test_envoy_gets_a_resource_that_it_names_by_another_config_source(
     server: ServerProcess,
     connect: Connect,
     tmp_path: Path,

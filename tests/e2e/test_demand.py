@@ -114,7 +114,7 @@ BREAKERS: dict[str, tuple[Json, Json]] = {
 @pytest.mark.parametrize(
     "breaker", [pytest.param(name, marks=() if name == "max_requests" else pytest.mark.soak) for name in BREAKERS]
 )
-def test_what_a_circuit_breaker_drops_spills_into_the_next_zone(
+def test_requests_that_a_circuit_breaker_drops_spill_into_the_next_zone(
     breaker: str,
     server: ServerProcess,
     envoy: Callable[..., EnvoyProcess],
@@ -229,7 +229,7 @@ def test_an_idle_grpc_client_keeps_its_zone_for_ten_minutes(tmp_path: Path, runn
     _idle(tmp_path, running, 600.0, interval_s=10, stale_after_s=30, fallback_after_s=300)
 
 
-def test_nodes_that_never_report_are_told(
+def test_nodes_that_never_report_are_shown(
     server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:
     """Of two proxies of a zone one has no load stream; the demand counts twice, and a warning says so."""

@@ -116,7 +116,7 @@ def test_refused_listener(
 
 
 @in_variants(Variant.ADS_SOTW, Variant.ADS_DELTA)
-def test_what_a_refused_listener_holds_is_told(
+def test_routes_that_a_rejected_listener_holds_are_shown(
     server: ServerProcess, connect: Connect, variant: Variant, a: Upstream
 ) -> None:
     """In the state of the node, by `xds nodes` and by `xds explain`, until the listener is repaired."""

@@ -84,7 +84,7 @@ def test_refused_clusters_and_listeners_are_not_sent_again_after_a_restart(
     wait_until(lambda: not server.nacks(state="open"), "the refusals are resolved")
 
 
-def test_what_was_resolved_is_forgotten_over_a_restart(
+def test_resolved_nacks_are_forgotten_over_a_restart(
     server: ServerProcess, connect: Connect, upstream: StartUpstream
 ) -> None:
     web = r.web_resources("c1", upstream("a").port)
@@ -105,7 +105,9 @@ def test_what_was_resolved_is_forgotten_over_a_restart(
     assert envoy.stat("cluster_manager.cds.update_rejected") == 2
 
 
-def test_an_envoy_that_starts_anew_is_sent_it(server: ServerProcess, connect: Connect, upstream: StartUpstream) -> None:
+def test_a_restarted_envoy_is_sent_the_rejected_resource_once_more(
+    server: ServerProcess, connect: Connect, upstream: StartUpstream
+) -> None:
     """It may be another release that accepts it. If it rejects it again, the same record counts on."""
     web = r.web_resources("c1", upstream("a").port)
     server.push(GROUP, [*web, r.refused_cluster("bad")])

@@ -55,7 +55,7 @@ def test_proxies_of_an_example_are_in_its_group() -> None:
         assert not groups(page) or clusters <= groups(page), (name, clusters)
 
 
-def test_pages_that_start_an_envoy_say_what_to_stop_first() -> None:
+def test_pages_that_start_an_envoy_name_the_processes_to_stop_first() -> None:
     """Two Envoys on one port share the connections in silence, and a second one does not start without a flag."""
     for name, page in PAGES.items():
         starting = "envoy -c envoy.yaml" in commands(page)

@@ -165,7 +165,7 @@ def test_xds_enabled_server_serves_when_its_listener_comes(
     client.wait_status(target, "UNAVAILABLE", fresh=True)
 
 
-def test_a_call_to_what_does_not_exist_fails_at_once(tmp_path: Path, server: ServerProcess, running: ExitStack) -> None:
+def test_a_call_to_an_unknown_service_fails_at_once(tmp_path: Path, server: ServerProcess, running: ExitStack) -> None:
     """Rule 39, A88: told by resource_errors, a client that reads them does not wait out its timer of 15 s."""
     bootstrap = grpc_bootstrap(server.grpc_port, node_id=server.node, node_cluster=server.group)
     reads = {"GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING": "true"}

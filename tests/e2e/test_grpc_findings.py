@@ -39,7 +39,7 @@ def warned(pushed: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one["code"], one["pointer"]) for one in pushed["warnings"] if one["code"].startswith("grpc")]
 
 
-def test_grpc_shows_what_the_push_warns_of(tmp_path: Path, server: ServerProcess, running: ExitStack) -> None:
+def test_grpc_fails_as_the_push_warned(tmp_path: Path, server: ServerProcess, running: ExitStack) -> None:
     names = {"node_id": server.node, "node_cluster": server.group}
     client = running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port, **names)))
     backend = running.enter_context(GrpcBackend(tmp_path, "a"))

@@ -45,7 +45,7 @@ def route(value: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(300)
-def test_envoy_refuses_what_we_refuse(tmp_path: Path) -> None:
+def test_envoy_rejects_header_commands_that_we_refuse(tmp_path: Path) -> None:
     differ = []
     with JudgingEnvoy(tmp_path, [CLUSTER]) as envoy:
         for value in values():

@@ -35,7 +35,7 @@ def _secret(name: str, certificate: Certificate) -> r.Json:
 
 
 @pytest.mark.parametrize("variant", [Variant.ADS_DELTA, pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak)])
-def test_the_certificate_that_serves_goes_on_until_the_next_one_is_pushed(
+def test_the_certificate_in_use_stays_until_the_next_one_is_pushed(
     server: ServerProcess, connect: Callable[..., EnvoyProcess], tmp_path: Path, variant: Variant
 ) -> None:
     ca = CertificateAuthority(tmp_path)
@@ -54,7 +54,7 @@ def test_the_certificate_that_serves_goes_on_until_the_next_one_is_pushed(
 
 
 @pytest.mark.parametrize("variant", [Variant.ADS_DELTA, Variant.ADS_SOTW])
-def test_a_cluster_in_use_goes_on_until_the_secret_that_it_newly_names_is_pushed(
+def test_a_cluster_in_use_serves_until_the_secret_that_it_newly_names_is_pushed(
     server: ServerProcess,
     connect: Callable[..., EnvoyProcess],
     tmp_path: Path,
@@ -85,7 +85,7 @@ def test_a_cluster_in_use_goes_on_until_the_secret_that_it_newly_names_is_pushed
 
 
 @pytest.mark.parametrize("variant", [Variant.ADS_DELTA])
-def test_an_envoy_that_starts_is_told_at_once_that_its_secret_is_missing(
+def test_a_missing_secret_is_reported_to_a_starting_envoy_at_once(
     server: ServerProcess, connect: Callable[..., EnvoyProcess], tmp_path: Path, variant: Variant
 ) -> None:
     """Also if it started before, and a push changed its listener while it was away."""

@@ -126,7 +126,7 @@ def _opened(client: LinkerdClient, call: dict[str, Any]) -> LinkerdStream:
     return client.watch_port(call["port"])
 
 
-def test_every_stream_says_what_the_bindings_of_linkerd_have_read(site: LinkerdSite) -> None:
+def test_every_stream_has_the_fields_that_the_bindings_of_linkerd_read(site: LinkerdSite) -> None:
     recorded = json.loads(RECORDED.read_text())
     streams = [_opened(site.client(), call) for call in CALLS]
     found = [[stream.next() for _ in range(first)] for stream, (first, _) in zip(streams, COUNTS, strict=True)]

@@ -86,7 +86,7 @@ def test_the_environment_of_the_example_is_that_of_a_proxy(mesh: LinkerdMesh, bi
 
 @MODES
 @pytest.mark.parametrize("ends", ["stop", "kill"])
-def test_requests_go_on_while_the_server_is_away_and_follow_it_when_it_is_back(
+def test_requests_continue_while_the_server_is_away_and_follow_it_afterwards(
     mesh: LinkerdMesh, binary: Path, is_ingress: bool, ends: str
 ) -> None:
     ups = [mesh.upstream(name) for name in "abc"]

@@ -88,7 +88,7 @@ def test_requests_are_counted_by_how_they_end(
     )
 
 
-def test_what_failed_over_is_told_by_its_priority(
+def test_failed_over_requests_are_reported_by_priority(
     server: ServerProcess, envoy: EnvoyProcess, upstream: StartUpstream
 ) -> None:
     """Two localities; the one of priority 0 is pushed as unhealthy, later."""

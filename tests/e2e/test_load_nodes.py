@@ -98,7 +98,7 @@ def test_requests_to_a_subset_and_metrics_of_backends_are_exact(
     assert told == {"cpu_utilization": (NUMBER, 0.25), "named_metrics.q": (NUMBER, 3.0)}
 
 
-def test_what_an_envoy_counted_before_its_last_report_stays_when_it_stops(
+def test_counts_of_the_last_report_stay_when_an_envoy_stops(
     server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: Callable[[str], Upstream]
 ) -> None:
     """It sends no report at its exit: what came after the last one is lost, and nothing before."""

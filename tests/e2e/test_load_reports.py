@@ -158,7 +158,7 @@ def requests(port: int, number: int) -> list[int]:
 # Envoy
 
 
-def test_two_envoys_in_two_zones_report_what_the_upstreams_counted(
+def test_reports_of_two_envoys_in_two_zones_equal_the_counts_of_the_upstreams(
     server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:
     near, far = upstream("near"), upstream("far")
@@ -249,7 +249,7 @@ def test_requests_in_progress_are_those_of_now(
     wait_until(lambda: load(server, "c1")["in_progress"] == 0, "none in progress: the stream is gone")
 
 
-def test_an_envoy_that_lost_the_server_reports_what_it_gathered_meanwhile_once(
+def test_an_envoy_that_lost_the_server_reports_counts_of_the_meantime_once(
     server: ServerProcess, severable: Severable
 ) -> None:
     between, port, web = severable
@@ -283,7 +283,7 @@ def test_a_restarted_server_invents_nothing(server: ServerProcess, severable: Se
     wait_counts(server, "c1", successes=20)
 
 
-def test_a_flood_of_reports_that_cannot_be_harms_nobody(
+def test_a_flood_of_impossible_reports_affects_no_other_client(
     server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:
     web = upstream("a")

@@ -493,7 +493,7 @@ ALL_THAT_GRPC_TAKES = """
 
 
 @pytest.mark.parametrize("entries", [LEAST_REQUEST, ALL_THAT_GRPC_TAKES], ids=["least-request", "all-else"])
-def test_grpc_clients_take_what_is_lowered_for_them(
+def test_grpc_clients_accept_resources_lowered_for_them(
     site: MeshSite, backends: dict[str, GrpcBackend], tmp_path: Path, entries: str
 ) -> None:
     site.port = 0

@@ -28,7 +28,7 @@ def many_clusters(shared_server: ServerProcess) -> ServerProcess:
 
 
 @pytest.mark.parametrize("method", [SOTW, EDS], ids=["ads", "eds"])
-def test_all_are_served_in_sotw(many_clusters: ServerProcess, method: str) -> None:
+def test_many_names_are_served_in_sotw(many_clusters: ServerProcess, method: str) -> None:
     with GrpcStream(many_clusters.grpc_port, method) as stream:
         if method == SOTW:
             stream.send(sotw(CLUSTER))
@@ -37,7 +37,7 @@ def test_all_are_served_in_sotw(many_clusters: ServerProcess, method: str) -> No
         assert len(stream.receive().resources) == CLUSTERS
 
 
-def test_all_are_served_in_delta_and_shown_by_a_client_that_returns(many_clusters: ServerProcess) -> None:
+def test_many_names_are_served_in_delta_and_shown_by_a_returning_client(many_clusters: ServerProcess) -> None:
     with GrpcStream(many_clusters.grpc_port, DELTA) as stream:
         stream.send(delta(ENDPOINT, NAMES))
         versions = {each.name: each.version for each in stream.receive().resources}
@@ -50,7 +50,7 @@ def test_all_are_served_in_delta_and_shown_by_a_client_that_returns(many_cluster
         assert stream.receive().type_url == ENDPOINT  # sent behind clusters that may warm
 
 
-def test_all_are_served_to_a_poll(many_clusters: ServerProcess) -> None:
+def test_many_names_are_served_to_a_poll(many_clusters: ServerProcess) -> None:
     body = json.dumps({"node": {"id": "poller", "cluster": GROUP}, "resource_names": NAMES}).encode()
     url = f"http://{LOOPBACK}:{many_clusters.http_port}/v3/discovery:endpoints"
     request = urllib.request.Request(url, body, {"content-type": "application/json"})

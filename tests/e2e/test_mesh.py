@@ -115,7 +115,7 @@ def test_a_restart_changes_nothing_and_the_next_entry_arrives(loaded: Mesh) -> N
     assert [envoy.stats(LISTENER_CHANGES) for envoy in loaded.envoys.values()] == listeners
 
 
-def test_a_split_sends_what_it_says(loaded: Mesh) -> None:
+def test_a_split_sends_its_shares(loaded: Mesh) -> None:
     loaded.write(splitter(90))
     loaded.wait_answers("web-v1", "web-v2")
     loaded.wait_synced()
@@ -130,7 +130,7 @@ def test_a_split_sends_what_it_says(loaded: Mesh) -> None:
     assert loaded.lost() == []
 
 
-def test_what_is_pushed_and_what_is_lowered_serve_side_by_side(loaded: Mesh) -> None:
+def test_pushed_and_lowered_resources_serve_side_by_side(loaded: Mesh) -> None:
     """A push under load leaves the routes of the mesh alone, and the other way round."""
     pushed: Json = {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",

@@ -51,7 +51,7 @@ def addresses(server: ServerProcess, assignment: str) -> set[str]:
     return {each["address"].removesuffix(":8080") for each in shown["endpoints"]}
 
 
-def test_nothing_is_lost_by_the_case_of_a_name(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_changed_case_of_a_name_loses_no_request(server: ServerProcess, tmp_path: Path) -> None:
     move(server)
     answer = server.request("PUT", "/api/v1/groups/edge/upstreams?selector=node.cluster == a", json=UPSTREAMS)
     assert answer.is_success, answer.text

@@ -43,7 +43,7 @@ def put_if_match(etag: str, turn: int, client: httpx.Client, number: int) -> htt
     return client.put("snapshot", json=body(f"c{turn}-{number}"), headers={"if-match": f'"{etag}"'})
 
 
-def test_of_clients_that_race_with_if_match_one_wins(server: ServerProcess) -> None:
+def test_one_of_concurrent_writers_with_if_match_succeeds(server: ServerProcess) -> None:
     etag = server.push(GROUP, [r.static_cluster("a", 1_000)])["etag"]
     for turn in range(ROUNDS):
         answers = race(server, partial(put_if_match, etag, turn))

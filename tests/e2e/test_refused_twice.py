@@ -23,7 +23,7 @@ def heavy_assignment() -> r.Json:
 
 
 @in_variants(Variant.ADS_SOTW)
-def test_nothing_refused_is_sent_in_turn(
+def test_rejected_versions_are_not_sent_in_turn(
     server: ServerProcess, tmp_path: Path, running: ExitStack, variant: Variant
 ) -> None:
     """Neither of two assignments that Envoy refuses in turn is sent again, until a push repairs them."""

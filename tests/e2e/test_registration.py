@@ -62,7 +62,9 @@ def definition(id: str, port: int, ttl_s: float = TTL_S) -> r.Json:
 # Kills and standstills
 
 
-def test_what_was_answered_survives_kill_9_and_nobody_expires_while_the_server_is_away(server: ServerProcess) -> None:
+def test_answered_registrations_survive_kill_9_and_do_not_expire_while_the_server_is_away(
+    server: ServerProcess,
+) -> None:
     assert put(server, "agent/service/register", definition("a", 80)).status_code == 200
     assert (
         put(server, "agent/service/register", {**definition("b", 81), "Check": {"TTL": f"{TTL_S}s"}}).status_code == 200
@@ -92,7 +94,7 @@ def test_what_was_answered_survives_kill_9_and_nobody_expires_while_the_server_i
     assert health(server).keys() == {"a", "b", "c"}
 
 
-def test_a_server_that_stands_still_lets_nobody_expire_who_tells_its_status_again(server: ServerProcess) -> None:
+def test_a_stopped_server_expires_no_check_with_a_heartbeat_afterwards(server: ServerProcess) -> None:
     """The checks have not been told for longer than their TTL, since nobody could."""
     put(server, "agent/service/register", definition("a", 80))
     os.kill(server.process.pid, signal.SIGSTOP)

@@ -145,7 +145,7 @@ def run_randomly(site: Site, steps: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("site", [(1.0, DRAIN_S)], indirect=True)
-def test_envoys_have_what_the_source_shows_after_each_step_and_no_request_is_lost(site: Site) -> None:
+def test_envoys_follow_the_source_after_each_step_and_no_request_is_lost(site: Site) -> None:
     run_randomly(site, STEPS, seed=18)
 
 
@@ -204,7 +204,7 @@ def test_the_last_good_set_is_served_after_a_stop_without_the_source(
 
 
 @pytest.mark.parametrize("site", [(1.0, 2.5)], indirect=True)
-def test_what_a_binding_takes_away_drains_in_envoys_when_it_changes_and_ends(site: Site) -> None:
+def test_endpoints_that_a_binding_removes_drain_in_envoys(site: Site) -> None:
     """Its port, its filter, and its end: what goes is shown to each Envoy as draining first. No request is lost."""
     one, two, three, four, pushed = site.ports
     site.show([entry(one, ports={"admin": three}, meta={"v": "1"}), entry(two, ports={"admin": four}, meta={"v": "2"})])

@@ -29,7 +29,7 @@ def server(shared_server: ServerProcess) -> ServerProcess:
 
 
 @pytest.mark.parametrize("variant", [Variant.SPLIT_SOTW, Variant.REST])
-def test_a_push_warns_of_what_envoys_without_ads_reject(
+def test_a_push_warns_of_sources_that_envoys_without_ads_reject(
     server: ServerProcess, connect: Connect, upstream: Callable[[str], Upstream], variant: Variant
 ) -> None:
     port = upstream("a").port

@@ -113,7 +113,7 @@ def test_a_store_that_went_back_says_so(server: ServerProcess) -> None:
 
 
 @pytest.mark.soak
-def test_an_empty_file_is_told(server: ServerProcess) -> None:
+def test_an_empty_database_file_is_reported(server: ServerProcess) -> None:
     push(server, [r.static_cluster("a", 1)])
     server.stop()
     for path in server.data.iterdir():
@@ -154,7 +154,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 @pytest.mark.parametrize(
     "kind", ["bodies", pytest.param("half", marks=pytest.mark.soak), pytest.param("no header", marks=pytest.mark.soak)]
 )
-def test_a_damaged_store_is_told_and_what_is_undamaged_is_copied(
+def test_a_damaged_store_is_reported_and_undamaged_groups_are_copied(
     filled: Filled, server: ServerProcess, tmp_path: Path, kind: str
 ) -> None:
     data = filled.database

@@ -107,7 +107,7 @@ def test_many_swaps_in_a_row_lose_no_request(sites: SwapSites, variant: Variant)
 @pytest.mark.parametrize(
     ("kind", "variant"), [(kind, STREAMED[turn % len(STREAMED)]) for turn, kind in enumerate(KINDS)], ids=kind_id
 )
-def test_what_lingers_goes_at_the_end_of_the_drain(sites: SwapSites, kind: Kind, variant: Variant) -> None:
+def test_lingering_clusters_are_removed_at_the_end_of_the_drain(sites: SwapSites, kind: Kind, variant: Variant) -> None:
     load = ReconnectingLoad if kind is kinds.bytes_move else SwapLoad
     site = sites.open(kind, variant, DRAIN, load=load, environment=AS_ENVOY)
     site.scene.authorizer.pause_s = QUICK_PAUSE_S

@@ -174,7 +174,7 @@ Refused = Callable[[SwapSite], tuple[str, list[r.Json]]]
         pytest.param(Variant.SPLIT_SOTW, refused_extension, marks=pytest.mark.soak),
     ],
 )
-def test_listener_goes_back_when_what_it_newly_needs_is_refused(
+def test_a_listener_goes_back_when_a_resource_that_it_newly_names_is_rejected(
     sites: SwapSites, variant: Variant, push_refused: Refused
 ) -> None:
     site = sites.open(kinds.route_config_is_renamed, variant, load=ReconnectingLoad)

@@ -88,7 +88,9 @@ def test_swaps_lose_no_request(sites: SwapSites, kind: str, variant: Variant) ->
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
-def test_a_cluster_that_never_warms_holds_them_for_a_while(sites: SwapSites, kind: str, variant: Variant) -> None:
+def test_a_cluster_that_never_warms_holds_unreadable_references_for_a_limited_time(
+    sites: SwapSites, kind: str, variant: Variant
+) -> None:
     site = sites.open(KINDS[kind], variant, load=PlainLoad)
     silent = sites.upstream("silent")
     silent.health_delay_s = NEVER_S

@@ -50,14 +50,14 @@ def assert_alive(site: SwapSite, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("ttl_s", [QUICK_TTL_S, pytest.param(TTL_S, marks=pytest.mark.soak)])
-def test_another_cluster_is_refused(sites: SwapSites, ttl_s: int) -> None:
+def test_a_ttl_is_renewed_while_another_cluster_is_rejected(sites: SwapSites, ttl_s: int) -> None:
     site = sites.open(mortal(ttl_s), Variant.ADS_DELTA)
     site.push([r.refused_cluster("bad")])
     site.server.wait_nack(NODE, "clusters")
     assert_alive(site, ttl_s * 1.5)
 
 
-def test_another_cluster_is_refused_while_a_third_withholds_the_nack(sites: SwapSites) -> None:
+def test_a_ttl_is_renewed_while_a_third_cluster_withholds_the_nack(sites: SwapSites) -> None:
     """Its heartbeats are refused; those of the clusters that serve are in messages of their own."""
     site = sites.open(mortal(QUICK_TTL_S), Variant.ADS_DELTA)
     slow = sites.upstream("slow")
@@ -69,7 +69,7 @@ def test_another_cluster_is_refused_while_a_third_withholds_the_nack(sites: Swap
 
 
 @pytest.mark.soak
-def test_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
+def test_a_ttl_is_renewed_while_another_cluster_withholds_the_ack(sites: SwapSites) -> None:
     site = sites.open(mortal(TTL_S), Variant.ADS_DELTA)
     slow = sites.upstream("slow")
     slow.health_delay_s = WARM_AFTER_S

@@ -101,7 +101,7 @@ def test_everything_is_as_it_was(upgraded: ServerProcess) -> None:
     check_same(upgraded)
 
 
-def test_it_goes_on_where_it_was(upgraded: ServerProcess) -> None:
+def test_an_upgraded_server_continues_with_the_older_data(upgraded: ServerProcess) -> None:
     undone = run(upgraded, "rollout", "undo", "edge")
     assert (undone.code, "revision 4 again" in undone.err) == (0, True), undone.err
     line, *_ = upgraded.get("/groups/edge/revisions")["items"]
@@ -119,7 +119,7 @@ def test_tokens_keep_their_rights(upgraded: ServerProcess) -> None:
         assert answer.status_code == status
 
 
-def test_a_setting_that_has_moved_is_told(upgraded: ServerProcess) -> None:
+def test_a_moved_setting_is_reported(upgraded: ServerProcess) -> None:
     log = upgraded.process.log()
     assert "server.order: this setting is now 'order.enabled'; the old name still works" in log
     assert upgraded.get("/config")["order"]["enabled"] is True
@@ -157,7 +157,7 @@ def test_state_of_every_kind_is_kept(tmp_path: Path) -> None:
         wait_served(server)
 
 
-def test_a_backup_of_then_is_restored(tmp_path: Path) -> None:
+def test_a_backup_of_the_older_version_is_restored(tmp_path: Path) -> None:
     """It has no observed state: instances, NACKs, and endpoints that drain since a binding changed."""
     archive = tmp_path / "backup.tar"
     archive.write_bytes(lzma.decompress((LATEST / "backup.tar.xz").read_bytes()))

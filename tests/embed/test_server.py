@@ -270,7 +270,7 @@ async def test_two_servers_in_one_program() -> None:
                 assert names(await received(stream)) == [name]
 
 
-async def test_what_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_embedded_server_that_cannot_start_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="expected HOST:PORT"):
         Server(grpc="18000")
     with pytest.raises(SettingsError, match="reachable from other machines") as exposed:

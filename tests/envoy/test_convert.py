@@ -103,7 +103,7 @@ def test_split_keeps_clusters_of_dns() -> None:
     assert any("dns" in note for note in conversion.notes)
 
 
-def test_split_tells_routes_of_one_name_apart() -> None:
+def test_split_distinguishes_routes_of_one_name() -> None:
     listeners = [
         r.listener("one", r.inline_routes("r", r.direct_route("x"))),
         r.listener("two", r.inline_routes("r", r.direct_route("y"))),
@@ -155,7 +155,7 @@ def test_clusters_that_the_bootstrap_needs_stay() -> None:
     assert sum("stays in the bootstrap" in note for note in conversion.notes) == 3
 
 
-def test_secrets_of_what_stays_stay() -> None:
+def test_secrets_of_remaining_resources_stay() -> None:
     given = bootstrap(cluster_manager={"local_cluster_name": "a"})
     socket = r.upstream_tls("trust", "x")
     del socket["typed_config"]["common_tls_context"]["validation_context_sds_secret_config"]["sds_config"]
@@ -194,7 +194,7 @@ def test_listeners_get_names_that_last() -> None:
     assert list(of(conversion, r.LISTENER_TYPE)) == ["127.0.0.1_80", "127.0.0.1_80_2", "127.0.0.1_81"]
 
 
-def test_nothing_is_shared_so_that_yaml_needs_no_anchors() -> None:
+def test_converted_yaml_has_no_anchors() -> None:
     conversion = convert(bootstrap(), split=True)
     assert "&" not in yaml.safe_dump([conversion.snapshot, conversion.bootstrap])
 
@@ -224,7 +224,7 @@ def test_a_cluster_of_the_servers_name_is_another_one() -> None:
     assert list(of(conversion, r.CLUSTER_TYPE)) == ["xds_cluster"]
 
 
-def test_what_cannot_be_pushed_is_told() -> None:
+def test_resources_that_cannot_be_pushed_are_reported() -> None:
     cluster = {**r.static_cluster("a"), "filters": [{"name": "f", "typed_config": {"@type": "type.x/private.Filter"}}]}
     conversion = convert(static_bootstrap([cluster], []))
     (error,) = conversion.errors
@@ -241,13 +241,13 @@ def test_what_cannot_be_pushed_is_told() -> None:
         {"node": ["n"]},
     ],
 )
-def test_what_is_no_bootstrap_is_refused(document: Json) -> None:
+def test_a_file_that_is_no_bootstrap_is_refused(document: Json) -> None:
     with pytest.raises(ValidationError):
         convert(document)
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_every_shape_is_converted_to_what_envoy_takes(tmp_path: Path, split: bool) -> None:
+def test_every_shape_is_converted_to_content_that_envoy_accepts(tmp_path: Path, split: bool) -> None:
     make_files(tmp_path)
     shapes = [one for name in shape_names() for one in load_shape(name, tmp_path)]
     given = bootstrap_of(one for one in shapes if type_of(one) != BOOTSTRAP)
@@ -304,7 +304,7 @@ def test_the_bootstrap_itself_is_checked(fields: Json, pointer: str) -> None:
     assert error.pointer.startswith(pointer)
 
 
-def test_a_bootstrap_without_errors_has_none() -> None:
+def test_a_bootstrap_without_errors_has_no_findings() -> None:
     assert convert(bootstrap()).errors == ()
 
 
@@ -333,7 +333,7 @@ def test_split_leaves_clusters_with_equal_endpoints() -> None:
     assert any("an address twice" in note and note.endswith(": twice") for note in conversion.notes)
 
 
-def test_certificates_in_files_are_told() -> None:
+def test_certificates_in_files_are_reported() -> None:
     context = r.upstream_tls("x", "y")
     context["typed_config"]["common_tls_context"] = {
         "validation_context": {"trusted_ca": {"filename": "/etc/envoy/ca.pem"}}
@@ -398,7 +398,7 @@ def test_a_config_dump_is_converted() -> None:
     assert conversion.bootstrap["node"] == {"id": "edge-1", "cluster": "edge"}
 
 
-def test_what_envoy_fills_in_is_left_out_of_the_endpoints_of_a_dump() -> None:
+def test_values_that_envoy_fills_in_are_left_out_of_the_endpoints_of_a_dump() -> None:
     address = r.address(80)
     endpoint = {"endpoint": {"address": address}, "health_status": "UNHEALTHY", "load_balancing_weight": 1}
     localities = [{"lb_endpoints": [endpoint], "load_balancing_weight": 0}]

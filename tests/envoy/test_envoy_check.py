@@ -95,14 +95,14 @@ async def test_every_refused_resource_is_named() -> None:
     assert "Duplicate entry of domain a" in found[3].detail
 
 
-async def test_a_fault_between_resources_names_none() -> None:
+async def test_an_error_between_resources_names_none() -> None:
     listeners = [r.listener(name, r.inline_routes("r"), 15000) for name in "ab"]
     (found,) = await checked(*listeners)
     assert (found.resource, found.index) == ("", -1)
     assert "'b' has duplicate address '127.0.0.1:15000'" in found.detail
 
 
-async def test_a_bad_secret_is_told_once() -> None:
+async def test_a_bad_secret_is_reported_once() -> None:
     listener = r.listener("tls", r.inline_routes("r"), transport_socket=r.downstream_tls("cert"))
     assert await findings_of(listener, r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)) == [
         ("envoy_refused", "secrets/cert", 1)
@@ -127,7 +127,7 @@ async def test_clusters_of_the_proxy_are_no_fault() -> None:
     )
 
 
-async def test_what_cannot_be_shown_is_told() -> None:
+async def test_resources_that_cannot_be_checked_are_reported() -> None:
     opaque = {"@type": r.CLUSTER_TYPE, "@value_base64": base64.b64encode(b"\x0a\x01a\xf8\x7f\x01").decode()}
     assert await findings_of(opaque) == [("unchecked", "clusters/a", 0)]
 
@@ -163,7 +163,7 @@ async def test_a_binary_that_is_not_there(tmp_path: Path) -> None:
         await deep_check(decoded(r.static_cluster("a", 80)), tmp_path / "nothing", TIMEOUT_S)
 
 
-def test_constraints_are_told_without_the_message() -> None:
+def test_constraint_errors_are_shown_without_the_message() -> None:
     output = (
         "error initializing configuration '/tmp/x.pb': goo.gle/debugproto   \n"
         'virtual_hosts {\n  name: "v"\n}\n'

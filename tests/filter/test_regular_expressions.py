@@ -57,7 +57,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
         r"x{1000}" * 140,
     ],
 )
-def test_what_would_take_long_is_not_compiled(pattern: str) -> None:
+def test_expressions_that_take_long_are_not_compiled(pattern: str) -> None:
     began_s = time.thread_time()
     with pytest.raises(LargePatternError):
         program_size(pattern)
@@ -65,7 +65,7 @@ def test_what_would_take_long_is_not_compiled(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a{1001}", "((a{40}){40})", "(a{10}b{11}){100}", "a{1,2000}", "a{12345678}"])
-def test_too_many_repetitions_are_told_without_a_compilation(pattern: str) -> None:
+def test_too_many_repetitions_are_reported_without_a_compilation(pattern: str) -> None:
     """As by RE2: at most 1,000, also of repetitions within each other."""
     with pytest.raises(ValueError, match="invalid repetition size") as told:
         program_size(pattern)

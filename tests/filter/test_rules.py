@@ -196,13 +196,13 @@ def test_rule(text: str, expected: bool) -> None:
         ("meta.tags.role == x", 1, "a text and has no members"),
     ],
 )
-def test_what_cannot_be_answered(text: str, column: int, told: str) -> None:
+def test_operands_that_cannot_be_compared(text: str, column: int, told: str) -> None:
     with pytest.raises(EvaluationError) as caught:
         compile_filter(text).matches(VALUE)
     assert (caught.value.column, told in str(caught.value)) == (column, True), caught.value
 
 
-def test_what_decides_first_hides_a_later_mistake() -> None:
+def test_an_operand_that_decides_hides_a_later_error() -> None:
     assert compile_filter("meta.role == edge or place.size == 1").matches(VALUE)
     assert not compile_filter("meta.role == core and place.size == 1").matches(VALUE)
 
@@ -241,7 +241,7 @@ def test_a_list_that_is_compared_with_a_text_is_refused() -> None:
     compile_filter("a in list and list is not empty").check(FixedRecord(list=[]))
 
 
-def test_a_deep_value_costs_no_stack() -> None:
+def test_a_deep_value_needs_no_recursion() -> None:
     value: Any = {"n": "x"}
     for _ in range(100_000):
         value = [value]

@@ -50,7 +50,7 @@ from xds.filter.values import PATTERN_LIMIT, SEARCHED_LIMIT
         ("\x00", 1, "expected"),
     ],
 )
-def test_what_is_no_filter_is_told_with_its_column(text: str, column: int, told: str) -> None:
+def test_an_invalid_filter_is_reported_with_its_column(text: str, column: int, told: str) -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         compile_filter(text)
     assert caught.value.column == column, caught.value

@@ -56,7 +56,7 @@ def lingering(pushed: ResourceSet, before: ResourceSet = OLD) -> ResourceSet:
     return mix(pushed, before, before.resources.keys() - pushed.resources.keys())
 
 
-def test_a_push_has_arrived_while_what_it_removed_lingers(fleet: Fleet) -> None:
+def test_a_push_has_arrived_while_removed_resources_linger(fleet: Fleet) -> None:
     client = Client(fleet)
     client.ack(response(lingering(PUSHED)))
     assert convergence(fleet).synced == 1

@@ -34,7 +34,7 @@ def restarted(fleet: Fleet, now: float = 2000.0) -> Fleet:
     return after
 
 
-def test_a_record_is_what_it_was(fleet: Fleet) -> None:
+def test_a_record_is_decoded_as_it_was_encoded(fleet: Fleet) -> None:
     client = Client(fleet, "n1", "edge")
     client.nack(response(SERVED), "Error \ud800 \n bad", guilty=("bad",))
     client.nack(response(SERVED), "again", guilty=("bad",))
@@ -61,7 +61,7 @@ def test_an_id_never_stands_for_another_record() -> None:
     assert max(record.id for record in late.nack_log.select()) == kept.record.id + 1
 
 
-def test_it_is_resolved_by_what_resolved_it_before(fleet: Fleet) -> None:
+def test_a_loaded_record_is_resolved_as_before(fleet: Fleet) -> None:
     Client(fleet).nack(response(SERVED), guilty=("bad",))
     after = restarted(fleet)
     client = Client(after)
@@ -85,7 +85,7 @@ def test_other_content_is_another_record_with_a_higher_id(fleet: Fleet) -> None:
     assert sorted(record.id for record in after.nack_log.select()) == [only(fleet).id, only(fleet).id + 1]
 
 
-def test_it_goes_with_its_node(fleet: Fleet) -> None:
+def test_a_loaded_record_is_resolved_with_its_node(fleet: Fleet) -> None:
     """The node does not return after the restart, and is forgotten in time."""
     Client(fleet, "n1").nack(response(SERVED))
     after = restarted(fleet)
@@ -104,7 +104,7 @@ def test_a_node_that_leaves_for_good_takes_its_record_along(fleet: Fleet) -> Non
     assert only(fleet).state is NackState.RESOLVED
 
 
-def test_what_is_kept_is_bounded(fleet: Fleet) -> None:
+def test_stored_records_are_bounded(fleet: Fleet) -> None:
     names = {f"{number:04}" + "n" * 996: "x" for number in range(3000)}
     Client(fleet).nack(response(resource_set("clusters", "2", **names)), "m" * 100_000, guilty=tuple(names))
     (stand,), _ = fleet.nack_log.take_changes(10)
@@ -118,7 +118,7 @@ def restarted_of(refusal: RefusedContent) -> Fleet:
     return after
 
 
-def test_what_is_unchanged_is_not_taken_again(fleet: Fleet) -> None:
+def test_unchanged_records_are_not_written_again(fleet: Fleet) -> None:
     client = Client(fleet)
     client.nack(response(SERVED))
     assert len(fleet.nack_log.take_changes(10).open) == 1
@@ -127,14 +127,14 @@ def test_what_is_unchanged_is_not_taken_again(fleet: Fleet) -> None:
     assert len(fleet.nack_log.take_changes(10).open) == 1
 
 
-def test_what_came_and_went_between_two_takes_is_not_taken(fleet: Fleet) -> None:
+def test_records_that_were_resolved_between_two_writes_are_not_written(fleet: Fleet) -> None:
     client = Client(fleet)
     client.nack(response(SERVED))
     client.ack(response(resource_set("clusters", "3", good="1", bad="fixed")))
     assert fleet.nack_log.take_changes(10) == ([], [])
 
 
-def test_what_could_not_be_kept_is_taken_again(fleet: Fleet) -> None:
+def test_records_that_could_not_be_stored_are_written_again(fleet: Fleet) -> None:
     client = Client(fleet)
     client.nack(response(SERVED))
     log = fleet.nack_log
@@ -158,6 +158,6 @@ def test_evicted_records_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"versions": [1]}', b"\xff"])
-def test_what_is_no_record_is_told(body: bytes) -> None:
+def test_an_invalid_record_is_reported(body: bytes) -> None:
     with pytest.raises(ValueError):
         decoded(1, "n", "type", body)

@@ -22,7 +22,7 @@ def told(log: EventLog, *kinds: EventKind) -> list[tuple[str, str]]:
     return [(event.kind.value, event.action) for event in page.events]
 
 
-def test_numbers_grow_and_a_reader_goes_on_where_it_was() -> None:
+def test_numbers_grow_and_a_reader_continues_where_it_was() -> None:
     log = EventLog(first_id=100)
     log.record(EventKind.PUSH, "committed", 1.0, group="a")
     log.record(EventKind.NODE, "connected", 2.0, node="n1")
@@ -34,7 +34,7 @@ def test_numbers_grow_and_a_reader_goes_on_where_it_was() -> None:
     assert not first.lagged and not rest.lagged
 
 
-def test_what_is_forgotten_is_told() -> None:
+def test_a_reader_learns_of_forgotten_events() -> None:
     log = EventLog(rare_limit=2)
     for number in range(4):
         log.record(EventKind.PUSH, "committed", 1.0, revision=number)
@@ -87,7 +87,7 @@ def test_messages_are_bounded() -> None:
     assert len(log.after(0, ALL, 1).events[0].message) == 1000
 
 
-def test_the_life_of_a_node_is_told(fleet: Fleet) -> None:
+def test_connection_and_disconnection_of_a_node_are_events(fleet: Fleet) -> None:
     client, second = Client(fleet, "n1"), Client(fleet, "n1")
     client.close()
     second.close()
@@ -110,7 +110,7 @@ def test_nacks_open_once_and_resolve(fleet: Fleet) -> None:
     assert fleet.events.after(0, ALL, 10).events[2].message == "malformed"
 
 
-def test_acks_are_recorded_while_somebody_reads_them(fleet: Fleet) -> None:
+def test_acks_are_recorded_while_a_reader_wants_them(fleet: Fleet) -> None:
     client = Client(fleet)
     client.ack(response(resource_set("clusters", "1", a="x")))
     with fleet.events.watching({EventKind.ACK}):
@@ -120,7 +120,7 @@ def test_acks_are_recorded_while_somebody_reads_them(fleet: Fleet) -> None:
     assert EventKind.ACK not in DEFAULT_KINDS
 
 
-def test_a_node_that_loses_its_group_is_told_once(fleet: Fleet) -> None:
+def test_a_node_that_loses_its_group_is_one_event(fleet: Fleet) -> None:
     one, two = Client(fleet, "n1", "edge"), Client(fleet, "n1", "edge")
     for group in ("", "other"):
         one.follow(group)
@@ -128,6 +128,6 @@ def test_a_node_that_loses_its_group_is_told_once(fleet: Fleet) -> None:
     assert [action for kind, action in told(fleet.events) if kind == "node"] == ["connected", "orphaned", "moved"]
 
 
-def test_a_wait_that_ended_is_told(fleet: Fleet) -> None:
+def test_a_wait_that_timed_out_is_an_event(fleet: Fleet) -> None:
     Client(fleet).apply_events(AckWaitTimedOut(type_url_of("clusters")))
     assert told(fleet.events, EventKind.ORDER) == [("order", "wait_ended")]

@@ -59,7 +59,7 @@ def test_nacked_says_why_and_ends_with_the_next_ack(fleet: Fleet) -> None:
     assert (clusters.state, clusters.error, clusters.version_acked) == (Sync.SYNCED, "", "3")
 
 
-def test_the_revision_is_the_newest_that_holds_what_was_acked(fleet: Fleet) -> None:
+def test_the_revision_is_the_newest_with_the_acked_content(fleet: Fleet) -> None:
     kept = resource_set("clusters", "1", c1="a")
     changed = resource_set("endpoints", "2", c1="a")
     client = Client(fleet)
@@ -120,7 +120,7 @@ def test_split_streams_are_merged_and_the_worst_state_wins(fleet: Fleet) -> None
     assert type_of(fleet, "endpoints").state is Sync.SYNCED
 
 
-def test_a_node_that_left_is_kept_with_what_it_had(fleet: Fleet) -> None:
+def test_a_node_that_left_is_kept_with_its_state(fleet: Fleet) -> None:
     client = Client(fleet)
     client.ack(response(resource_set("clusters", "1", c1="a")))
     client.close()

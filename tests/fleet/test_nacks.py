@@ -15,7 +15,7 @@ def only(fleet: Fleet) -> NackRecord:
     return record
 
 
-def test_a_record_says_who_what_and_why(fleet: Fleet) -> None:
+def test_a_record_has_node_names_and_message(fleet: Fleet) -> None:
     Client(fleet, "n1", "edge").nack(response(resource_set("clusters", "2", bad="x")), "malformed")
     record = only(fleet)
     assert (record.node, record.group, record.type, record.version) == ("n1", "edge", "clusters", "2")
@@ -65,7 +65,7 @@ def test_being_in_step_resolves(fleet: Fleet) -> None:
     assert only(fleet).state is NackState.RESOLVED
 
 
-def test_it_stays_open_while_another_client_of_the_same_id_refuses(fleet: Fleet) -> None:
+def test_a_record_stays_open_while_another_client_of_the_same_id_rejects(fleet: Fleet) -> None:
     one, other = Client(fleet), Client(fleet)
     bad, good = resource_set("clusters", "2", c="bad"), resource_set("clusters", "3", c="good")
     one.nack(response(bad))

@@ -165,7 +165,7 @@ def test_two_refused_in_one_push_are_one_record(server: Server, variant: Variant
 
 @variants
 @types
-def test_the_record_stays_open_while_the_rest_goes_on(server: Server, variant: Variant, url: str) -> None:
+def test_the_record_stays_open_while_other_resources_are_accepted(server: Server, variant: Variant, url: str) -> None:
     client = refused(server, variant, url, names=True)
     for text in ("2", "3"):
         client.push(content(c00=text, **{BAD: "bad"}))

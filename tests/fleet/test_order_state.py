@@ -33,7 +33,7 @@ def held(client: Client, *trees: HeldBack) -> None:
 WEB = HeldBack(((LISTENER, frozenset({"web"})), (ROUTE, frozenset({"r"}))), ("c",))
 
 
-def test_what_lingers_is_told_push_by_push(fleet: Fleet) -> None:
+def test_lingering_is_shown_push_by_push(fleet: Fleet) -> None:
     client = Client(fleet)
     lingers(client, removal(7, 1100.0, clusters="a b", endpoints="a"), removal(8, None, clusters="c"))
     state = node(fleet)
@@ -48,7 +48,7 @@ def test_what_lingers_is_told_push_by_push(fleet: Fleet) -> None:
     assert (node(fleet).lingering, fleet.census(0).lingering) == ((), {"default": 0})
 
 
-def test_what_goes_early_is_told_once_for_a_group(fleet: Fleet) -> None:
+def test_early_ends_of_lingering_are_one_event_for_a_group(fleet: Fleet) -> None:
     """A fleet of thousands is cut at the same push: one event, or the history of changes would be pushed out."""
     for number in range(3):
         client = Client(fleet, f"n{number}", "edge")
@@ -66,7 +66,7 @@ def test_what_goes_early_is_told_once_for_a_group(fleet: Fleet) -> None:
     assert page.events[0].details == {"resources": 3, "types": "clusters, endpoints"}
 
 
-def test_ends_are_told_in_epoch_seconds(fleet: Fleet) -> None:
+def test_ends_are_shown_in_epoch_seconds(fleet: Fleet) -> None:
     client = Client(fleet)
     fleet.apply_events(client.id, [LingerChanged(Lingering((removal(7, 65.0, clusters="a"),)))], 2000.0, 50.0)
     assert node(fleet).lingering[0].until == 2015.0
@@ -79,7 +79,7 @@ def test_many_names_are_counted_and_some_are_shown(fleet: Fleet) -> None:
     assert (found.count, len(found.names), found.names[0]) == (1000, NAMES_SHOWN, "c0000")
 
 
-def test_the_streams_of_a_client_tell_of_one_and_the_same(fleet: Fleet) -> None:
+def test_streams_of_a_client_report_one_state(fleet: Fleet) -> None:
     one, two = Client(fleet), Client(fleet)
     lingers(one, removal(7, 1.0, clusters="a"))
     lingers(two, removal(8, 2.0, clusters="b"))
@@ -99,7 +99,7 @@ def test_clients_of_one_node_id_are_put_together(fleet: Fleet) -> None:
     assert node(fleet).lingering[0].until is None
 
 
-def test_what_is_held_back_is_told_with_what_it_waits_for(fleet: Fleet) -> None:
+def test_held_content_is_shown_with_the_clusters_that_it_waits_for(fleet: Fleet) -> None:
     client = Client(fleet)
     for alias in ("listeners", "clusters"):
         client.ack(response(resource_set(alias, "1", web="a")))
@@ -120,7 +120,7 @@ def test_what_is_held_back_is_told_with_what_it_waits_for(fleet: Fleet) -> None:
     assert (node(fleet).held, type_of(fleet, "listeners").state) == ((), Sync.SYNCED)
 
 
-def test_what_is_held_back_keeps_a_node_from_being_in_step(fleet: Fleet) -> None:
+def test_a_node_with_held_content_is_not_in_step(fleet: Fleet) -> None:
     from xds.fleet.event_log import EventFilter, EventKind
     from xds.model.snapshot import Snapshot
 
@@ -143,7 +143,7 @@ def test_a_waiter_looks_again_when_something_is_released(fleet: Fleet) -> None:
     assert fleet.changes > before
 
 
-def test_nothing_is_told_of_a_stream_without_a_node(fleet: Fleet) -> None:
+def test_a_stream_without_a_node_makes_no_events(fleet: Fleet) -> None:
     fleet.stream_opened(99, PEER, "ADS", "delta", 1.0)
     fleet.apply_events(99, [LingerChanged(Lingering((removal(7, 1.0, clusters="a"),))), HoldChanged((WEB,))], 1.0)
     assert not fleet.stream_closed(99, 2.0)

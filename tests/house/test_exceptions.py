@@ -23,7 +23,7 @@ def write(path: Path, classes: str = "", modules: str = "", unmended: str = "", 
     return path
 
 
-def test_what_is_excepted_is_not_reported(make: MakeRepository, tmp_path: Path) -> None:
+def test_exceptions_are_not_reported(make: MakeRepository, tmp_path: Path) -> None:
     repository = make(FILES)
     assert len(list(check(repository, write(tmp_path / "none.toml")))) == 3
     assert not list(check(repository, write(tmp_path / "all.toml", '"Gate"', 'node = "why"', '"xds/two/"')))

@@ -25,7 +25,7 @@ def test_a_module_name_occurs_twice_only_with_a_reason(make: MakeRepository) -> 
     assert list(duplicate_modules(repository, {"node": ""}))
 
 
-def test_the_api_and_the_command_line_may_carry_the_names_of_what_they_present(make: MakeRepository) -> None:
+def test_the_api_and_the_command_line_may_repeat_names_of_modules_that_they_present(make: MakeRepository) -> None:
     files = dict.fromkeys(("xds/push/groups.py", "xds/admin/routes/groups.py", "xds/cli/commands/groups.py"), "")
     assert not list(duplicate_modules(make(files), {}))
 
@@ -46,7 +46,7 @@ def test_a_module_has_a_limit_of_lines(make: MakeRepository) -> None:
     assert [finding.path for finding in large_modules(make(files))] == ["xds/b.py"]
 
 
-def test_figures_count_importers_and_what_has_no_docstring(make: MakeRepository) -> None:
+def test_figures_count_importers_and_missing_docstrings(make: MakeRepository) -> None:
     repository = make({
         "xds/a.py": "def plain(): ...\n",
         "xds/b.py": "from xds.a import plain\n\nclass Told:\n    '''Documented.'''\n",

@@ -29,7 +29,7 @@ PAGES = {
         "`xds/engine.py` and docs/ have it, xds/*.py and xds/<name>.py are patterns",
     ],
 )
-def test_what_exists_is_no_finding(make: MakeRepository, comment: str) -> None:
+def test_an_existing_target_is_no_finding(make: MakeRepository, comment: str) -> None:
     assert not list(broken_references(make({**PAGES, "xds/a.py": f'"""Module.\n\n{comment}\n"""\n# {comment}\n'}), []))
 
 
@@ -49,7 +49,7 @@ def test_what_exists_is_no_finding(make: MakeRepository, comment: str) -> None:
         ("LEGEND 3.2", "'LEGEND' is not in the repository"),
     ],
 )
-def test_what_leads_nowhere_is_found_in_comments_and_docstrings(
+def test_broken_references_in_comments_and_docstrings_are_found(
     make: MakeRepository, comment: str, detail: str
 ) -> None:
     for text in (f"x = 1  # {comment}\n", f'def f():\n    """{comment}"""\n'):
@@ -63,7 +63,7 @@ def test_a_quotation_may_be_of_several_lines(make: MakeRepository) -> None:
     assert findings == ["docs/protocol.md does not say 'eight' in rule 7"]
 
 
-def test_tests_quote_rules_in_the_words_of_the_page(make: MakeRepository) -> None:
+def test_quotations_of_rules_match_the_page(make: MakeRepository) -> None:
     findings = list(broken_references(make({**PAGES, "tests/a.py": '"""Rule 7: "eight"."""\n'}), []))
     assert [finding.detail for finding in findings] == ["docs/protocol.md does not say 'eight' in rule 7"]
 

@@ -154,7 +154,7 @@ def test_the_result_is_checked_as_a_push_is() -> None:
 # What drains
 
 
-def test_what_goes_is_served_as_draining_where_it_was() -> None:
+def test_a_removed_endpoint_is_served_as_draining_in_its_locality() -> None:
     before, wanted = pushed(weighed(A, 81, 82), weighed(B, 83)), pushed(weighed(A, 81))
     draining = drain_missing(before, wanted, until_s=15.0)
     assert [one.address for one in draining] == [TWO, THREE]

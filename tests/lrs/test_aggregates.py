@@ -75,7 +75,7 @@ def test_a_window_ends_where_all_streams_have_reported(book: Books) -> None:
     assert found(book, 25, 5).until == T0 + 24
 
 
-def test_who_is_late_is_not_waited_for(book: Books) -> None:
+def test_a_late_stream_is_not_waited_for(book: Books) -> None:
     book.open(2)
     book.tell(1, 10, stats("web", row(issued=50)))
     for at in (10, 20, 30, 40):
@@ -108,7 +108,7 @@ def test_an_hour_later_it_is_forgotten(book: Books) -> None:
     assert found(book, 4_000, 3_600).figures.issued == 0
 
 
-def test_lrs_rule_20_a_gauge_is_the_sum_of_what_streams_said_last(book: Books) -> None:
+def test_lrs_rule_20_a_gauge_is_the_sum_of_the_latest_reports_of_streams(book: Books) -> None:
     """LRS rule 20: the latest value of each open stream is added up; values of different times are not."""
     book.open(2)
     book.tell(1, 10, stats("web", row(in_progress=3)))
@@ -159,7 +159,7 @@ def test_the_latest_report_of_a_node_counts_once_where_others_report_too(book: B
     }
 
 
-def test_a_node_goes_on_where_its_last_stream_ended(book: Books) -> None:
+def test_a_node_continues_where_its_last_stream_ended(book: Books) -> None:
     book.tell(1, 10, stats("web", row(issued=5)), stats("other"))
     book.close(1, 11)
     assert found(book, 12, by="node").rows == ()
@@ -294,7 +294,7 @@ def test_reports_of_streams_that_are_not_open_are_ignored(book: Books) -> None:
     assert book.clusters(T0 + 10, 10) == []
 
 
-def test_a_bad_cluster_is_refused_as_a_whole_and_harms_no_other(book: Books) -> None:
+def test_a_bad_cluster_is_refused_as_a_whole_and_affects_no_other(book: Books) -> None:
     negative = (1 << 64) - 3
     taken = book.tell(
         1,
@@ -337,7 +337,7 @@ def test_series_sum_up_to_the_window(book: Books) -> None:
     assert book.series("nothing", T0 + 690, 60, 1) == []
 
 
-def test_demand_is_by_who_asks(book: Books) -> None:
+def test_demand_is_by_source_locality(book: Books) -> None:
     book.open(2, locality=THERE)
     book.tell(1, 10, stats("web", row(HERE, issued=60, in_progress=2), row(THERE, issued=20), dropped=10))
     book.tell(2, 10, stats("web", row(THERE, issued=20, errors=5)))
@@ -360,7 +360,7 @@ def test_demand_is_by_who_asks(book: Books) -> None:
     assert book.demand("", "nothing", T0 + 12, 10).sources == ()
 
 
-def test_demand_is_of_a_group_and_what_is_shown_of_all(book: Books) -> None:
+def test_demand_is_of_a_group_and_totals_are_of_all_groups(book: Books) -> None:
     book.open_stream(2, Node("node-2", locality=HERE), T0, "edge")
     book.tell(1, 10, stats("web", row(HERE, issued=60)))
     book.tell(2, 10, stats("web", row(HERE, issued=20)))

@@ -273,7 +273,7 @@ def cluster_stats(draw: st.DrawFn) -> wire_pb2.ClusterStats:
 
 @given(st.lists(cluster_stats(), max_size=5))
 @examples(200)
-def test_counting_and_values_tell_the_same_of_a_report(clusters: list[wire_pb2.ClusterStats]) -> None:
+def test_counting_and_decoding_agree_on_a_report(clusters: list[wire_pb2.ClusterStats]) -> None:
     """The fast reading refuses what the other refuses, and has the same counters."""
     request: LoadStatsRequest = LoadStatsRequest(encode(*clusters))
     loads = []

@@ -25,7 +25,7 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_tries_are_counted_once_whatever_kept_them_from_an_endpoint(case: str) -> None:
+def test_attempts_are_counted_once_whatever_kept_them_from_an_endpoint(case: str) -> None:
     *reported, tries = MEASURED[case]
     assert attempted(*reported) == tries
 
@@ -34,7 +34,7 @@ def test_tries_are_counted_once_whatever_kept_them_from_an_endpoint(case: str) -
     ("reported", "repeats"),
     [((100, 100, 0), 0), ((222, 0, 222), 222), ((211, 120, 0), 91), ((100, 60, 0, 40), 0), ((150, 100, 50), 50)],
 )
-def test_repeats_are_at_most_what_failed_and_what_never_ended(reported: tuple[int, ...], repeats: int) -> None:
+def test_retries_are_at_most_failed_and_unfinished_requests(reported: tuple[int, ...], repeats: int) -> None:
     assert repeats_at_most(*reported) == repeats
 
 
@@ -47,11 +47,11 @@ def test_repeats_are_at_most_what_failed_and_what_never_ended(reported: tuple[in
         ((50, 30, 60, 0, 0), 50),  # failed connections may be retried
     ],
 )
-def test_what_a_circuit_breaker_drops_is_no_repeat(reported: tuple[int, ...], repeats: int) -> None:
+def test_requests_that_a_circuit_breaker_drops_are_no_retries(reported: tuple[int, ...], repeats: int) -> None:
     assert repeats_at_most(*reported) == repeats
 
 
-def test_the_demand_of_a_source_has_what_its_clients_dropped() -> None:
+def test_the_demand_of_a_source_includes_dropped_requests() -> None:
     book = Books()
     book.open(1)
     book.open(2, locality=THERE)

@@ -41,7 +41,7 @@ def test_a_flood_of_names_makes_room_for_others_when_it_stops() -> None:
     assert book.size().services <= 10
 
 
-def test_one_stream_cannot_use_up_what_is_there_for_all() -> None:
+def test_one_stream_cannot_use_up_the_memory_of_all() -> None:
     book = Books(made_by_stream=4)
     book.open(1)
     book.open(2)
@@ -147,7 +147,7 @@ def test_when_nodes_left_is_forgotten_beyond_the_bound() -> None:
     assert book.departed_nodes() == {"node-3": T0 + 3, "node-4": T0 + 4}
 
 
-def test_a_flood_of_intervals_and_localities_is_harmless() -> None:
+def test_a_flood_of_intervals_and_localities_is_bounded() -> None:
     """Many reports in one second, of all lengths: nothing grows, nothing is lost."""
     book = Books()
     book.open(1)
@@ -161,7 +161,7 @@ def test_a_flood_of_intervals_and_localities_is_harmless() -> None:
     assert book.size().windows == 1
 
 
-def test_what_nobody_reports_is_forgotten_after_an_hour() -> None:
+def test_series_without_reports_are_forgotten_after_an_hour() -> None:
     book = Books()
     book.open(1)
     book.tell(1, 10, stats("old", row(issued=1)), stats("web", row(HERE, issued=1), row(THERE, issued=1)))

@@ -27,7 +27,7 @@ def read(*clusters: bytes) -> list[ClusterCounters | None]:
     return list(CounterReader().read(request.clusters))
 
 
-def test_what_has_only_counters_is_read_by_its_bytes() -> None:
+def test_reports_of_counters_only_are_read_by_their_bytes() -> None:
     (found,) = read(PLAIN.SerializeToString())
     assert found is not None
     names, length, rows = found
@@ -74,7 +74,7 @@ def test_more_rows_than_are_remembered_are_read_all_the_same() -> None:
     assert [unpack_traffic(rows[0][1])[2] for _, _, rows in found] == [1, REMEMBERED_ROWS + 9]
 
 
-def test_what_only_looks_like_an_interval_is_read_as_what_it_is() -> None:
+def test_fields_that_look_like_an_interval_are_read_as_what_they_are() -> None:
     """A name may have the bytes by which an interval is found."""
     sly = stats('a"\x07b', row(issued=1), service_name='x"\x07yyyyyyyyyy', interval_s=10.003)
     book = Books()
@@ -99,7 +99,7 @@ def test_what_only_looks_like_an_interval_is_read_as_what_it_is() -> None:
     ],
     ids=["named twice", "twice in front", "unnamed", "unnamed first", "two intervals", "unknown", "long", "odd length"],
 )
-def test_what_is_written_in_a_way_of_its_own_is_read_as_protobuf_has_it(cluster: bytes) -> None:
+def test_unusual_encodings_are_read_as_protobuf_reads_them(cluster: bytes) -> None:
     book = Books()
     book.open(1)
     data = wire_pb2.LoadTally(cluster_stats=[PLAIN.SerializeToString(), cluster]).SerializeToString()

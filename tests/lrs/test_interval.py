@@ -53,7 +53,7 @@ def test_the_interval_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("longest_s", [0.0, 10.0])
-def test_it_can_be_turned_off(longest_s: float) -> None:
+def test_adaptation_of_the_interval_can_be_turned_off(longest_s: float) -> None:
     fleet = Fleet(ReportInterval(10.0, longest_s))
     fleet.report(600, 0.9)
     assert (lengths(fleet), fleet.interval.interval_s) == ([], 10.0)

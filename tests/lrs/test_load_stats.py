@@ -75,7 +75,7 @@ def test_many_short_fields_are_divided_by_their_number() -> None:
 
 
 @pytest.mark.parametrize("end", [b"\x12", b"\x12\x05ab", b"\x12" + b"\xff" * 11, b"\x0b", b"\x09abc", b"\xff" * 20])
-def test_what_is_no_message_is_refused(end: bytes) -> None:
+def test_bytes_that_are_no_message_are_refused(end: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="not a LoadStatsRequest"):
         list(split_request(request("x" * PIECE_BYTES) + end))
 

@@ -157,11 +157,11 @@ def test_lrs_rule_8_a_request_is_sent_again_only_after_a_change() -> None:
     assert client.stream.offer(LoadSettings(by_endpoint=True)) == []
 
 
-def test_nothing_is_asked_of_who_has_not_come() -> None:
+def test_no_request_is_sent_before_the_first_message() -> None:
     assert Client().stream.offer(LoadSettings(3.0)) == []
 
 
-def test_lrs_rule_10_endpoints_where_the_client_tells_them() -> None:
+def test_lrs_rule_10_endpoints_where_the_client_reports_them() -> None:
     """LRS rule 10: "Endpoint statistics are optional"."""
     address = wire_pb2.Address(socket_address=wire_pb2.SocketAddress(address="::1", port_value=80))
     endpoint = wire_pb2.UpstreamEndpointStats(address=address, total_error_requests=2)
@@ -278,7 +278,7 @@ def test_impossible_counters_are_counted_and_affect_no_other_cluster(report: wir
     assert [load.cluster for load in event.loads] == ["well"]
 
 
-def test_endpoints_beyond_the_limit_are_not_told_apart() -> None:
+def test_endpoints_beyond_the_limit_are_counted_together() -> None:
     endpoint = wire_pb2.UpstreamEndpointStats(total_successful_requests=1)
     rows = [
         zone(name, total_successful_requests=9, upstream_endpoint_stats=[endpoint] * (ENDPOINTS_LIMIT - 1))

@@ -66,7 +66,7 @@ def test_check_sees_another_release() -> None:
     assert generate.stale_files({descriptors.PATH: other}) == [descriptors.PATH]
 
 
-def test_whatever_envoy_has_is_known(ours: Types, envoys: Types) -> None:
+def test_all_types_of_envoy_are_known(ours: Types, envoys: Types) -> None:
     """Every message and field of Envoy's API, in the same form; whatever the rules speak of as well."""
     theirs = {name: message for name, message in envoys[0].items() if not name.startswith(NO_API)}
     assert len(theirs) > 1500
@@ -124,7 +124,7 @@ def test_enum_names_are_not_mangled(ours: Types, envoys: Types) -> None:
 
 
 @pytest.mark.parametrize("name", ENVOYS_OWN)
-def test_what_envoy_data_plane_leaves_out_is_envoys(ours: Types, envoys: Types, name: str) -> None:
+def test_types_that_envoy_data_plane_leaves_out_are_envoys(ours: Types, envoys: Types, name: str) -> None:
     mine, envoy = ours[0][name], envoys[0][name]
     assert [_shape(mine, field) for field in mine.field] == [_shape(envoy, field) for field in envoy.field]
 

@@ -95,7 +95,7 @@ def _fields(descriptor: Descriptor) -> Iterator[tuple[str, int, int, bool]]:
 
 
 @pytest.mark.parametrize("name", ["Update", "AddrSet", "WeightedAddrSet", "WeightedAddr", "NoEndpoints"])
-def test_what_was_sent_in_2018_is_a_part_of_what_is_sent_today(name: str) -> None:
+def test_messages_of_2018_are_a_part_of_those_of_today(name: str) -> None:
     old, new = (file.DESCRIPTOR.message_types_by_name[name] for file in (conduit, today))
     assert set(_fields(old)) <= set(_fields(new))
     if name != "WeightedAddr":

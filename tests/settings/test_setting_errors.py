@@ -63,7 +63,7 @@ def test_no_setting_of_a_wrong_shape_is_shown(path: tuple[str, ...]) -> None:
         ({"sources": {"c": {"kind": "consul", "address": f"https://u:{SECRET}@h"}}}, "expected http://HOST:PORT"),
     ],
 )
-def test_what_is_expected_is_said(given: dict[str, Any], says: str) -> None:
+def test_an_error_names_the_expected_value(given: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError) as refused:
         make_settings(given)
     assert says in str(refused.value)

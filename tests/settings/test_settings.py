@@ -96,7 +96,7 @@ def test_times_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, o
         ),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, hint: str) -> None:
+def test_errors_in_a_file_are_named(tmp_path: Path, text: str, hint: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load_settings(config(tmp_path, text))
     assert hint in str(raised.value)
@@ -233,7 +233,7 @@ CA = {"certificate": "s.pem", "private_key": "s.key", "client_ca": "ca.pem"}
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("insecure", [False, True])
-def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
+def test_a_credential_with_admin_is_required(host: str, insecure: bool) -> None:
     """A certificate alone gives no rights, so nobody could push. The message shows what to add."""
     server = {"http": {"host": host, "tls": CA}, "insecure": insecure}
     for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):

@@ -59,7 +59,7 @@ class AuditContract:
         noted = (await store.audit(wanted=AuditFilter(lanes=frozenset({AuditLane.CHANGE})))).entries
         assert found.audit_bytes == sum(entry.note.size for entry in noted) > 400
 
-    async def test_a_backup_has_what_revisions_are_told_by_and_the_audit_list(self, store: Store) -> None:
+    async def test_a_backup_has_the_history_and_the_audit_list(self, store: Store) -> None:
         await commit(store, full(cluster("a"), endpoints("x")), CHANGED)
         for body in (b"2", b"3", b"4", b"5"):
             await commit(store, delta(endpoints("x", body)), replace(CHANGED, action="endpoints"))
@@ -88,7 +88,7 @@ class AuditContract:
         assert [line.revision for line in await store.history("g")] == [7]
         assert (await store.audit()).entries == before[-1], "what was done is not forgotten"
 
-    async def test_a_restore_hides_nothing_that_was_done_and_is_told_itself(self, store: Store) -> None:
+    async def test_a_restore_keeps_the_audit_list_and_is_listed_itself(self, store: Store) -> None:
         await commit(store, full(cluster("a")), CHANGED)
         records = await dumped(store)
         await commit(store, full(cluster("b")), replace(CHANGED, time_s=7.0))
@@ -112,7 +112,7 @@ class AuditContract:
             assert actions == ["before", "push", "after", "backup.restored"]
             assert (await other.audit(cursor)).lagged, "entries came that a reader has not seen"
 
-    async def test_a_rollback_to_what_was_not_there_is_refused(self, store: Store) -> None:
+    async def test_a_restored_rollback_to_an_absent_revision_is_refused(self, store: Store) -> None:
         """Whoever looks for what was undone would not come to an end."""
         await commit(store, full(cluster("a")))
         await commit(store, full(cluster("b")))
@@ -147,7 +147,7 @@ class AuditContract:
         assert replace(page.entries[0].note, revision=0) == CHANGED
         assert not page.lagged and not page.more
 
-    async def test_what_writes_nothing_is_not_noted(self, store: Store) -> None:
+    async def test_writes_without_effect_are_not_listed(self, store: Store) -> None:
         await store.commit_all([GroupPush("g", full(cluster("a")), note=CHANGED)], push_id="p")
         await store.commit_all([GroupPush("g", full(cluster("a")), note=CHANGED)], push_id="p")  # replayed
         await store.commit_all([GroupPush("g", full(cluster("a")), note=CHANGED)], push_id="q")  # as it was
@@ -155,7 +155,7 @@ class AuditContract:
             await store.put_doc("group", "g", b"1", note=CHANGED)
         assert len((await store.audit()).entries) == 2
 
-    async def test_a_reader_goes_on_behind_its_cursor(self, store: Store) -> None:
+    async def test_a_reader_continues_after_its_cursor(self, store: Store) -> None:
         await store.note([replace(CHANGED, group=f"g{n}") for n in range(5)])
         seen, cursor = [], ""
         while True:
@@ -169,7 +169,7 @@ class AuditContract:
         await store.note([replace(CHANGED, group="later")])
         assert [entry.note.group for entry in (await store.audit(cursor)).entries] == ["later"]
 
-    async def test_a_cursor_of_another_list_begins_anew_and_says_so(self, store: Store) -> None:
+    async def test_a_cursor_of_another_list_restarts_and_is_marked(self, store: Store) -> None:
         await store.note([CHANGED])
         page = await store.audit("abc-1")
         assert (len(page.entries), page.lagged) == (1, True)
@@ -198,7 +198,7 @@ class AuditContract:
         await store.note([replace(REFUSED, time_s=3.0 + MERGED_S)])  # another hour
         assert [entry.count for entry in (await store.audit()).entries] == [4, 1]
 
-    async def test_what_is_refused_pushes_no_change_out(self, store: Store) -> None:
+    async def test_refused_writes_displace_no_changes(self, store: Store) -> None:
         await store.note([CHANGED])
         for turn in range(3):
             await store.note([replace(REFUSED, key=f"{turn}-{n}") for n in range(LIMITS[AuditLane.REFUSED])])
@@ -219,7 +219,7 @@ class AuditContract:
         assert later.lagged, "some are gone that this reader has not seen"
         assert not (await store.audit(later.cursor)).lagged
 
-    async def test_a_revision_says_what_it_is(self, store: Store) -> None:
+    async def test_a_revision_has_its_kind(self, store: Store) -> None:
         await push(store, full(cluster("a"), endpoints("a")))
         await push(store, delta(endpoints("a", b"2")))
         await push(store, full(cluster("b"), endpoints("a", b"2")))

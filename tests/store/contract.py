@@ -151,7 +151,7 @@ class StoreContract:
         for revision, edition in enumerate(editions, start=1):
             assert await contents(store, await store.manifest("g", revision)) == edition
 
-    async def test_what_is_known_of_a_group_changes_no_outcome(self, store: Store) -> None:
+    async def test_known_blobs_do_not_change_the_result(self, store: Store) -> None:
         names = [f"n{index}" for index in range(120)]
         of_old, of_new = ([endpoints(name, body) for name in names] for body in (b"old", b"new"))
         changes: list[GroupChange] = [
@@ -182,7 +182,7 @@ class StoreContract:
             known_then, then = [await store.manifest(group, revision) for group in ("known", "unknown")]
             assert known_then.entries == then.entries
 
-    async def test_what_was_known_of_another_revision_counts_for_nothing(self, store: Store) -> None:
+    async def test_known_blobs_of_another_revision_are_ignored(self, store: Store) -> None:
         await push(store, full(cluster("a"), cluster("b")))
         old = known_of(await store.manifest("g"))
         await push(store, full(cluster("b", b"2"), cluster("c")))
@@ -200,7 +200,7 @@ class StoreContract:
             [cluster("b", b"3")],
         ]
 
-    async def test_what_is_known_is_no_part_of_the_push(self, store: Store) -> None:
+    async def test_known_blobs_are_no_part_of_the_push(self, store: Store) -> None:
         pushed = [
             GroupPush("g", full(cluster("a")), head_content=known)
             for known in (None, StoredContent(0, {}), StoredContent(1, {}))
@@ -303,7 +303,7 @@ class StoreContract:
         assert await store.commit_status("g", "p") is None
         assert await push(store, whole, push_id="p") == Commit("g", 2)
 
-    async def test_a_missing_blob_is_told(self, store: Store) -> None:
+    async def test_a_missing_blob_is_reported(self, store: Store) -> None:
         with pytest.raises(CorruptError):
             await store.blobs([blob_id(b"never")])
 
@@ -325,7 +325,7 @@ class StoreContract:
         await push(store, full(cluster("b")))
         assert await push(store, full(cluster("a")), push_id="p") == Commit("g", 1, changed=False, replayed=True)
 
-    async def test_commit_status_tells_what_became_of_a_push(self, store: Store) -> None:
+    async def test_commit_status_has_the_result_of_a_push(self, store: Store) -> None:
         assert await store.commit_status("g", "p") is None
         await push(store, full(cluster("a")), push_id="p")
         assert await store.commit_status("g", "p") == Commit("g", 1)
@@ -343,7 +343,7 @@ class StoreContract:
         assert conflict.value.revision == 0
         assert await store.groups() == [Head("g", 2)]
 
-    async def test_of_pushes_with_the_same_expect_one_wins(self, store: Store) -> None:
+    async def test_one_of_concurrent_pushes_with_the_same_expect_succeeds(self, store: Store) -> None:
         await push(store, full(cluster("a")))
         tries = [push(store, full(cluster("a", b"n%d" % n)), expect=1) for n in range(8)]
         results = await asyncio.gather(*tries, return_exceptions=True)
@@ -379,7 +379,7 @@ class StoreContract:
                 await push(store, Rollback(to), group=group)
         assert await store.head("g") == Head("g", 2, live=False)
 
-    async def test_lifetimes_and_the_head_tell_the_content_of_earlier_revisions(self, store: Store) -> None:
+    async def test_lifetimes_and_the_head_give_the_content_of_earlier_revisions(self, store: Store) -> None:
         a, b, c, d = cluster("a"), cluster("b"), cluster("c"), cluster("d")
         contents = [(a, b), (cluster("b", b"2"), a), (a, c, d), None, (a, d), (d, a, b)]
         for content in contents:
@@ -427,7 +427,7 @@ class StoreContract:
         with pytest.raises(NotFoundError):
             await push(store, Drop())
 
-    async def test_manifest_of_what_never_was(self, store: Store) -> None:
+    async def test_the_manifest_of_an_unknown_revision(self, store: Store) -> None:
         with pytest.raises(NotFoundError):
             await store.manifest("g")
         await push(store, full(cluster("a")))
@@ -457,7 +457,7 @@ class StoreContract:
         await push(store, Drop(), group="dropped")
         assert (await start(store.watch())).groups == (Head("g", 1),)
 
-    async def test_a_watch_tells_every_commit_once_in_order(self, store: Store) -> None:
+    async def test_a_watch_yields_every_commit_once_in_order(self, store: Store) -> None:
         watch = store.watch()
         cursor = (await start(watch)).cursor
         await push(store, full(cluster("a")))
@@ -471,7 +471,7 @@ class StoreContract:
         cursors = [cursor, *(item.cursor for item in items)]
         assert cursors == sorted(set(cursors))
 
-    async def test_a_watch_goes_on_behind_a_cursor(self, store: Store) -> None:
+    async def test_a_watch_continues_after_a_cursor(self, store: Store) -> None:
         watch = store.watch()
         await start(watch)
         for n in range(4):
@@ -487,7 +487,7 @@ class StoreContract:
         reset = await start(store.watch(1_000_000))
         assert reset.groups == (Head("g", 1),)
 
-    async def test_a_reader_that_falls_behind_is_reset_and_goes_on(self, store: Store) -> None:
+    async def test_a_reader_that_falls_behind_is_reset_and_continues(self, store: Store) -> None:
         slow, quick = store.watch(), store.watch()
         await start(slow)
         await start(quick)
@@ -536,7 +536,7 @@ class StoreContract:
             ("b", b"2", 2),
         ]
 
-    async def test_a_deleted_document_goes_on_counting(self, store: Store) -> None:
+    async def test_a_deleted_document_continues_its_versions(self, store: Store) -> None:
         with pytest.raises(NotFoundError):
             await store.put_doc("token", "a", None)
         await store.put_doc("token", "a", b"1")
@@ -595,7 +595,7 @@ class StoreContract:
         assert [doc.id for doc in await store.docs("kind", "a%")] == ["a%"]
         assert [doc.id for doc in await store.docs("kind")] == ["a", "a%", "a/1", "a/2", "a_", "b", "á"]
 
-    async def test_a_watch_tells_of_documents(self, store: Store) -> None:
+    async def test_a_watch_yields_documents(self, store: Store) -> None:
         watch = store.watch()
         await start(watch)
         await store.put_doc("token", "a", b"1")
@@ -650,14 +650,14 @@ class StoreContract:
         assert await contents(store, await store.manifest("g")) == [cluster("a", b"2")]
         assert [(await store.history(each.group))[0].meta for each in pushes] == [Meta("ann", "all", 3.0)] * 4
 
-    async def test_a_transaction_is_told_in_its_order(self, store: Store) -> None:
+    async def test_a_watch_yields_a_transaction_in_its_order(self, store: Store) -> None:
         watch = store.watch()
         await start(watch)
         await store.commit_all([GroupPush(name, full()) for name in "ba"], push_id="t")
         heads = [item.head for item in await take(watch, 2) if isinstance(item, GroupCommitted)]
         assert heads == [Head("b", 1), Head("a", 1)]
 
-    async def test_of_a_transaction_that_fails_nothing_is_done(self, store: Store) -> None:
+    async def test_a_failed_transaction_changes_nothing(self, store: Store) -> None:
         await push(store, full(cluster("a")))
         await push(store, full(cluster("a")), group="h")
         watch = store.watch()
@@ -700,7 +700,7 @@ class StoreContract:
         assert await store.commit_status("b", "t") == first[1]
         assert await store.groups() == [Head("a", 2), Head("b", 1)]
 
-    async def test_a_repeat_is_compared_by_what_was_asked_for(self, store: Store) -> None:
+    async def test_a_repeat_is_compared_by_its_request(self, store: Store) -> None:
         first = GroupPush("g", full(cluster("a")), request_text="a")
         (commit,) = await store.commit_all([first], push_id="p")
         (again,) = await store.commit_all([GroupPush("g", full(cluster("b")), request_text="a")], push_id="p")
@@ -830,7 +830,7 @@ class StoreContract:
         assert await push(store, full(cluster("a"))) == Commit("g", 7)
         assert (await store.manifest("g")).versions == {CDS: "7"}
 
-    async def test_a_blob_that_somebody_names_is_kept(self, store: Store) -> None:
+    async def test_a_blob_that_a_manifest_names_is_kept(self, store: Store) -> None:
         await push(store, full(cluster("a", b"1")), group="other")
         for body in (b"1", b"2", b"1"):
             await push(store, full(cluster("a", body)))
@@ -905,7 +905,7 @@ class StoreContract:
         assert [name for _, name, _ in (await store.manifest("g")).entries] == ["c", "a", "x", "z"]
         assert await store.put_doc("kind", "gone", b"again") == 3
 
-    async def test_a_restore_into_what_is_not_empty_must_be_meant(self, store: Store) -> None:
+    async def test_a_restore_into_a_store_with_content_needs_an_option(self, store: Store) -> None:
         await fill(store)
         before = await dumped(store)
         with pytest.raises(ConflictError, match="not empty"):
@@ -949,7 +949,7 @@ class StoreContract:
             await push(store, full(cluster("m")), group=f"made-{number}")
         assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
-    async def test_a_watch_begins_anew_after_a_restore(self, store: Store) -> None:
+    async def test_a_watch_is_reset_after_a_restore(self, store: Store) -> None:
         await fill(store)
         records = await dumped(store)
         watch = store.watch()

@@ -11,7 +11,7 @@ from xds.store.base import LOWERED, DocumentWrite, GroupPush, ReusedPushIdError,
 
 
 class DerivedContract:
-    async def test_what_follows_from_a_push_is_committed_with_it(self, store: Store) -> None:
+    async def test_derived_content_is_committed_with_its_push(self, store: Store) -> None:
         pushes = [
             GroupPush("line", delta(cluster("entry"))),
             GroupPush("g", delta(cluster("lowered")), is_derived=True, kind=LOWERED),
@@ -67,7 +67,7 @@ class DerivedContract:
                 await store.commit_all([push], push_id="p")
         assert await store.docs("upstreams") == []
 
-    async def test_a_rollback_keeps_what_is_lowered_now_and_leaves_what_was(self, store: Store) -> None:
+    async def test_a_rollback_keeps_present_lowered_content_and_not_the_former(self, store: Store) -> None:
         await store.commit("g", full(cluster("pushed"), cluster("was"), endpoints("x")), push_id="1")
         await store.commit("g", full(cluster("is")), push_id="2")
         change = Rollback(1, keep=((CDS, "is"),), omit=((CDS, "was"),))

@@ -406,7 +406,7 @@ async def test_a_push_waits_for_a_step_not_for_a_collection(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_the_right_content_is_kept(tmp_path: Path, seed: int) -> None:
+async def test_any_pushes_and_collections_keep_the_right_content(tmp_path: Path, seed: int) -> None:
     await Walk(tmp_path / "xds.sqlite3", random.Random(seed)).run(80)
 
 
@@ -414,5 +414,5 @@ async def test_whatever_happens_the_right_content_is_kept(tmp_path: Path, seed: 
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("seed", range(100, 120))
-async def test_whatever_happens_at_length_the_right_content_is_kept(tmp_path: Path, seed: int) -> None:
+async def test_many_pushes_and_collections_keep_the_right_content(tmp_path: Path, seed: int) -> None:
     await Walk(tmp_path / "xds.sqlite3", random.Random(seed)).run(500)

@@ -115,7 +115,7 @@ Damage = Callable[[bytes, int], bytes]
 
 
 @pytest.mark.parametrize("damage", [half, headless, spoiled])
-async def test_a_damaged_file_is_told_in_our_words(sound: bytes, tmp_path: Path, damage: Damage) -> None:
+async def test_a_damaged_file_is_reported_in_our_words(sound: bytes, tmp_path: Path, damage: Damage) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(damage(sound, 0))
     with pytest.raises(CorruptError) as told:
         await loaded(tmp_path)
@@ -266,21 +266,21 @@ async def test_a_group_whose_rows_contradict_each_other_is_left_out(
     await check_copied(found.records, 0)
 
 
-async def test_damaged_documents_are_told(sound: bytes, tmp_path: Path) -> None:
+async def test_damaged_documents_are_reported(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     change(tmp_path, "UPDATE doc SET kind = CAST(x'e922' AS TEXT)")
     found = examine_directory(tmp_path)
     assert found.findings == ["settings and other documents: damaged"]
 
 
-async def test_a_column_that_is_missing_is_told(sound: bytes, tmp_path: Path) -> None:
+async def test_a_missing_column_is_reported(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     change(tmp_path, "ALTER TABLE revision RENAME COLUMN nodes TO ngdes")
     assert set(examine_directory(tmp_path).groups.values()) == {"damaged"}
 
 
 @pytest.mark.parametrize("damage", [half, headless])
-async def test_a_file_of_which_nothing_can_be_read_is_told(sound: bytes, tmp_path: Path, damage: Damage) -> None:
+async def test_an_unreadable_file_is_reported(sound: bytes, tmp_path: Path, damage: Damage) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(damage(sound, 0))
     with pytest.raises(CorruptError, match="cannot be read"):
         examine_directory(tmp_path)

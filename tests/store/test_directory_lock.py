@@ -106,7 +106,9 @@ async def test_without_such_locks_it_is_not_written_before_a_restart(
     await store.close()
 
 
-async def test_what_another_program_wrote_meanwhile_is_served(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_content_that_another_program_wrote_meanwhile_is_served(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """A server of an earlier release does not know the lock."""
     path = tmp_path / FILE
     await filled(path)

@@ -276,6 +276,6 @@ async def compare(steps: list[Step], directory: Path) -> None:
 @pytest.mark.timeout(3600)
 @given(steps)
 @examples(40, in_soak=2000)
-def test_sqlite_does_what_memory_does(steps: list[Step]) -> None:
+def test_sqlite_agrees_with_memory(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(compare(steps, Path(directory)))

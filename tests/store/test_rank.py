@@ -31,7 +31,7 @@ def test_assigned_ranks_increase_and_most_stay(given_ranks: list[int], data: st.
 
 
 @given(ranks)
-def test_without_room_all_are_ranked_afresh(given_ranks: list[int]) -> None:
+def test_without_room_all_ranks_are_assigned_again(given_ranks: list[int]) -> None:
     crowded = sorted(given_ranks)
     halfway = len(crowded) // 2
     assigned = assign([*crowded[:halfway], None, *crowded[halfway:]])

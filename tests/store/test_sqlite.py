@@ -145,7 +145,7 @@ async def test_a_restart_keeps_heads_versions_documents_and_push_ids(opened: Ope
     assert await push(after, full(cluster("a")), group="dropped") == Commit("dropped", 3)
 
 
-async def test_a_watch_goes_on_behind_its_cursor_after_a_restart(opened: Open) -> None:
+async def test_a_watch_continues_after_its_cursor_after_a_restart(opened: Open) -> None:
     before = await opened()
     watch = before.watch()
     await start(watch)
@@ -199,7 +199,7 @@ async def test_push_ids_are_kept_for_a_day(opened: Open) -> None:
     assert await store.commit_status("g", "second") == Commit("g", 2)
 
 
-async def test_closing_finishes_what_is_pending(opened: Open) -> None:
+async def test_closing_finishes_pending_commits(opened: Open) -> None:
     store = await opened()
     pending = [asyncio.create_task(push(store, full(cluster("a", b"%d" % n)))) for n in range(20)]
     await asyncio.sleep(0)
@@ -283,7 +283,7 @@ async def test_a_second_process_is_refused(opened: Open, path: Path) -> None:
     assert await (await opened()).head("g") == Head("g", 1)
 
 
-async def test_what_is_falsely_known_is_not_written(opened: Open) -> None:
+async def test_blobs_falsely_declared_known_are_not_written(opened: Open) -> None:
     store = await opened()
     await push(store, full(cluster("a"), cluster("b")))
     false = StoredContent(1, {(CDS, name): blob_id(b"1") for name in ("a", "c")})
@@ -348,13 +348,13 @@ async def test_a_full_disk_refuses_pushes_and_serves_on(opened: Open) -> None:
     assert await push(roomier, big, push_id="big") == Commit("g", 3)
 
 
-async def test_after_an_io_error_the_file_is_opened_anew(path: Path) -> None:
+async def test_after_an_io_error_the_file_is_opened_again(path: Path) -> None:
     async with process("file-limit", path) as child:
         assert "UnavailableError" in await line(child)
         assert await line(child) == "recovered"
 
 
-async def test_a_file_that_vanished_is_not_made_anew(path: Path) -> None:
+async def test_a_removed_file_is_not_created_again(path: Path) -> None:
     async with process("vanish", path) as child:
         assert "UnavailableError" in await line(child)
         assert "moved or deleted" in await line(child)
@@ -363,7 +363,7 @@ async def test_a_file_that_vanished_is_not_made_anew(path: Path) -> None:
 
 # As root every permission check passes, so these places are ones where nobody can make a directory.
 @pytest.mark.parametrize("place", ["/proc/xds-data", "file/data", "file"])
-async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
+async def test_an_unwritable_directory_is_reported(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_bytes(b"in the way")
     store = open_store("sqlite", tmp_path / place)
     with pytest.raises(UnavailableError, match="cannot keep data in"):
@@ -373,13 +373,13 @@ async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, place: str
     await store.close()
 
 
-async def test_a_directory_in_place_of_the_file_is_told(opened: Open, path: Path) -> None:
+async def test_a_directory_in_place_of_the_file_is_reported(opened: Open, path: Path) -> None:
     path.mkdir(parents=True)
     with pytest.raises(UnavailableError):
         await opened()
 
 
-async def test_a_file_that_is_no_database_is_told(opened: Open, path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(opened: Open, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"not a database " * 1000)
     with pytest.raises(CorruptError, match="is damaged or not a store"):
@@ -513,7 +513,7 @@ def columns(path: Path) -> dict[str, list[tuple[object, ...]]]:
         }
 
 
-async def test_a_file_of_schema_4_goes_on_where_it_was(opened: Open, path: Path, tmp_path: Path) -> None:
+async def test_a_file_of_schema_4_continues_its_revisions(opened: Open, path: Path, tmp_path: Path) -> None:
     with tarfile.open(SCHEMA_4) as archive:
         archive.extractall(path.parent, filter="data")
     with closing(sqlite3.connect(path)) as connection:

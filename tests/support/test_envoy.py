@@ -86,7 +86,7 @@ class FileSource:
 
 
 @pytest.mark.parametrize("variant", Variant)
-def test_every_builder_makes_what_envoy_accepts(tmp_path: Path, variant: Variant) -> None:
+def test_every_builder_makes_content_that_envoy_accepts(tmp_path: Path, variant: Variant) -> None:
     ca = CertificateAuthority(tmp_path)
     pair = ca.issue("client")
     bootstrap = EnvoyBootstrap(
@@ -120,7 +120,7 @@ def test_every_builder_makes_what_envoy_accepts(tmp_path: Path, variant: Variant
     assert validate(document, tmp_path) == ""
 
 
-def test_validate_tells_what_is_wrong(tmp_path: Path) -> None:
+def test_validate_reports_errors(tmp_path: Path) -> None:
     assert "Unknown address resolver: no-resolver" in validate(
         static_bootstrap([r.refused_cluster("c1")], []), tmp_path
     )

@@ -62,5 +62,5 @@ def test_a_configuration_that_was_there_is_there_again() -> None:
     assert '"inner"' not in outer.getvalue()
 
 
-def test_the_fixture_undoes_what_the_test_before_left() -> None:
+def test_the_fixture_resets_the_state_of_the_test_before() -> None:
     assert not structlog.is_configured()

@@ -157,7 +157,7 @@ def test_an_environment_is_of_one_fork(tmp_path: Path) -> None:
         other.wait_until(lambda: "server.ready" in other.log(), "ready")
 
 
-def test_what_a_library_reads_when_it_is_loaded_is_not_for_a_fork() -> None:
+def test_variables_that_a_library_reads_at_import_rule_out_a_fork() -> None:
     assert can_fork({"XDS_STORE__KIND": "memory"})
     assert not can_fork({"GRPC_VERBOSITY": "debug"})
     assert not can_fork({"PYTHONHASHSEED": "7"})

@@ -64,7 +64,7 @@ def test_a_field_joins_its_oneof_before_the_synthetic_ones() -> None:
     assert not built.fields_by_name["c"].GetOptions().deprecated
 
 
-def test_what_is_missing_is_added_with_what_is_nested() -> None:
+def test_missing_messages_are_added_with_nested_ones() -> None:
     theirs = _message("""
       name: "M"
       field { name: "m" number: 4 type: TYPE_MESSAGE type_name: ".p.M.MEntry" label: LABEL_REPEATED }
@@ -84,7 +84,7 @@ def test_what_is_missing_is_added_with_what_is_nested() -> None:
     assert mine.enum_type[0] == theirs.enum_type[0]
 
 
-def test_of_contradictions_the_word_of_the_other_stands() -> None:
+def test_contradictions_take_the_definition_of_envoy() -> None:
     theirs = _message('name: "M" field { name: "n" number: 1 type: TYPE_BOOL label: LABEL_REPEATED }')
     types, contradictions = _laid(_message(MINE), theirs)
     assert contradictions == ["p.M: Envoy has repeated bool n = 1, envoy-data-plane string a = 1"]

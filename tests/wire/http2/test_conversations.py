@@ -115,7 +115,7 @@ def said(chunks: list[bytes]) -> tuple[list[tuple[object, ...]], bytes]:
     return events, outgoing(server)
 
 
-def test_what_a_client_may_say() -> None:
+def test_messages_that_a_client_may_send() -> None:
     events, answer = said([conversation()])
     assert events == EXPECTED
     kinds = [(frame.kind, frame.flags) for frame in frames_of(answer)]
@@ -124,13 +124,13 @@ def test_what_a_client_may_say() -> None:
 
 @examples(EXAMPLES)
 @given(st.lists(st.integers(0, 10_000), max_size=60))
-def test_bytes_cut_anywhere_tell_the_same(places: list[int]) -> None:
+def test_bytes_cut_anywhere_are_parsed_alike(places: list[int]) -> None:
     whole = conversation()
     edges = [0, *sorted(place % (len(whole) + 1) for place in places), len(whole)]
     assert said([whole[begin:end] for begin, end in pairwise(edges)]) == said([whole])
 
 
-def test_byte_by_byte_tells_the_same() -> None:
+def test_single_bytes_are_parsed_alike() -> None:
     whole = conversation()
     assert said([bytes((byte,)) for byte in whole]) == said([whole])
 

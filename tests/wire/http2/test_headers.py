@@ -44,7 +44,7 @@ def test_messages_are_percent_encoded(text: str) -> None:
     assert unquote(told) == text.encode(errors="replace").decode()
 
 
-def test_what_a_message_keeps_and_what_it_encodes() -> None:
+def test_fields_that_a_message_keeps_and_encodes() -> None:
     assert dict(decoded(trailers(0, "plain: 'text', 100%\n\u00e4", only=False)))["grpc-message"] == (
         "plain: 'text', 100%25%0A%C3%A4"
     )
@@ -125,7 +125,7 @@ def test_a_value_that_is_no_utf8_is_a_value() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_a_client_with_a_smaller_table_is_told_of_ours(size: int) -> None:
+def test_a_client_with_a_smaller_table_gets_a_table_size_update(size: int) -> None:
     """RFC 7541 4.2: strict decoders fail on a header block that does not begin with it. h2 is one."""
     talk = Talk(HEADER_TABLE_SIZE=size)
     stream, other = talk.open(1), talk.open(3)
@@ -139,7 +139,7 @@ def test_a_client_with_a_smaller_table_is_told_of_ours(size: int) -> None:
     assert len(talk.received(h2.events.StreamEnded)) == 3
 
 
-def test_a_long_block_goes_out_in_several_frames() -> None:
+def test_a_long_block_is_sent_in_several_frames() -> None:
     talk = Talk()
     stream = talk.open()
     metadata = tuple((f"x-{index}", "v" * 3_000) for index in range(15))

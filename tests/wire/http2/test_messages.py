@@ -34,7 +34,7 @@ def test_messages_cut_anywhere_are_put_together(sent: list[tuple[bool, bytes]], 
     assert found == [GrpcMessage(flag, body) for flag, body in sent]
 
 
-def test_what_a_message_still_wants_is_told() -> None:
+def test_an_assembler_gives_the_missing_bytes_of_a_message() -> None:
     assembler = MessageAssembler(LIMIT)
     whole = message(b"12345")
     wanting = []
@@ -58,7 +58,7 @@ def test_a_message_beyond_the_limit_is_refused_by_its_prefix(cut: int) -> None:
 
 
 @pytest.mark.parametrize("flag", [2, 0x80, 0xFF])
-def test_a_flag_that_is_none_is_refused(flag: int) -> None:
+def test_an_unknown_flag_is_refused(flag: int) -> None:
     with pytest.raises(MessageError, match="flag"):
         MessageAssembler(LIMIT).feed(bytes((flag,)) + prefix(1)[1:] + b"x", 0, 6)
 
@@ -81,7 +81,7 @@ def test_bombs_are_refused_without_being_blown_up(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", COMPRESSORS)
-def test_compression_that_is_none_is_refused(encoding: str) -> None:
+def test_unknown_compression_is_refused(encoding: str) -> None:
     for broken in (b"", b"nonsense", COMPRESSORS[encoding](b"whole")[:-3]):
         with pytest.raises(MessageError) as caught:
             decompress(broken, encoding, LIMIT)

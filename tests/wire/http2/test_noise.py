@@ -173,7 +173,7 @@ def test_many_streams_are_opened_some_at_a_time() -> None:
     assert [*server.streams] == [*ids]
 
 
-def test_what_is_wrong_behind_many_frames_is_found_in_its_turn() -> None:
+def test_an_error_behind_many_frames_is_found_in_its_turn() -> None:
     server = greeted()
     server.receive(f.frame(f.PING, 0, 0, bytes(8)) * AT_ONCE + data(0, b"x"))
     assert server.is_behind

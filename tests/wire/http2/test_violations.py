@@ -188,7 +188,7 @@ STREAM_ERRORS = {
 
 
 @pytest.mark.parametrize(("stream_id", "said", "code"), STREAM_ERRORS.values(), ids=STREAM_ERRORS)
-def test_one_stream_ends_and_the_others_go_on(stream_id: int, said: bytes, code: ErrorCode) -> None:
+def test_one_stream_ends_and_the_others_continue(stream_id: int, said: bytes, code: ErrorCode) -> None:
     server = greeted()
     opened(server, 1, 3)
     events = server.receive(said)
@@ -215,13 +215,13 @@ GREETINGS = {
 
 
 @pytest.mark.parametrize(("said", "code"), GREETINGS.values(), ids=GREETINGS)
-def test_greetings_that_are_none(said: bytes, code: ErrorCode) -> None:
+def test_malformed_prefaces(said: bytes, code: ErrorCode) -> None:
     with pytest.raises(Http2Error) as caught:
         ServerConnection().receive(said)
     assert caught.value.code is code
 
 
-def test_what_only_looks_wrong_is_allowed() -> None:
+def test_unusual_frames_that_are_valid_are_accepted() -> None:
     """The client could not know that the stream has ended; and what it may send at any time."""
     server = greeted()
     (stream,) = opened(server, 1)
@@ -260,7 +260,7 @@ def test_only_so_many_gaps_between_streams_are_remembered() -> None:
         server.receive(opening(numbers[-1] - 2))
 
 
-def test_greetings_go_out_before_anything_comes_in() -> None:
+def test_the_preface_is_sent_before_anything_is_received() -> None:
     server = ServerConnection()
     server.trust()
     first, second = frames_of(b"".join(server.outgoing()))
@@ -271,7 +271,7 @@ def test_greetings_go_out_before_anything_comes_in() -> None:
     assert written(server) == [(f.SETTINGS, f.ACK, 0, b"")]
 
 
-def test_what_came_before_an_error_is_told() -> None:
+def test_events_before_an_error_are_returned() -> None:
     """A stream that was reset is in no list any more: its call would go on for ever."""
     server = greeted()
     opened(server, 1)
@@ -280,7 +280,7 @@ def test_what_came_before_an_error_is_told() -> None:
     assert closed(caught.value.events) == [(1, 8)]
 
 
-def test_an_error_does_not_repeat_what_was_sent() -> None:
+def test_an_error_does_not_repeat_received_text() -> None:
     server = greeted()
     with pytest.raises(Http2Error) as caught:
         server.receive(opening(1, head=b"\x00\x7f" + b"\xff" * 10_000))
@@ -299,7 +299,7 @@ frames = st.builds(
 @given(
     st.lists(st.one_of(frames, st.binary(max_size=20), st.builds(opening, st.sampled_from([1, 3, 5, 7]))), max_size=30)
 )
-def test_whatever_is_said_is_understood_or_refused(said: list[bytes]) -> None:
+def test_any_bytes_are_parsed_or_refused(said: list[bytes]) -> None:
     server = greeted()
     opened(server, 1)
     try:
@@ -312,7 +312,7 @@ def test_whatever_is_said_is_understood_or_refused(said: list[bytes]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_stands_in_a_header_block(block: bytes) -> None:
+def test_any_header_block_is_parsed_or_refused(block: bytes) -> None:
     server = greeted()
     with suppress(Http2Error):
         server.receive(opening(1, head=block))

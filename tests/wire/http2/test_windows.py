@@ -108,7 +108,7 @@ def test_more_than_the_window_of_the_connection_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("ending", ["end", "refuse", "reset", "client resets", "broken", "over"])
-def test_what_was_not_read_when_a_stream_ends_is_given_back(ending: str) -> None:
+def test_unread_bytes_of_an_ended_stream_are_credited(ending: str) -> None:
     """Or calls that are refused unread would use up the window of the connection."""
     server = greeted()
     whole = message(b"m" * 10_000)
@@ -196,7 +196,7 @@ def test_a_message_that_the_window_holds_is_lent_nothing() -> None:
     assert grown(server) == {}
 
 
-def test_a_message_that_is_too_large_is_told_before_it_comes() -> None:
+def test_a_message_that_is_too_large_is_refused_before_it_arrives() -> None:
     server = greeted(Http2Limits(message_bytes=100))
     opened(server, 1)
     (event,) = server.receive(data(1, message(b"x" * 101)[:5]))
@@ -205,7 +205,7 @@ def test_a_message_that_is_too_large_is_told_before_it_comes() -> None:
     assert server.receive(data(1, message(b"never mind"))) == []
 
 
-def test_a_message_cut_short_by_the_end_is_told() -> None:
+def test_a_truncated_message_is_an_error() -> None:
     server = greeted()
     opened(server, 1)
     (event,) = server.receive(data(1, message(b"half")[:7], ends=True))
@@ -287,7 +287,7 @@ def test_an_initial_window_that_shrinks_below_nothing() -> None:
     assert not stream.pending
 
 
-def test_the_end_waits_for_what_was_sent_before() -> None:
+def test_trailers_wait_for_data_sent_before() -> None:
     talk = Talk(INITIAL_WINDOW_SIZE=0)
     stream = talk.open(ends=True)
     talk.server.send_message(stream, b"first")
@@ -311,7 +311,7 @@ def test_an_answer_before_the_request_has_ended_says_so() -> None:
     assert reset.error_code == ErrorCode.NO_ERROR
 
 
-def test_what_waits_is_dropped_with_its_stream() -> None:
+def test_waiting_data_is_dropped_with_its_stream() -> None:
     server = greeted()
     (stream,) = opened(server, 1)
     server.send_message(stream, bytes(1_000_000))

@@ -64,7 +64,7 @@ def test_splitters_as_deep_as_allowed_are_flattened() -> None:
 
 @pytest.mark.parametrize("made", [redirects, splitters])
 @pytest.mark.parametrize("last", [DEPTH, 0], ids=["straight", "circle"])
-def test_ten_thousand_behind_each_other_are_refused_with_the_path_in_few_words(
+def test_a_chain_of_ten_thousand_redirects_is_refused_with_a_short_path(
     made: Callable[[int, int], list[ConfigEntry]], last: int
 ) -> None:
     with pytest.raises(ChainError, match=f"more than {DEPTH_LIMIT} redirects and splits behind each other") as caught:
@@ -74,7 +74,7 @@ def test_ten_thousand_behind_each_other_are_refused_with_the_path_in_few_words(
     assert len(caught.value.detail) < 2_000
 
 
-def test_what_an_index_keeps_of_many_behind_each_other_is_bounded() -> None:
+def test_the_memory_of_long_chains_of_redirects_is_bounded() -> None:
     """Every service's chain goes through all behind it: without a limit, that grows with the square."""
     count = 10 * DEPTH_LIMIT
     index = ChainIndex(ChainContext("dc1", TRUST_DOMAIN), ConfigEntries.of(redirects(count, count)))

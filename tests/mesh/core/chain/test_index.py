@@ -77,7 +77,7 @@ def test_an_entry_that_is_not_there_yet_touches_the_chains_that_looked_for_it() 
     assert index.depending_on([entry_key("service-splitter", "db")]) == {"db"}  # as legs have a subset
 
 
-def test_only_what_is_touched_is_compiled() -> None:
+def test_only_affected_chains_are_compiled() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     proposal = index.propose(puts("- {Kind: service-resolver, Name: db, Subsets: {v1: {}}, ConnectTimeout: 9s}"))
     assert proposal.compiled.keys() == {"api", "db", "web"}
@@ -85,7 +85,7 @@ def test_only_what_is_touched_is_compiled() -> None:
     assert index.chain("db").targets["db.default.default.dc1"].connect_timeout_ns == 9_000_000_000
 
 
-def test_chains_that_come_out_the_same_are_not_told_as_changed() -> None:
+def test_chains_that_compile_to_the_same_are_not_reported_as_changed() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     assert accept(index, puts("- {Kind: service-resolver, Name: db, Subsets: {v1: {}, v2: {}}}")) == set()
     assert accept(index, puts('- {Kind: service-defaults, Name: db, Protocol: http, Meta: {a: "1"}}')) == {"db"}
@@ -105,7 +105,7 @@ def test_chains_that_come_out_the_same_are_not_told_as_changed() -> None:
         ),
     ],
 )
-def test_what_would_break_a_chain_is_refused_with_chain_and_path_and_nothing_changes(
+def test_a_change_that_breaks_a_chain_is_refused_with_its_path_and_changes_nothing(
     changes: Changes, broken: set[str]
 ) -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
@@ -197,7 +197,7 @@ def test_a_refusal_of_many_chains_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_random_changes_leave_the_chains_of_an_index_made_anew(seed: int) -> None:
+def test_random_changes_leave_the_chains_of_a_new_index(seed: int) -> None:
     """Accepted or refused, undone or not: the index is always that of its entries."""
     random = Random(seed)
     index = ChainIndex(CONTEXT)

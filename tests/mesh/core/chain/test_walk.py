@@ -72,7 +72,7 @@ def test_a_route_matches(match: str, path: str, matches: bool) -> None:
     assert len(found.tried) == (1 if matches else 2)
 
 
-def test_what_did_not_match_is_told() -> None:
+def test_routes_that_did_not_match_are_shown() -> None:
     chain = chain_of(
         route("{PathPrefix: /a}"),
         route("{Methods: [PUT]}"),
@@ -121,7 +121,7 @@ def test_a_prefix_that_is_taken_off_leaves_no_second_slash(prefix: str, path: st
     assert walk(chain, HttpRequest.of(path)).path == sent
 
 
-def test_all_legs_of_a_split_are_told_with_their_shares() -> None:
+def test_all_legs_of_a_split_are_shown_with_their_shares() -> None:
     text = """
 - {Kind: service-router, Name: web, Routes: [{Match: {HTTP: {PathPrefix: /a}}, Destination: {Service: api}}]}
 - {Kind: service-splitter, Name: api, Splits: [{Weight: 10, Service: alt}, {Weight: 90}]}

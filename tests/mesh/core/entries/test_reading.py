@@ -129,7 +129,7 @@ def test_kind_and_name_of_the_path_may_be_left_out_but_not_contradicted() -> Non
         read_entry({"Kind": "service-resolver"}, kind="service-router", name="web")
 
 
-def test_what_consul_answers_can_be_written_back() -> None:
+def test_answers_of_consul_can_be_written_back() -> None:
     text = {"Kind": "service-resolver", "Name": "web", "CreateIndex": 4, "ModifyIndex": 7, "Hash": 9, "Redirect": None}
     assert read_entry(text).entries == (ServiceResolver("web"),)
 
@@ -203,12 +203,12 @@ def test_durations_are_those_of_go(text: str, value_ns: int, printed: str) -> No
 @pytest.mark.parametrize(
     "text", ["", "5", "s", "5 s", "5S", "1d", "-", "--5s", "5s5", "1e3s", "300000000h", "5s" * 150]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
-def test_a_number_in_quotes_is_no_duration_and_the_hint_says_what_is() -> None:
+def test_a_number_in_quotes_is_no_duration_and_the_hint_names_one() -> None:
     (found,) = violations('{"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "5"}')
     assert (found.code, found.hint) == ("bad_duration", 'write "5s" for seconds')
 
@@ -277,7 +277,7 @@ MEGABYTE = 1_000_000
         ),
     ],
 )
-def test_what_a_megabyte_of_nonsense_is_answered_with_is_short(entry: dict[str, object], code: str) -> None:
+def test_the_answer_to_a_megabyte_of_nonsense_is_short(entry: dict[str, object], code: str) -> None:
     (found,) = violations(json.dumps(entry))
     assert found.code == code
     assert len(str(found)) < 2_500

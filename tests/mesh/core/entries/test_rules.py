@@ -370,7 +370,7 @@ def test_rule(kind: str, name: str, text: str, expected: list[tuple[str, str]]) 
     assert sorted(found(kind, text)) == sorted(expected)
 
 
-def test_an_object_of_consuls_crds_says_what_to_write() -> None:
+def test_an_object_of_consuls_crds_has_a_hint() -> None:
     spec = {"routes": [{"match": {"http": {"pathPrefix": "/admin"}}, "destination": {"service": "admin"}}]}
     given = {
         "apiVersion": "consul.hashicorp.com/v1alpha1",
@@ -444,7 +444,7 @@ def test_the_protocol_of_proxy_defaults_is_found_in_any_case(key: str) -> None:
     assert entry.protocol == "http"
 
 
-def test_a_negative_connect_timeout_of_an_upstream_is_none() -> None:
+def test_a_negative_connect_timeout_of_an_upstream_counts_as_unset() -> None:
     text = {"Kind": "service-defaults", "Name": "web", "UpstreamConfig": {"Defaults": {"ConnectTimeoutMs": -5}}}
     (entry,) = read_entry(text).entries
     assert isinstance(entry, ServiceDefaults)

@@ -45,7 +45,7 @@ def priorities(resource: Resource) -> list[list[str]]:
 WEB, BACKUP = Binding("web"), Binding("backup")
 
 
-def test_one_target_makes_what_a_binding_makes() -> None:
+def test_the_assignment_of_one_target_equals_that_of_a_binding() -> None:
     given = instances("10.0.0.1:80", "10.0.0.2:80 critical zone=z1", "10.0.0.3:80 weight=300/1")
     found = lower_assignment(assignment(WEB), [given])
     assert found == lower_instances("web", given, EndpointRule())

@@ -30,7 +30,7 @@ def test_fixture(case: LoweringCase) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_is_served_has_no_findings_as_a_push(case: LoweringCase) -> None:
+def test_lowered_resources_have_no_findings_as_a_push(case: LoweringCase) -> None:
     """No errors, no warnings, no unused or missing resources."""
     assert findings(lowered(case.document, case.entries), catalog_of(case.instances)) == []
 
@@ -201,14 +201,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("entries", "resource", "pointer", "code"), REFUSED)
-def test_what_envoy_refuses_is_told_of_the_entry(entries: str, resource: str, pointer: str, code: str) -> None:
+def test_resources_that_envoy_rejects_are_reported_of_the_entry(
+    entries: str, resource: str, pointer: str, code: str
+) -> None:
     (finding,) = refusal(WEB, entries)
     assert (finding.resource, finding.pointer) == (resource, pointer), finding
     assert not code or finding.code == code
     assert "upstream 'web'" in finding.hint
 
 
-def test_a_finding_in_the_cluster_of_a_failover_is_told_of_the_resolver_that_has_it() -> None:
+def test_a_finding_in_the_cluster_of_a_failover_is_reported_of_its_resolver() -> None:
     balancer = "LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"
     found = refusal(WEB, resolver(f'Failover: {{"*": {{Service: backup}}}}, {balancer}'))
     assert {(one.resource, one.pointer) for one in found} == {(RESOLVER, "/LoadBalancer/LeastRequestConfig")}
@@ -275,7 +277,7 @@ def test_grpc_clients_without_a_proxy_have_not_every_load_balancing_policy(polic
     assert (finding.code, finding.pointer) == ("policy_not_in_grpc", "/LoadBalancer/Policy")
 
 
-def test_a_wrong_choice_count_is_told_of_the_entry_for_grpc_clients_as_well() -> None:
+def test_a_wrong_choice_count_is_reported_of_the_entry_for_grpc_clients_too() -> None:
     entries = "LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"
     (finding,) = refusal(GRPC_WEB, f"{ALL_GRPC}- {{Kind: service-resolver, Name: web, {entries}}}")
     assert (finding.resource, finding.pointer) == (RESOLVER, "/LoadBalancer/LeastRequestConfig")
@@ -331,7 +333,7 @@ def test_an_escape_hatch_keeps_the_name_that_references_have(field: str, name: s
     assert name in finding.detail
 
 
-def test_a_wrong_escape_hatch_is_told_of_the_upstream() -> None:
+def test_a_wrong_escape_hatch_is_reported_of_the_upstream() -> None:
     document = {"upstreams": [{"service": "web", "bind_port": 9191, "envoy_cluster_json": {"typ": "EDS"}}]}
     (finding,) = refusal(document)
     assert (finding.code, finding.resource, finding.pointer) == ("unknown_field", "upstream/web", "/envoy_cluster_json")
@@ -432,7 +434,7 @@ def test_an_upstream_that_differs_changes_only_its_own_resources() -> None:
     }
 
 
-def test_upstream_config_of_service_defaults_fills_what_the_document_leaves_out() -> None:
+def test_upstream_config_of_service_defaults_fills_omitted_fields_of_the_document() -> None:
     entries = entries_of("""
 - Kind: service-defaults
   Name: shop
@@ -460,7 +462,7 @@ def test_upstream_config_of_service_defaults_fills_what_the_document_leaves_out(
     assert with_upstream_config(document, None) is document
 
 
-def test_an_escape_hatch_of_service_defaults_that_is_no_json_is_told_of_the_entry() -> None:
+def test_an_escape_hatch_of_service_defaults_that_is_no_json_is_reported_of_the_entry() -> None:
     entries = entries_of("""
 - Kind: service-defaults
   Name: shop

@@ -87,14 +87,14 @@ def test_a_request_goes_the_way_that_its_chain_says(seed: int) -> None:
 
 @given(seeds)
 @examples(30)
-def test_what_is_served_has_no_findings_as_a_push(seed: int) -> None:
+def test_lowered_resources_have_no_findings_as_a_push(seed: int) -> None:
     mesh = RandomMesh.of(seed)
     assert findings(lowered(mesh.document.document(), mesh.entries), mesh.catalog) == []
 
 
 @given(seeds)
 @examples(60)
-def test_with_peers_and_gateways_all_that_is_lowered_leads_somewhere(seed: int) -> None:
+def test_with_peers_and_gateways_all_references_of_lowered_resources_exist(seed: int) -> None:
     mesh = RandomMesh.of(seed, is_reachable=False)
     for upstream in mesh.document.document()["upstreams"]:
         try:
