@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.registry import Collector
 
+    from xds.admin.models.nodes import LinkerdAnswer
     from xds.admin.services import ServerCheck
-    from xds.admin.shapes.fleet import LinkerdItem
     from xds.fleet.fleet import Fleet
     from xds.live.by_hand import HandAssignments
     from xds.live.owners import EndpointOrigin, OwnerKind
@@ -77,7 +77,7 @@ class ServedFeature:
         """The gRPC methods that it serves to proxies."""
         return ()
 
-    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdItem]:
+    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdAnswer]:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
         return {}
 

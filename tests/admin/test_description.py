@@ -12,7 +12,7 @@ import pytest
 from tests.admin.conftest import Api
 from tests.admin.test_grants import ask, guarded
 from xds.admin.examples import EXAMPLES
-from xds.admin.field_texts import COMMON
+from xds.admin.schemas import COMMON
 from xds.app.admin import openapi_document
 
 Json = dict[str, Any]

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.codec.text import to_yaml
 from xds.model.natural_order import natural_key
@@ -157,7 +158,8 @@ class Page:
             if len(rendered) == self.limit:
                 token = urlsafe_b64encode(last.encode()).decode()
                 return await answer_json(request, {"items": rendered, "next_page_token": token, **(extra or {})})
-            rendered.append(render(item))
+            made = render(item)
+            rendered.append(made if isinstance(made, dict) else document_of(made))
             last = key(item)
         return await answer_json(request, {"items": rendered, **(extra or {})})
 

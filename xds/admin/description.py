@@ -1,7 +1,7 @@
 """The served OpenAPI description. What the framework cannot derive is added here.
 
 Request bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token, summaries,
-tags, parameters and examples. `xds.admin.field_texts` describes fields, `xds.admin.response_texts` responses.
+tags, parameters and examples. `xds.admin.schemas` describes answers, `xds.admin.response_texts` responses.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from pydantic import TypeAdapter
 
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.examples import EXAMPLES, answers
-from xds.admin.field_texts import describe_fields, plain
 from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
 from xds.admin.response_texts import describe_responses
 from xds.admin.routes.backups import TAR_TYPE
 from xds.admin.routes.revisions import RollbackRequest
 from xds.admin.routes.system import StatusItem
-from xds.admin.routes.transactions import TransactionRequest
-from xds.admin.routing import described_body
+from xds.admin.routes.transactions import DeletedEntry, DeletedResource, EntriesChange, GroupChange, TransactionRequest
+from xds.admin.routing import described_answer, described_body
+from xds.admin.schemas import add_schema, plain
+from xds.admin.schemas import describe as describe_fields
 from xds.admin.shapes.events import EventItem
 from xds.mesh.routes.config_entries import EntryRollbackRequest
 
@@ -33,6 +34,7 @@ PROTOBUF_TYPE = "application/x-protobuf"
 BYTES_TYPE = "application/octet-stream"
 SUMMARY_CHARACTERS = 90
 _MODELS = (TransactionRequest, RollbackRequest, EntryRollbackRequest)
+_PARTS = (GroupChange, EntriesChange, DeletedResource, DeletedEntry)  # of requests
 
 
 def _text(description: str) -> Json:
@@ -178,13 +180,21 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    for model in (*_MODELS, EventItem):
+    for enumeration in schemas.values():
+        enumeration["description"] = plain(enumeration["description"])
+    for model in _MODELS:
         own = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(own.pop("$defs", {}))
         schemas[model.__name__] = own
-    answered = (getattr(route, "response_model", None) for route in app.routes)
-    describe_fields(schemas, (*_MODELS, EventItem, StatusItem, *answered))
+    for described in (*_MODELS, *_PARTS, StatusItem):
+        describe_fields(described, schemas[described.__name__])
+    add_schema(EventItem, schemas)
+    answered = {getattr(route, "unique_id", ""): described_answer(route) for route in app.routes}
+    for _, _, operation in _operations(document):
+        if (kind := answered.get(operation["operationId"])) is not None:
+            operation["responses"]["200"]["content"][JSON_TYPE]["schema"] = add_schema(kind, schemas)
     schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
+    document["components"]["schemas"] = schemas = dict(sorted(schemas.items()))
     token = {"type": "http", "scheme": "bearer", "description": "A token of the setting `auth.tokens`"}
     document["components"]["securitySchemes"] = {"token": token}
     document["security"] = [{}, {"token": []}]

@@ -24,11 +24,32 @@ from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_sco
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.parameters import check_consul_parameters, check_parameters
 from xds.admin.problem import RequestError
+from xds.admin.schemas import is_answer
 
 E = TypeVar("E", bound=Callable[..., Any])
 
 API_PREFIX = "/api/v1"
 CONSUL_API_PREFIX = "/v1"
+
+
+_BODY = "described_body"  # an attribute of the function of a route
+_ANSWER = "described_answer"  # likewise
+
+
+class _ApiRouter(APIRouter):
+    """Keeps the class of an answer for the description: `xds.admin.schemas` makes its schema, not FastAPI."""
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Add a route."""
+        if is_answer(kind := options.get("response_model")):
+            setattr(endpoint, _ANSWER, kind)
+            options["response_model"] = None
+        super().add_api_route(path, endpoint, **options)
+
+
+def described_answer(route: BaseRoute) -> Any:
+    """The class of the answer of a route; None if it has none."""
+    return getattr(getattr(route, "endpoint", None), _ANSWER, None)
 
 
 def api_router(tag: str, prefix: str = "") -> APIRouter:
@@ -37,7 +58,7 @@ def api_router(tag: str, prefix: str = "") -> APIRouter:
     Its routes are complete when they are defined. FastAPI would build the routes of an included router in the first
     request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
-    return APIRouter(
+    return _ApiRouter(
         prefix=f"{API_PREFIX}{prefix}",
         tags=[tag],
         dependencies=[Depends(authorize), Depends(check_parameters)],
@@ -57,7 +78,6 @@ def operation_id(route: APIRoute) -> str:
 
 
 SCOPE_KEY = "x-scope"
-_BODY = "described_body"  # an attribute of the function of a route
 ANY = "any"  # a valid credential is enough; the route itself checks scopes
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote, urlencode
 
+from xds.admin.models.reading import ShapeError, read_value
 from xds.calls.failures import UnexpectedAnswerError, failure_of
-from xds.calls.reading import ShapeError, read_value
 
 Json = dict[str, Any]
 T = TypeVar("T")

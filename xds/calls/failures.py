@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from xds.calls.reading import read_value
+from xds.admin.models.reading import read_value
 
 if TYPE_CHECKING:
     from xds.calls.results import Finding, PushOutcome, UndoProposal

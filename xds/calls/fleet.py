@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from xds.admin.models.nacks import Nack
+from xds.admin.models.nodes import NodeStatus
+from xds.admin.models.reading import ShapeError, read_object
 from xds.calls.call import ApiCall, flags, items, place, reader
 from xds.calls.failures import ServerBusyError, UnreachableServerError
-from xds.calls.reading import ShapeError, read_object
-from xds.calls.results import Nack, NodeStatus, ServerEvent
+from xds.calls.results import ServerEvent
 
 NDJSON = "application/x-ndjson"
 LAST_EVENT_ID = "last-event-id"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from xds.admin.models.reading import read_object, read_value
 from xds.calls.call import (
     PUSH_ARGUMENTS,
     ApiCall,
@@ -19,7 +20,6 @@ from xds.calls.call import (
 )
 from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
 from xds.calls.failures import NothingToUndoError
-from xds.calls.reading import read_object, read_value
 from xds.calls.results import (
     GroupRevision,
     GroupSnapshot,

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from xds.admin.models.nacks import Nack
+from xds.admin.models.nodes import HeldOnNode
+from xds.admin.models.values import NodeLocality
+
 Document = Mapping[str, Any]
+_NOWHERE = NodeLocality("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,56 +39,6 @@ class Finding:
         place = " ".join(part for part in (self.source, self.resource, self.pointer) if part)
         text = f"{self.detail}; {self.hint}" if self.hint else self.detail
         return f"{place}: {text}" if place else text
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLocality:
-    """Region, zone and sub-zone; empty where the client sent none."""
-
-    region: str = ""
-    zone: str = ""
-    sub_zone: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Nack:
-    """A NACK of a node: what it rejected, and why. ``state`` is ``open`` or ``resolved``.
-
-    ``names`` are some of the ``resources`` names that may be rejected, ``guilty`` those that are known to be.
-    """
-
-    id: int
-    node: str
-    group: str
-    type: str
-    type_url: str
-    message: str
-    state: str
-    first: datetime
-    last: datetime
-    version: str = ""
-    nonce: str = ""
-    code: int = 0
-    names: tuple[str, ...] = ()
-    resources: int = 0
-    guilty: tuple[str, ...] = ()
-    count: int = 1
-    resolved: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOnNode:
-    """Resources that are held back, as pairs of type and name: some of ``count``.
-
-    They wait until the clusters in ``waits_for`` are warm, and until the node accepts ``waits_for_others``.
-    """
-
-    resources: tuple[Mapping[str, str], ...] = ()
-    count: int = 0
-    waits_for: tuple[str, ...] = ()
-    any_cluster: bool = False
-    node: str = ""
-    waits_for_others: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,56 +213,6 @@ class ResourceDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTypeStatus:
-    """One type on a node: ``synced``, ``pending``, ``nacked``, ``orphaned`` or ``not_subscribed``."""
-
-    type_url: str
-    state: str
-    version_sent: str = ""
-    version_acked: str = ""
-    revision: int | None = None
-    subscribed: tuple[str, ...] = ()
-    subscribed_total: int = 0
-    missing: tuple[str, ...] = ()
-    error: str = ""
-    guilty: tuple[str, ...] = ()
-    since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStream:
-    """One stream of a node. ``variant`` is ``sotw`` or ``delta``, ``service`` such as ``ADS``."""
-
-    id: int
-    peer: str
-    service: str
-    variant: str = ""
-    api: str = "v3"
-    principal: str = ""
-    opened: datetime | None = None
-    types: Mapping[str, NodeTypeStatus] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """A node that is connected, or disconnected recently. ``types`` are by type alias: the worst of all streams."""
-
-    id: str
-    cluster: str = ""
-    locality: NodeLocality = NodeLocality()
-    group: str = ""
-    user_agent: str = ""
-    connected: bool = False
-    first_seen: datetime | None = None
-    last_seen: datetime | None = None
-    streams: tuple[NodeStream, ...] = ()
-    types: Mapping[str, NodeTypeStatus] = field(default_factory=dict)
-    lingering_total: int = 0
-    held: tuple[HeldOnNode, ...] = ()
-    admin: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ServerEvent:
     """An event. The ``kind`` ``lagged`` means that events before the next one are missing.
 
@@ -344,7 +249,7 @@ class AssignedEndpoint:
     address: str
     health: str = ""
     weight: int | None = None
-    locality: NodeLocality = NodeLocality()
+    locality: NodeLocality = _NOWHERE
     priority: int = 0
     hostname: str = ""
     until: datetime | None = None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xds.admin.models.nacks import Nack
+from xds.admin.models.nodes import HeldOnNode, NodeStatus, NodeStream, NodeTypeStatus
+from xds.admin.models.values import NodeLocality
 from xds.calls.call import EntryArguments, PushArguments
 from xds.calls.encoding import ResourceInput
 from xds.calls.endpoints import EndpointArguments, ResetArguments
@@ -31,12 +34,6 @@ from xds.calls.results import (
     GroupRevision,
     GroupSnapshot,
     GroupState,
-    HeldOnNode,
-    Nack,
-    NodeLocality,
-    NodeStatus,
-    NodeStream,
-    NodeTypeStatus,
     PushOutcome,
     PushProgress,
     ResourceDifference,

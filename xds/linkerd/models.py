@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from xds.admin.shapes.fleet import LinkerdItem
-from xds.admin.shapes.values import timestamp
+from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.values import time_of
 from xds.linkerd.core.endpoint import DestinationEndpoint
 from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
 from xds.linkerd.destinations import DestinationStream
@@ -105,20 +105,20 @@ class DestinationItem(TypedDict):
     skipped: list[str]
 
 
-def linkerd_item(stream: DestinationStream) -> LinkerdItem:
+def linkerd_answer(stream: DestinationStream) -> LinkerdAnswer:
     """The last answer on a Linkerd stream."""
     answer = stream.answer
-    return {
-        "method": stream.method,
-        "authority": answer.authority,
-        "source": answer.source,
-        "is_known": answer.is_settled,
-        "exists": answer.exists,
-        "endpoints": answer.endpoints_n,
-        "messages": stream.messages_n,
-        "sent": timestamp(stream.sent_at) if stream.sent_at else None,
-        "skipped": list(answer.skipped),
-    }
+    return LinkerdAnswer(
+        method=stream.method,
+        authority=answer.authority,
+        source=answer.source,
+        is_known=answer.is_settled,
+        exists=answer.exists,
+        endpoints=answer.endpoints_n,
+        messages=stream.messages_n,
+        sent=time_of(stream.sent_at) if stream.sent_at else None,
+        skipped=tuple(answer.skipped),
+    )
 
 
 def destination_item(authority: str, group: str, state: StateAnswer | None, profile: ProfileAnswer) -> DestinationItem:

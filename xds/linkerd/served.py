@@ -7,12 +7,12 @@ from functools import partial
 
 from prometheus_client.registry import Collector
 
-from xds.admin.shapes.fleet import LinkerdItem
+from xds.admin.models.nodes import LinkerdAnswer
 from xds.feature import ServedFeature
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, METHODS
 from xds.linkerd.metrics import LinkerdMetrics
-from xds.linkerd.models import linkerd_item
+from xds.linkerd.models import linkerd_answer
 from xds.linkerd.settings import DestinationSettings
 from xds.linkerd.streams import LinkerdHandler, LinkerdServing
 from xds.mesh.config_entries import EntryPublisher
@@ -57,6 +57,6 @@ class ServedLinkerd(ServedFeature):
         """Index the addresses of all services."""
         self.destinations.load()
 
-    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdItem]:
+    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdAnswer]:
         """The last answers on the open streams of a node."""
-        return {stream.id: linkerd_item(stream) for stream in self.destinations.of_node(node_id)}
+        return {stream.id: linkerd_answer(stream) for stream in self.destinations.of_node(node_id)}

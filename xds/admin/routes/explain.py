@@ -14,11 +14,12 @@ from typing_extensions import TypedDict
 from xds.access.tokens import READ
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
+from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router, needs
 from xds.admin.services import Deps
 from xds.admin.shapes.endpoints import OwnerItem, owner_item
-from xds.admin.shapes.fleet import LinkerdItem
 from xds.admin.shapes.values import LocalityItem, locality_item, timestamp
 from xds.codec.node_json import as_object, decode_node
 from xds.live.owners import EndpointOrigin, Owner, OwnerKind
@@ -155,7 +156,7 @@ class ExplanationItem(TypedDict):
     candidates: list[GroupCandidateItem]
     resources: list[AnswerItem]
     resources_total: int
-    linkerd: NotRequired[list[LinkerdItem]]
+    linkerd: NotRequired[list[LinkerdAnswer]]
 
 
 Type = Annotated[str, Query(description="Only this type: an alias or a type URL; empty: all types")]
@@ -174,7 +175,7 @@ async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = ""
     item = explanation_item(found, principals, _origins(deps, found, name))
     if answers := [answer for feature in deps.features for answer in feature.stream_answers(id).values()]:
         item["linkerd"] = answers
-    return JSONResponse(item)
+    return JSONResponse(document_of(item))
 
 
 @router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))

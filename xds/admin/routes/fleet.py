@@ -19,21 +19,12 @@ from xds.access.tokens import ADMIN, write_scope
 from xds.admin.answers import Page, Paging, answer_yaml
 from xds.admin.bodies import accepts_yaml
 from xds.admin.middleware import Segment
+from xds.admin.models.nacks import Nack, NackPage
+from xds.admin.models.nodes import DisconnectedNode, NodePage, NodeStatus, ReleasedNodes
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import ANY, Calling, api_router, demand, needs
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.fleet import (
-    DisconnectedItem,
-    NackPage,
-    NodeItem,
-    NodePage,
-    ReleaseItem,
-    add_answers,
-    merged_nack_item,
-    nack_item,
-    node_item,
-)
-from xds.admin.shapes.load import report_stream_item
 from xds.codec.effort import check_effort
 from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.filter.expression import EvaluationError, FilterSyntaxError
@@ -51,7 +42,7 @@ router = api_router("fleet")
 
 
 # A caller that may push to the group may also end the lingering of its removed resources.
-@router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
+@router.post("/nodes/{id}/release", response_model=ReleasedNodes, openapi_extra=needs(ANY))
 async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
 
@@ -61,10 +52,10 @@ async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} has an open stream")
-    return JSONResponse(await _release(deps, (id,), node.group, id, by))
+    return JSONResponse(document_of(await _release(deps, (id,), node.group, id, by)))
 
 
-@router.post("/groups/{group}/release", response_model=ReleaseItem)
+@router.post("/groups/{group}/release", response_model=ReleasedNodes)
 async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for all connected nodes of a group: they are removed now.
 
@@ -72,10 +63,10 @@ async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
     """
     deps.publisher.check_group(group)
     nodes = deps.fleet.connected(group)
-    return JSONResponse(await _release(deps, nodes, group, "", by))
+    return JSONResponse(document_of(await _release(deps, nodes, group, "", by)))
 
 
-async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
+async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleasedNodes:
     """End the lingering; recorded in the audit list if anything was released."""
     lingering = {each: clients for each in nodes if (clients := _lingering(deps, each))}
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
@@ -86,7 +77,7 @@ async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, 
         deps.publisher.journal.released(group, node, len(lingering), released, by, time.time())
     if lingering or not node:
         await deps.let_go(lingering.keys(), "" if node else group)
-    return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
+    return ReleasedNodes(len(lingering), sum(map(len, lingering.values())), released)
 
 
 def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
@@ -158,19 +149,19 @@ async def list_nodes(
         return has_state and (selected is None or node.id in selected)
 
     found = deps.fleet.nodes(group, paging.after)
-    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(deps, node), wanted)
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _status(deps, node), wanted)
 
 
-@router.get("/nodes/{id:path}", response_model=NodeItem)
+@router.get("/nodes/{id:path}", response_model=NodeStatus)
 async def get_node(deps: Deps, id: Segment) -> Response:
     """One node with all its streams. It must be connected or have disconnected recently."""
     node = deps.fleet.node(id)
     if node is None:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
-    return JSONResponse(_item(deps, node))
+    return JSONResponse(document_of(_status(deps, node)))
 
 
-@router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
+@router.delete("/nodes/{id:path}", response_model=DisconnectedNode)
 async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
     """End the streams of a node. It keeps its configuration and may reconnect at once."""
     streams = deps.disconnect(id)
@@ -178,18 +169,20 @@ async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
         raise NotFoundError(f"no node {id!r} has an open stream")
     await deps.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
     _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
-    return JSONResponse({"node": id, "streams": streams})
+    return JSONResponse(document_of(DisconnectedNode(id, streams)))
 
 
-def _item(deps: Services, node: NodeState) -> NodeItem:
-    reporting = [report_stream_item(stream) for stream in deps.load.streams(node.id)]
-    item = node_item(node, deps.publisher.unexpressed(node), reporting)
-    admin = identity.metadata.get(ADMIN_KEY) if (identity := deps.fleet.identity(node.id)) is not None else None
-    if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT:
-        item["admin"] = admin
-    for feature in deps.features:
-        add_answers(item, feature.stream_answers(node.id))
-    return item
+def _status(deps: Services, node: NodeState) -> NodeStatus:
+    identity = deps.fleet.identity(node.id)
+    admin = identity.metadata.get(ADMIN_KEY) if identity is not None else None
+    return NodeStatus.from_domain(
+        node,
+        time.time(),
+        deps.publisher.unexpressed(node),
+        deps.load.streams(node.id),
+        {id: answer for feature in deps.features for id, answer in feature.stream_answers(node.id).items()},
+        admin if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT else "",
+    )
 
 
 @router.get("/nacks", response_model=NackPage)
@@ -215,14 +208,14 @@ async def list_nacks(
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
         next(found, None)
-    return await paging.answer(request, found, lambda record: str(record.id), nack_item)
+    return await paging.answer(request, found, lambda record: str(record.id), Nack.from_domain)
 
 
 async def _list_merged(request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
     if paging.after:
         merged = dropwhile(lambda one: f"{one.record.id}" != paging.after, merged)
         next(merged, None)
-    return await paging.answer(request, merged, lambda one: str(one.record.id), merged_nack_item)
+    return await paging.answer(request, merged, lambda one: str(one.record.id), Nack.from_merged)
 
 
 @router.get("/bootstrap", response_model=dict[str, Any])

@@ -10,13 +10,10 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from xds.admin.models.nacks import Nack
+from xds.admin.models.nodes import HeldOnNode
+from xds.admin.models.writing import document_of
 from xds.admin.shapes.endpoints import OwnerItem
-from xds.admin.shapes.fleet import (
-    HeldBackItem,
-    NackItem,
-    held_item,
-    nack_item,
-)
 from xds.admin.shapes.values import FindingItem, timestamp
 from xds.fleet.state import Convergence, HeldResources, Sync
 from xds.mesh.models.config_entries import EntryAnswer
@@ -44,12 +41,6 @@ class ChangeItem(TypedDict):
     removed: list[str]
 
 
-class NodeHeldItem(HeldBackItem):
-    """Resources that are held for a pending node."""
-
-    node: str
-
-
 class ProgressItem(TypedDict):
     """The progress of a push among the nodes that were connected at its commit. Lists are bounded, numbers are not.
 
@@ -67,8 +58,8 @@ class ProgressItem(TypedDict):
     pending: int
     nacked: int
     pending_nodes: list[str]
-    nacks: list[NackItem]
-    held: list[NodeHeldItem]
+    nacks: list[Nack]
+    held: list[HeldOnNode]
 
 
 class TypeRolloutItem(TypedDict):
@@ -106,8 +97,8 @@ class RolloutItem(TypedDict):
     nacked: int
     types: dict[str, TypeRolloutItem]
     pending_nodes: list[str]
-    nacks: list[NackItem]
-    held: list[NodeHeldItem]
+    nacks: list[Nack]
+    held: list[HeldOnNode]
 
 
 class PushAnswer(TypedDict):
@@ -363,14 +354,13 @@ def progress_item(found: Convergence) -> ProgressItem:
         "pending": found.pending,
         "nacked": found.nacked,
         "pending_nodes": list(found.pending_nodes),
-        "nacks": [nack_item(record) for record in found.nacks],
-        "held": held_items(found.held),
+        "nacks": document_of([Nack.from_domain(record) for record in found.nacks]),
+        "held": _held(found.held),
     }
 
 
-def held_items(found: Sequence[tuple[str, HeldResources]]) -> list[NodeHeldItem]:
-    """Resources that are held for pending nodes, as JSON."""
-    return [{"node": node, **held_item(held)} for node, held in found]
+def _held(found: Sequence[tuple[str, HeldResources]]) -> Any:
+    return document_of([HeldOnNode.of_node(node, held) for node, held in found])
 
 
 def rollout_item(found: RolloutStatus) -> RolloutItem:
@@ -383,8 +373,8 @@ def rollout_item(found: RolloutStatus) -> RolloutItem:
         "nacked": found.states.get(Sync.NACKED, 0),
         "types": {alias: _type_rollout(states) for alias, states in sorted(found.types.items())},
         "pending_nodes": list(found.pending_nodes),
-        "nacks": [nack_item(record) for record in found.nacks],
-        "held": held_items(found.held),
+        "nacks": document_of([Nack.from_domain(record) for record in found.nacks]),
+        "held": _held(found.held),
     }
 
 

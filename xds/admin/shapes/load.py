@@ -7,7 +7,6 @@ from typing import NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from xds.admin.shapes.fleet import StreamItem
 from xds.admin.shapes.values import LocalityItem, locality_item, timestamp
 from xds.lrs.figures import (
     ChartLine,
@@ -16,11 +15,10 @@ from xds.lrs.figures import (
     Figures,
     LoadRow,
 )
-from xds.lrs.stream_states import ReportingState, ReportStream
+from xds.lrs.stream_states import ReportingState
 from xds.model.load_report import Metric
 
 PLACES = 3
-LOAD_SERVICE = "LRS"
 NO_CATEGORY = "uncategorised"
 
 
@@ -284,26 +282,6 @@ def series_item(line: ChartLine) -> SeriesItem:
     if line.endpoint:
         item["endpoint"] = line.endpoint
     return item
-
-
-def report_stream_item(stream: ReportStream) -> StreamItem:
-    """A load report stream in the form of the other streams of its node."""
-    return {
-        "id": stream.id,
-        "peer": stream.peer,
-        "principal": stream.principal,
-        "service": LOAD_SERVICE,
-        "variant": "",
-        "api": stream.api or "v3",
-        "opened": timestamp(stream.opened),
-        "types": {},
-        "load": {
-            "reports": stream.reports,
-            "reported": timestamp(stream.reported) if stream.reported else None,
-            "refused": stream.refused,
-            "left_out": stream.left_out,
-        },
-    }
 
 
 def _figures(figures: Figures) -> FiguresItem:

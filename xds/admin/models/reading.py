@@ -1,7 +1,8 @@
 """Reads JSON answers as frozen dataclasses, by the types of their fields.
 
-Members without a field are ignored, so that the client works with a newer server. A member that is missing, or null
-although its field cannot be None, gets the field's default.
+Members without a field are ignored, so that a client works with a newer server. A member that is missing, or null
+although its field cannot be None, gets the field's default or the empty value of its type: an older server does not
+send it. An object with no member of its class is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from datetime import datetime
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from xds.admin.models.writing import may_be_absent
 
 T = TypeVar("T")
 
@@ -78,9 +81,12 @@ def _scalar(kind: Any, value: Any) -> Any:
 def _dataclass(kind: Any, value: Any) -> Any:
     _check(value, Mapping, "an object")
     given: dict[str, Any] = {}
-    for name, member, hint, may_be_none in _fields(kind):
-        if member in value and (value[member] is not None or may_be_none):
-            given[name] = read_value(hint, value[member])
+    for name, hint, may_be_none in _fields(kind):
+        if name in value and (value[name] is not None or may_be_none):
+            given[name] = read_value(hint, value[name])
+    if not given and _fields(kind):
+        raise ShapeError(f"{kind.__name__}: no member of it")
+    given = {**_empty_values(kind), **given}
     try:
         return kind(**given)
     except TypeError as error:
@@ -88,13 +94,23 @@ def _dataclass(kind: Any, value: Any) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, str, Any, bool], ...]:
-    """Name, member in JSON, type, and whether it may be None."""
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Name, type, and whether it may be None."""
     hints = get_type_hints(kind)
     return tuple(
-        (each.name, each.metadata.get("member", each.name), hints[each.name], NoneType in get_args(hints[each.name]))
-        for each in dataclasses.fields(kind)
+        (each.name, hints[each.name], NoneType in get_args(hints[each.name])) for each in dataclasses.fields(kind)
     )
+
+
+@cache
+def _empty_values(kind: Any) -> Mapping[str, Any]:
+    """The empty values of fields without a default, where their types have one."""
+    defaults = {each.name for each in dataclasses.fields(kind) if may_be_absent(each)}
+    return {
+        name: None if may_be_none else _EMPTY[get_origin(hint) or hint]
+        for name, hint, may_be_none in _fields(kind)
+        if name not in defaults and (may_be_none or (get_origin(hint) or hint) in _EMPTY)
+    }
 
 
 def _check(value: object, kinds: Any, what: str) -> None:
@@ -108,3 +124,4 @@ _READERS: Mapping[Any, Callable[[Any, Any], Any]] = {
     dict: _mapping,
     datetime: _time,
 }
+_EMPTY: Mapping[Any, Any] = {str: "", int: 0, float: 0.0, bool: False, tuple: (), Mapping: {}}
