@@ -109,6 +109,8 @@ def _held_by_trees(
         or not tree.listeners.isdisjoint(listeners.reverted)
     ]
     stale = outdated_names(facts, before.ready)
+    if stale and before.is_ready_unproved:  # earlier versions of its listeners may use what it has
+        stale = facts.watches.not_fetched(stale)
     later = listeners_naming(stale, facts.goal) if stale else NO_NAMES  # listeners that wait for these names
     if changing:
         changed = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).added_or_changed
@@ -163,7 +165,7 @@ def _without_needed(
     goal, acked = facts.goal.get(url), facts.watches.acked(url) or before.ready.get(url)
     changed = releases.diff(acked, goal)
     needed = changed.newly_named
-    if needed and facts.watches.may_hold_anything(url):  # its listeners may use what it has
+    if needed and (before.is_ready_unproved or facts.watches.may_hold_anything(url)):  # its listeners may use it
         needed = facts.watches.not_fetched(needed)
     filtered = _filters_unready(facts, changing)
     if filtered:
