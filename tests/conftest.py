@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -25,6 +26,7 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 register_profiles()
 
+ID_LENGTH = 80  # of a value in the name of a test; names go to the controller of the workers again and again
 SOAK_TIMEOUT_S = 3600  # of each test in `make soak`, unless it has a limit of its own
 
 # A job in the background of a script ignores it, and so would every command that a test interrupts.
@@ -42,6 +44,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid}: the many examples of `make soak` need {SOAK_TIMEOUT_S} s")
     if item.get_closest_marker("xdist_group") is None and any(map(_is_of_module, _fixtures(item))):
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """The beginning of a long value, instead of megabytes."""
+    if isinstance(val, str | bytes) and len(val) > ID_LENGTH:
+        return f"{val[:ID_LENGTH]!a} of {len(val)}"
+    return None
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over the tests and all that they import."""
+    gc.collect()
+    gc.freeze()
 
 
 def _fixtures(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:
