@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.support.entries import entries_of
-from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.entries.entry import ConfigEntry
 from xds.mesh.core.entries.resolver import ServiceResolver
@@ -45,27 +45,25 @@ async def _measure(
     try:
         publisher = await _loaded(store, context)
         await publisher.apply([PutEntry(entry) for entry in entries])
-        await publisher.close()
         started = []
         for _ in range(rounds):
             began = time.process_time()
             publisher = await _loaded(store, context)
             started.append(time.process_time() - began)
         written = [await _write(publisher, entry) for entry in changes]
-        await publisher.close()
     finally:
         await store.close()
     cpu, wall = zip(*written, strict=True)
     return StoredFigures(statistics.median(started), statistics.median(cpu) * 1e3, statistics.median(wall) * 1e3)
 
 
-async def _loaded(store: Store, context: ChainContext) -> EntryPublisher:
+async def _loaded(store: Store, context: ChainContext) -> EntryTable:
     publisher = entries_of(store, context)
     await publisher.load()
     return publisher
 
 
-async def _write(publisher: EntryPublisher, entry: ServiceResolver) -> tuple[float, float]:
+async def _write(publisher: EntryTable, entry: ServiceResolver) -> tuple[float, float]:
     """Seconds of CPU time, and those that passed, of a write that changes the chains of its set."""
     changed = replace(entry, connect_timeout_ns=entry.connect_timeout_ns + 1)
     cpu, wall = time.process_time(), time.perf_counter()

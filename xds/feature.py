@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from xds.live.owners import EndpointOrigin, OwnerKind
     from xds.lrs.aggregates import LoadAggregates
     from xds.model.errors import Violation
+    from xds.push.documents import GroupDocuments
     from xds.push.publisher import Publisher
     from xds.push.request import PlannedChange
-    from xds.push.serving import GroupDocuments
     from xds.server.discovery import DiscoveryDependencies
     from xds.server.registry import StreamRegistry
     from xds.server.stream import StreamMethod

@@ -14,6 +14,7 @@ from tests.support.plane import Plane
 from xds.admin.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.backup.backups import Backups
+from xds.mesh.lowered_endpoints import USER as UPSTREAMS
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.registration import KIND
 from xds.services.served import ServedServices
@@ -39,6 +40,8 @@ class Api:
         plane.publisher.documents += steering.documents()
         plane.publisher.reviews.append(steering.review)
         self.served = ServedServices(plane.store, plane.catalog, plane.bindings, Sources())
+        assert plane.mesh.lowered.endpoints is not None
+        self.served.followed[UPSTREAMS] = plane.mesh.lowered.endpoints.followed
         self.catalog, self.view, self.registrations = plane.catalog, self.served.view, self.served.registrations
         self.services = Services(
             self.plane.publisher,
@@ -49,7 +52,7 @@ class Api:
             by_hand=self.plane.by_hand,
             backups=Backups(self.plane.store, self.plane.publisher, steering.load),
             condition=self.plane.store.condition,
-            features=(self.served, steering),
+            features=(self.served, steering, plane.mesh),
         )
         transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")

@@ -163,7 +163,7 @@ async def test_consuls_paths_take_consuls_parameters(api: Api, method: str, path
         assert part in answer.text
     answer = await api.client.request(method, f"{path}?csa=1", json=body)
     assert "did you mean 'cas'?" in answer.text
-    assert api.plane.publisher.entries.revision == 0
+    assert api.plane.mesh.entries.revision == 0
 
 
 async def test_parameters_of_consuls_clients_are_accepted(api: Api) -> None:

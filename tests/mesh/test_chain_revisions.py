@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.entries import entries_of
 from tests.support.random_entries import RandomEntries
-from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.chain.request import Overrides
@@ -28,7 +28,7 @@ VIEWS: tuple[tuple[Overrides | None, str], ...] = (
 View = tuple[str, Overrides | None, str]
 
 
-def chain_of(publisher: EntryPublisher, view: View) -> DiscoveryChain | None:
+def chain_of(publisher: EntryTable, view: View) -> DiscoveryChain | None:
     try:
         return publisher.chain(*view)
     except ChainError:
@@ -86,7 +86,7 @@ async def test_no_chain_revision_decreases_after_a_restart() -> None:
         await publisher.apply([PutEntry(read_entry({"Kind": kind, "Name": name, "ConnectTimeout": "1s"}).entries[0])])
     await publisher.apply([DeleteEntry(kind, "gone")])
 
-    def revisions(of: EntryPublisher) -> list[int]:
+    def revisions(of: EntryTable) -> list[int]:
         entries = [of.entry_revision(kind, name) for name in names]
         return [*entries, *map(of.chain_revision, names), of.kind_revision(kind), of.kind_revision("service-router")]
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.entries import entries_of
-from xds.mesh import config_entries
-from xds.mesh.config_entries import EntryPublisher
+from tests.support.entries import entries_of, published_entries
+from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain_json import response_json
 from xds.mesh.core.chain.index import ChainContext, ChainIndex, Proposal
 from xds.mesh.core.entries.entry import ConfigEntry, read_entry
@@ -71,30 +70,30 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.close()
 
 
-async def published(store: Store) -> EntryPublisher:
+async def published(store: Store) -> EntryTable:
     made = entries_of(store, CONTEXT)
     await made.load()
     return made
 
 
 @pytest.fixture
-async def entries(store: Store) -> EntryPublisher:
+async def entries(store: Store) -> EntryTable:
     return await published(store)
 
 
 @pytest.fixture
-async def split(entries: EntryPublisher) -> EntryPublisher:
+async def split(entries: EntryTable) -> EntryTable:
     """Entries of one service: a splitter between the two subsets of its resolver."""
     await entries.apply([put(HTTP), put(resolver(Subsets=SUBSETS)), put(splitter("web", "v1", "v2"))])
     return entries
 
 
-def state(entries: EntryPublisher) -> object:
+def state(entries: EntryTable) -> object:
     return entries.revision, entries.records(), {name: entries.chain(name) for name in entries.index.services}
 
 
 class TestWriting:
-    async def test_a_write_makes_one_revision_for_several_entries(self, entries: EntryPublisher) -> None:
+    async def test_a_write_makes_one_revision_for_several_entries(self, entries: EntryTable) -> None:
         result = await entries.apply([put(HTTP), put(resolver(Subsets=SUBSETS)), put(splitter("web", "v1", "v2"))])
         assert result.revision == entries.revision == 1
         assert [(each.key, each.change) for each in result.changes] == [
@@ -105,7 +104,7 @@ class TestWriting:
         assert result.chains == ("web",)
         assert entries.chain("web").start_node == "splitter:web.default.default"
 
-    async def test_created_and_modified_revisions(self, split: EntryPublisher) -> None:
+    async def test_created_and_modified_revisions(self, split: EntryTable) -> None:
         await split.apply([put(resolver(Subsets=SUBSETS, ConnectTimeout="9s"))])
         held = split.record("service-resolver", "web")
         assert held is not None
@@ -116,22 +115,22 @@ class TestWriting:
         assert again is not None
         assert (again.created_revision, again.modified_revision) == (4, 4)
 
-    async def test_a_write_of_equal_content_makes_no_revision(self, split: EntryPublisher) -> None:
+    async def test_a_write_of_equal_content_makes_no_revision(self, split: EntryTable) -> None:
         before = state(split)
         result = await split.apply([put(resolver(Subsets=SUBSETS))])
         assert (result.changed, result.changes, result.chains, result.revision) == (False, (), (), 1)
         assert state(split) == before
 
-    async def test_a_restart_keeps_entries_revisions_and_chains(self, split: EntryPublisher, store: Store) -> None:
+    async def test_a_restart_keeps_entries_revisions_and_chains(self, split: EntryTable, store: Store) -> None:
         await split.apply([put(resolver(Subsets=SUBSETS, ConnectTimeout="9s"))])
         assert state(await published(store)) == state(split)
 
-    async def test_deleting_everything_keeps_the_revision(self, split: EntryPublisher, store: Store) -> None:
+    async def test_deleting_everything_keeps_the_revision(self, split: EntryTable, store: Store) -> None:
         result = await split.apply([DeleteEntry(*record.key) for record in split.records()])
         assert (result.revision, split.records(), list(split.index.services)) == (2, [], [])
         assert (await published(store)).revision == 2
 
-    async def test_a_deletion_of_an_absent_entry(self, split: EntryPublisher) -> None:
+    async def test_a_deletion_of_an_absent_entry(self, split: EntryTable) -> None:
         with pytest.raises(NotFoundError, match="service-router/web"):
             await split.apply([DeleteEntry("service-router", "web")])
         result = await split.apply([DeleteEntry("service-router", "web", must_exist=False)])
@@ -154,7 +153,7 @@ class TestRefusals:
         ],
     )
     async def test_a_write_that_breaks_a_chain_changes_nothing(
-        self, split: EntryPublisher, store: Store, writes: list[EntryWrite], flaw: str, path: str
+        self, split: EntryTable, store: Store, writes: list[EntryWrite], flaw: str, path: str
     ) -> None:
         before = state(split)
         with pytest.raises(ValidationError) as refused:
@@ -165,7 +164,7 @@ class TestRefusals:
         assert state(split) == before
         assert state(await published(store)) == before
 
-    async def test_ten_thousand_redirects_behind_each_other(self, entries: EntryPublisher) -> None:
+    async def test_ten_thousand_redirects_behind_each_other(self, entries: EntryTable) -> None:
         redirects = (put(resolver(f"s{at}", Redirect={"Service": f"s{at + 1}"})) for at in range(10_000))
         with pytest.raises(ValidationError) as refused:
             await entries.apply(list(redirects))
@@ -174,7 +173,7 @@ class TestRefusals:
         assert len(str(refused.value)) < 1_000_000
         assert (entries.revision, entries.records()) == (0, [])
 
-    async def test_an_entry_of_a_megabyte(self, split: EntryPublisher) -> None:
+    async def test_an_entry_of_a_megabyte(self, split: EntryTable) -> None:
         before = state(split)
         large = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http", "x": "y" * 1_000_000}}
         with pytest.raises(ValidationError, match=str(ENTRY_BYTES)) as refused:
@@ -182,7 +181,7 @@ class TestRefusals:
         assert refused.value.violations[0].resource == "proxy-defaults/global"
         assert state(split) == before
 
-    async def test_one_entry_twice(self, split: EntryPublisher) -> None:
+    async def test_one_entry_twice(self, split: EntryTable) -> None:
         writes: list[EntryWrite] = [put(resolver()), DeleteEntry("service-resolver", "web")]
         with pytest.raises(ValidationError) as refused:
             await split.apply(writes)
@@ -192,13 +191,13 @@ class TestRefusals:
 
 
 class TestPreconditions:
-    async def test_cas_zero_only_creates(self, split: EntryPublisher) -> None:
+    async def test_cas_zero_only_creates(self, split: EntryTable) -> None:
         with pytest.raises(EntryConflictError) as refused:
             await split.apply([put(resolver(), cas=0)])
         assert (refused.value.key, refused.value.revision) == (("service-resolver", "web"), 1)
         assert (await split.apply([put(resolver("new"), cas=0)])).revision == 2
 
-    async def test_cas_is_the_revision_of_the_entry(self, split: EntryPublisher) -> None:
+    async def test_cas_is_the_revision_of_the_entry(self, split: EntryTable) -> None:
         await split.apply([put(resolver("new"))])
         with pytest.raises(EntryConflictError):
             await split.apply([DeleteEntry("service-splitter", "web", cas=2)])
@@ -206,7 +205,7 @@ class TestPreconditions:
             await split.apply([DeleteEntry("service-splitter", "none", cas=2)])
         assert (await split.apply([DeleteEntry("service-splitter", "web", cas=1)])).revision == 3
 
-    async def test_etags_of_an_entry(self, split: EntryPublisher) -> None:
+    async def test_etags_of_an_entry(self, split: EntryTable) -> None:
         held = split.record("service-resolver", "web")
         assert held is not None
         for stale in ("r1-00000000", "r2"):
@@ -216,13 +215,13 @@ class TestPreconditions:
             await split.apply([put(resolver("new"), etag="*")])
         await split.apply([put(resolver(Subsets={**SUBSETS, "v3": {}}), etag=held.etag)])
 
-    async def test_one_failed_precondition_refuses_the_whole_write(self, split: EntryPublisher) -> None:
+    async def test_one_failed_precondition_refuses_the_whole_write(self, split: EntryTable) -> None:
         before = state(split)
         with pytest.raises(EntryConflictError):
             await split.apply([put(resolver("new")), put(resolver(), cas=7)])
         assert state(split) == before
 
-    async def test_preconditions_of_the_line(self, split: EntryPublisher) -> None:
+    async def test_preconditions_of_the_line(self, split: EntryTable) -> None:
         for options in (PushOptions(expect=0), PushOptions(etag="r7")):
             with pytest.raises(ConflictError):
                 await split.apply([put(resolver("new"))], options)
@@ -231,7 +230,7 @@ class TestPreconditions:
 
 
 class TestRepeats:
-    async def test_a_repeat_gets_the_first_result(self, split: EntryPublisher, store: Store) -> None:
+    async def test_a_repeat_gets_the_first_result(self, split: EntryTable, store: Store) -> None:
         options = PushOptions(push_id="once")
         first = await split.apply([put(resolver("new"), cas=0)], options)
         await split.apply([DeleteEntry("service-resolver", "new")])
@@ -240,13 +239,13 @@ class TestRepeats:
             assert (again.revision, again.changes, again.replayed) == (2, first.changes, True)
             assert publisher.revision == 3
 
-    async def test_another_write_with_the_same_id(self, split: EntryPublisher) -> None:
+    async def test_another_write_with_the_same_id(self, split: EntryTable) -> None:
         options = PushOptions(push_id="once")
         await split.apply([put(resolver("new"))], options)
         with pytest.raises(ReusedPushIdError):
             await split.apply([put(resolver("newer"))], options)
 
-    async def test_a_dry_run_shows_the_changes(self, split: EntryPublisher) -> None:
+    async def test_a_dry_run_shows_the_changes(self, split: EntryTable) -> None:
         before = state(split)
         result = await split.apply([DeleteEntry("service-splitter", "web")], PushOptions(dry_run=True))
         assert (result.dry_run, result.revision, result.chains) == (True, 1, ("web",))
@@ -255,7 +254,7 @@ class TestRepeats:
 
 
 class TestHistory:
-    async def test_undo_brings_the_very_chain_back(self, split: EntryPublisher, store: Store) -> None:
+    async def test_undo_brings_the_very_chain_back(self, split: EntryTable, store: Store) -> None:
         chain, json = split.chain("web"), response_json(split.chain("web"))
         await split.apply([DeleteEntry("service-splitter", "web"), put(resolver(Redirect={"Service": "b"}))])
         assert split.chain("web") != chain
@@ -276,7 +275,7 @@ class TestHistory:
             (1, "push", 0, 0),
         ]
 
-    async def test_undo_twice_goes_further_back(self, split: EntryPublisher) -> None:
+    async def test_undo_twice_goes_further_back(self, split: EntryTable) -> None:
         await split.apply([put(resolver("b"))])
         await split.apply([put(resolver("c"))])
         await split.roll_back((await split.history.undo_plan()).to.revision)
@@ -285,7 +284,7 @@ class TestHistory:
         with pytest.raises(NotFoundError, match="no revision before 1"):
             await split.history.undo_plan()
 
-    async def test_an_undo_that_breaks_a_chain_is_refused(self, split: EntryPublisher, store: Store) -> None:
+    async def test_an_undo_that_breaks_a_chain_is_refused(self, split: EntryTable, store: Store) -> None:
         await split.apply([put(resolver("b"))])
         stricter = await published(store)
         body = b'{"CreateIndex":1,"Kind":"service-defaults","ModifyIndex":1,"Name":"web","Protocol":"tcp"}'
@@ -297,7 +296,7 @@ class TestHistory:
             await stricter.roll_back(3)
         assert stricter.revision == 4
 
-    async def test_differences_between_revisions(self, split: EntryPublisher) -> None:
+    async def test_differences_between_revisions(self, split: EntryTable) -> None:
         await split.apply([put(resolver("b"))])
         await split.apply([DeleteEntry("service-splitter", "web")])
         await split.apply([put(splitter("web", "v1", "v2"))])
@@ -308,9 +307,7 @@ class TestHistory:
         ]
         assert [each.key for each in await split.history.changes(1, 4)] == [("service-resolver", "b")]
 
-    async def test_retention_forgets_old_revisions_and_keeps_the_entries(
-        self, split: EntryPublisher, store: Store
-    ) -> None:
+    async def test_retention_forgets_old_revisions_and_keeps_the_entries(self, split: EntryTable, store: Store) -> None:
         for at in range(5):
             await split.apply([put(resolver(Subsets=SUBSETS, ConnectTimeout=f"{at + 1}s"))])
         before = state(split)
@@ -321,7 +318,7 @@ class TestHistory:
             await split.roll_back(1)
         assert (await split.roll_back(5)).revision == 7
 
-    async def test_actor_and_author_of_a_revision_are_kept(self, split: EntryPublisher, store: Store) -> None:
+    async def test_actor_and_author_of_a_revision_are_kept(self, split: EntryTable, store: Store) -> None:
         meta = Meta(author="ada", message="more", actor="ci")
         await split.apply([put(resolver("b"))], PushOptions(meta=meta, peer="127.0.0.1:1"))
         line = await split.history.line(2)
@@ -336,7 +333,7 @@ class TestHistory:
 
 class TestBrokenStores:
     async def test_broken_entries_do_not_keep_the_others_from_being_served(
-        self, split: EntryPublisher, store: Store
+        self, split: EntryTable, store: Store
     ) -> None:
         bodies = {
             ("service-resolver", "bad"): b"no JSON",
@@ -385,7 +382,7 @@ class TestLostAnswers:
         yield store
 
     async def test_committed_content_is_served_before_the_next_write(self, forgetful: ForgetfulStore) -> None:
-        entries = await published(forgetful)
+        entries, publisher = published_entries(forgetful, CONTEXT)
         forgetful.fails = True
         with pytest.raises(UnavailableError):
             await entries.apply([put(resolver("a"))], PushOptions(push_id="p"))
@@ -398,32 +395,33 @@ class TestLostAnswers:
         assert [record.key[1] for record in entries.records()] == ["a"]
         await entries.apply([put(resolver("b"))])
         assert state(await published(forgetful)) == state(entries)
-        await entries.close()
+        await publisher.close()
 
     async def test_committed_content_is_served_without_another_write(
         self, forgetful: ForgetfulStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(config_entries, "_RETRY_S", 0.01)
-        entries = await published(forgetful)
+        monkeypatch.setattr("xds.push.publisher.RETRY_DERIVED_S", 0.01)
+        entries, publisher = published_entries(forgetful, CONTEXT)
         forgetful.fails = True
         with pytest.raises(UnavailableError):
             await entries.apply([put(resolver("a"))])
         forgetful.fails = False
         await asyncio.wait_for(entries.wait(0, lambda: entries.revision, 60), 10)
         assert [record.key[1] for record in entries.records()] == ["a"]
-        await entries.close()
+        await publisher.close()
 
-    async def test_a_write_continues_when_its_caller_is_cancelled(self, split: EntryPublisher) -> None:
-        writing = asyncio.create_task(split.apply([put(resolver("a"))]))
+    async def test_a_write_continues_when_its_caller_is_cancelled(self, store: Store) -> None:
+        entries, publisher = published_entries(store, CONTEXT)
+        writing = asyncio.create_task(entries.apply([put(resolver("a"))]))
         await asyncio.sleep(0)
         writing.cancel()
-        await split.close()
-        assert split.record("service-resolver", "a") is not None
+        await publisher.close()
+        assert entries.record("service-resolver", "a") is not None
 
 
 class TestTheEventLoop:
     async def test_few_chains_are_compiled_on_the_loop_and_many_in_a_thread(
-        self, entries: EntryPublisher, monkeypatch: pytest.MonkeyPatch
+        self, entries: EntryTable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         names = [f"s{at}" for at in range(300)]
         await entries.apply([put(HTTP), *(put(resolver(name, Subsets=SUBSETS)) for name in names)])
@@ -444,14 +442,14 @@ class TestTheEventLoop:
 
 
 class TestWaiting:
-    async def test_the_revision_of_a_chain_follows_its_entries(self, split: EntryPublisher) -> None:
+    async def test_the_revision_of_a_chain_follows_its_entries(self, split: EntryTable) -> None:
         await split.apply([put(resolver("other"))])
         assert (split.chain_revision("web"), split.chain_revision("other"), split.chain_revision("none")) == (1, 2, 1)
         await split.apply([DeleteEntry("service-splitter", "web")])
         assert (split.chain_revision("web"), split.chain_revision("other")) == (3, 2)
         assert (split.kind_revision("service-splitter"), split.kind_revision("service-resolver")) == (3, 2)
 
-    async def test_a_waiter_returns_when_its_chain_changes(self, split: EntryPublisher) -> None:
+    async def test_a_waiter_returns_when_its_chain_changes(self, split: EntryTable) -> None:
         waiting = asyncio.create_task(split.wait(1, lambda: split.chain_revision("web"), 60))
         await split.apply([put(resolver("other"))])
         await asyncio.sleep(0)
@@ -459,10 +457,10 @@ class TestWaiting:
         await split.apply([DeleteEntry("service-splitter", "web")])
         await asyncio.wait_for(waiting, 10)
 
-    async def test_a_waiter_returns_when_its_time_is_over(self, split: EntryPublisher) -> None:
+    async def test_a_waiter_returns_when_its_time_is_over(self, split: EntryTable) -> None:
         await asyncio.wait_for(split.wait(1, lambda: split.revision, 0.01), 10)
 
-    async def test_waiters_are_bounded(self, split: EntryPublisher) -> None:
+    async def test_waiters_are_bounded(self, split: EntryTable) -> None:
         split.waiting.limit = 2
         waiting = [asyncio.create_task(split.wait(1, lambda: split.revision, 60)) for _ in range(2)]
         await asyncio.sleep(0)
@@ -472,6 +470,6 @@ class TestWaiting:
         await asyncio.wait_for(asyncio.gather(*waiting), 10)
         await asyncio.wait_for(split.wait(2, lambda: split.revision, 0.01), 10)
 
-    async def test_chains_of_another_datacenter(self, split: EntryPublisher) -> None:
+    async def test_chains_of_another_datacenter(self, split: EntryTable) -> None:
         assert split.chain("web").datacenter == "dc1"
         assert split.chain("web", datacenter="dc2").datacenter == "dc2"

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tests.mesh.test_config_entries import CONTEXT, entries, entry, published, put, resolver, splitter, store
 from tests.support.chains import entries_of, request_of
-from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError, RouterNode, SplitterNode
 from xds.mesh.core.chain.compile import compile_chain
 from xds.mesh.core.chain.index import ChainIndex
@@ -39,7 +39,7 @@ async def store_three_cases(store: Store) -> None:
 
 
 class TestWriting:
-    async def test_a_splitter_has_the_protocol_of_defaults_in_another_case(self, entries: EntryPublisher) -> None:
+    async def test_a_splitter_has_the_protocol_of_defaults_in_another_case(self, entries: EntryTable) -> None:
         await entries.apply([put(WEB_HTTP)])
         result = await entries.apply([put(splitter("WEB", "v1")), put(resolver("web", Subsets={"v1": {}}))])
         assert result.chains == ("WEB",)
@@ -47,7 +47,7 @@ class TestWriting:
         assert (chain.service, chain.protocol, chain.start_node) == ("web", "http", "splitter:web.default.default")
         assert list(entries.index.services) == ["WEB"]
 
-    async def test_a_write_in_another_case_replaces_the_entry(self, entries: EntryPublisher, store: Store) -> None:
+    async def test_a_write_in_another_case_replaces_the_entry(self, entries: EntryTable, store: Store) -> None:
         await entries.apply([put(WEB_HTTP)])
         result = await entries.apply([put({**WEB_HTTP, "Name": "WEB"})])
         assert [(one.written, one.change) for one in result.changes] == [(("service-defaults", "WEB"), "changed")]
@@ -60,7 +60,7 @@ class TestWriting:
         assert again.records() == entries.records()
         assert list(again.index.services) == ["WEB"]
 
-    async def test_undo_and_history_show_the_name_of_their_time(self, entries: EntryPublisher, store: Store) -> None:
+    async def test_undo_and_history_show_the_name_of_their_time(self, entries: EntryTable, store: Store) -> None:
         await entries.apply([put(WEB_HTTP)])
         await entries.apply([put({**WEB_HTTP, "Name": "WEB"})])
         (change,) = await entries.history.changes(1, 2)
@@ -69,7 +69,7 @@ class TestWriting:
         assert await stored_names(store) == [("service-defaults", "Web")]
         assert [one.entry.name for one in entries.records()] == ["Web"]
 
-    async def test_a_deletion_names_the_entry_in_any_case(self, entries: EntryPublisher, store: Store) -> None:
+    async def test_a_deletion_names_the_entry_in_any_case(self, entries: EntryTable, store: Store) -> None:
         await entries.apply([put(WEB_HTTP)])
         with pytest.raises(EntryConflictError, match="service-defaults/WEB is at revision 1"):
             await entries.apply([DeleteEntry("service-defaults", "WEB", cas=7)])
@@ -81,13 +81,13 @@ class TestWriting:
         assert entries.records() == []
         assert (await published(store)).records() == []
 
-    async def test_two_cases_of_one_name_in_a_write_are_refused(self, entries: EntryPublisher) -> None:
+    async def test_two_cases_of_one_name_in_a_write_are_refused(self, entries: EntryTable) -> None:
         with pytest.raises(ValidationError, match="each entry once"):
             await entries.apply([put(WEB_HTTP), put({**WEB_HTTP, "Name": "web"})])
         with pytest.raises(ValidationError, match="a second service-resolver"):
             read_entries("[{Kind: service-resolver, Name: web}, {Kind: service-resolver, Name: Web}]", "yaml")
 
-    async def test_a_waiting_reader_in_another_case_is_woken(self, entries: EntryPublisher) -> None:
+    async def test_a_waiting_reader_in_another_case_is_woken(self, entries: EntryTable) -> None:
         await entries.apply([put(WEB_HTTP)])
         waits: list[tuple[str, str, Callable[[], int]]] = [
             ("service-defaults", "WEB", lambda: entries.entry_revision("service-defaults", "WEB")),
@@ -101,7 +101,7 @@ class TestWriting:
             await asyncio.wait_for(waiting, 5)
             assert current() == entries.revision > before
 
-    async def test_the_revision_of_a_chain_never_goes_back(self, entries: EntryPublisher) -> None:
+    async def test_the_revision_of_a_chain_never_goes_back(self, entries: EntryTable) -> None:
         await entries.apply([put(resolver("Web", ConnectTimeout="9s"))])
         seen = {name: entries.chain_revision(name) for name in ("Web", "web", "WEB")}
         for value in ({**WEB_HTTP, "Name": "WEB", "Protocol": "tcp"}, resolver("WEB", ConnectTimeout="9s"), WEB_HTTP):
@@ -114,7 +114,7 @@ class TestWriting:
 
 class TestStoredTwice:
     @pytest.fixture
-    async def twice(self, store: Store) -> EntryPublisher:
+    async def twice(self, store: Store) -> EntryTable:
         await store_three_cases(store)
         return await published(store)
 
@@ -130,18 +130,18 @@ class TestStoredTwice:
         assert told == [("Web", "web"), ("wEB", "web")]
         assert sorted(await stored_names(store)) == [("service-resolver", name) for name in ("Web", "wEB", "web")]
 
-    async def test_a_write_of_the_entry_deletes_the_others(self, twice: EntryPublisher, store: Store) -> None:
+    async def test_a_write_of_the_entry_deletes_the_others(self, twice: EntryTable, store: Store) -> None:
         await twice.apply([put(resolver("more"))])
         assert len(await stored_names(store)) == 4
         await twice.apply([put(resolver("web", ConnectTimeout="2s"))])  # the content that counts already
         assert await stored_names(store) == [("service-resolver", "web"), ("service-resolver", "more")]
 
-    async def test_a_deletion_deletes_all_spellings(self, twice: EntryPublisher, store: Store) -> None:
+    async def test_a_deletion_deletes_all_spellings(self, twice: EntryTable, store: Store) -> None:
         await twice.apply([DeleteEntry("service-resolver", "WEB")])
         assert (await store.manifest(LINE)).entries == ()
         assert (await published(store)).records() == []
 
-    async def test_earlier_revisions_have_the_one_that_counted(self, twice: EntryPublisher) -> None:
+    async def test_earlier_revisions_have_the_one_that_counted(self, twice: EntryTable) -> None:
         first = twice.revision
         await twice.apply([DeleteEntry("service-resolver", "WEB")])
         content = await twice.history.content(first)

@@ -74,7 +74,7 @@ async def test_a_binding_under_a_name_that_is_lowered_later_is_reported_and_kept
 async def test_a_clash_of_a_pushed_and_a_lowered_name_removes_only_that_upstream(shop: Plane) -> None:
     await shop.publisher.push(GROUP, [cluster(API_ACME)])
     again = await start(Plane(shop.store, chain_context=ACME))
-    assert "which is pushed to this group" in again.publisher.lowered.get(GROUP).error
+    assert "which is pushed to this group" in again.mesh.lowered.get(GROUP).error
     assert set(served(again, CLUSTER)) == {WEB_ACME, API_ACME}
     assert served(again, CLUSTER)[API_ACME].body == cluster(API_ACME).body
     assert WEB_ACME in served(again, ENDPOINT)
@@ -82,7 +82,7 @@ async def test_a_clash_of_a_pushed_and_a_lowered_name_removes_only_that_upstream
         await put_entries(again, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
     await again.publisher.push(GROUP, [])
     third = await start(Plane(shop.store, chain_context=ACME))
-    assert third.publisher.lowered.get(GROUP).error == ""
+    assert third.mesh.lowered.get(GROUP).error == ""
     assert set(served(third, CLUSTER)) == set(served(third, ENDPOINT)) == {WEB_ACME, API_ACME}
 
 
@@ -138,7 +138,7 @@ class TestLostAnswers:
         await plane.catalog.tick()
         store.fails = True
         with pytest.raises(UnavailableError):
-            await plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+            await plane.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         store.fails = False
         await plane.bindings.put((GROUP, WEB), Binding("other"))
         yield plane
@@ -147,7 +147,7 @@ class TestLostAnswers:
 
     async def test_the_server_keeps_serving_and_reports_the_clash(self, forgetful: Plane) -> None:
         await put_entries(forgetful, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
-        assert "bound to service 'other'" in forgetful.publisher.lowered.get(GROUP).error
+        assert "bound to service 'other'" in forgetful.mesh.lowered.get(GROUP).error
         assert owners(forgetful)[WEB] == OwnerKind.BINDING
         assert set(served(forgetful, CLUSTER)) == {WEB, "api.default.dc1.internal.consul"}
 
@@ -157,11 +157,11 @@ class TestLostAnswers:
         assert owners(forgetful)[WEB] == OwnerKind.BINDING
         assert {V1, V2} <= set(served(forgetful, ENDPOINT))
         with pytest.raises(OwnedError):
-            await forgetful.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+            await forgetful.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         await forgetful.bindings.delete((GROUP, WEB))
-        await forgetful.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await forgetful.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         assert owners(forgetful)[WEB] == OwnerKind.LOWERED
-        assert forgetful.publisher.lowered.get(GROUP).error == ""
+        assert forgetful.mesh.lowered.get(GROUP).error == ""
 
     async def test_a_restart_serves_lowered_resources(self, forgetful: Plane) -> None:
         again = await start(forgetful.restarted())

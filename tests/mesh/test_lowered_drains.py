@@ -33,7 +33,7 @@ SOME = f"some.{WEB}"
 @pytest.fixture
 async def shop(plane: Plane) -> Plane:
     """A proxy's upstream takes the instances of version 1."""
-    lowered = plane.publisher.lowered.endpoints
+    lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
     lowered.start()
     await put_entries(plane, HTTP, resolver("1"))
@@ -68,7 +68,7 @@ async def test_drained_instances_of_a_subset_are_removed_without_another_change(
 
 @pytest.mark.parametrize("by_hand", [False, True])
 async def test_a_name_that_is_leaving_may_be_lowered_at_once(plane: Plane, by_hand: bool) -> None:
-    lowered = plane.publisher.lowered.endpoints
+    lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
     lowered.start()
     await put_entries(plane, HTTP)
@@ -130,7 +130,7 @@ async def test_nothing_is_computed_repeatedly_while_a_server_starts(
     monkeypatch.setattr("xds.mesh.lowered_endpoints.UNKNOWN_S", 0.01)
     again = shop.restarted()
     await again.publisher.load()
-    endpoints = again.publisher.lowered.endpoints
+    endpoints = again.mesh.lowered.endpoints
     assert endpoints is not None
     served_groups: list[str] = []
     monkeypatch.setattr(endpoints.followed, "serve", lambda group, keys: served_groups.append(group))

@@ -60,7 +60,7 @@ def splitter(v1: float, name: str = "web") -> Json:
 
 async def put_entries(plane: Plane, *entries: Json, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
     writes = [PutEntry(entry) for each in entries for entry in read_entry(each).entries]
-    return await plane.publisher.entries.apply(writes, options)
+    return await plane.mesh.entries.apply(writes, options)
 
 
 async def put_upstreams(
@@ -68,7 +68,7 @@ async def put_upstreams(
 ) -> PushResult:
     upstreams = [{"service": each, "bind_port": 9001 + index} for index, each in enumerate(services)]
     document = read_upstreams({"upstreams": upstreams, **own})
-    return await plane.publisher.write_upstreams(group, document, options)
+    return await plane.mesh.write_upstreams(group, document, options)
 
 
 def served(plane: Plane, type_url: str, group: str = GROUP) -> Mapping[str, Resource]:
@@ -108,7 +108,7 @@ class TestDocuments:
     async def test_a_document_creates_a_group_with_a_selector(self, plane: Plane) -> None:
         settings = GroupSettings(selector="node.metadata.app == shop")
         document = read_upstreams({"upstreams": [{"service": "web", "bind_port": 9001}]})
-        await plane.publisher.write_upstreams(GROUP, document, PushOptions(), settings)
+        await plane.mesh.write_upstreams(GROUP, document, PushOptions(), settings)
         match = plane.cache.match(Node(id="n", metadata={"app": "shop"}))
         assert match is not None
         assert match.group == GROUP
@@ -123,8 +123,8 @@ class TestDocuments:
         assert shop.woken == []
 
     async def test_etags_guard_a_document(self, shop: Plane) -> None:
-        etag = shop.publisher.lowered.etag(GROUP)
-        assert etag == etag_of(shop.publisher.lowered.get(GROUP).document)
+        etag = shop.mesh.lowered.etag(GROUP)
+        assert etag == etag_of(shop.mesh.lowered.get(GROUP).document)
         await put_upstreams(shop, "web", "api", options=PushOptions(etag=etag))
         with pytest.raises(ConflictError, match="upstreams"):
             await put_upstreams(shop, "web", options=PushOptions(etag=etag))
@@ -135,29 +135,29 @@ class TestDocuments:
         result = await put_upstreams(plane, "web", options=PushOptions(dry_run=True))
         assert result.changes["clusters"] == Change(added=(WEB,))
         assert plane.publisher.group_names() == []
-        assert len(plane.publisher.lowered) == 0
+        assert len(plane.mesh.lowered) == 0
         assert await plane.store.docs("upstreams") == []
 
     async def test_a_deleted_document_leaves_pushed_resources(self, shop: Plane) -> None:
-        await shop.publisher.write_upstreams(GROUP, None, PushOptions())
+        await shop.mesh.write_upstreams(GROUP, None, PushOptions())
         assert set(bodies(shop)) == {(CLUSTER, "pushed")}
         assert served(shop, ENDPOINT) == {}
         assert shop.catalog.wanted == frozenset()
         with pytest.raises(NotFoundError):
-            await shop.publisher.write_upstreams(GROUP, None, PushOptions())
+            await shop.mesh.write_upstreams(GROUP, None, PushOptions())
 
     async def test_a_group_that_would_be_empty_for_its_nodes_keeps_its_upstreams(self, plane: Plane) -> None:
         await put_upstreams(plane, "web")
         await plane.publisher.configure(GROUP, GroupSettings(selector="node.id == n"))
         Client(plane.fleet, Node("n"), GROUP)
         with pytest.raises(EmptyingError):
-            await plane.publisher.write_upstreams(GROUP, None, PushOptions())
-        await plane.publisher.write_upstreams(GROUP, None, PushOptions(allow_empty=True))
+            await plane.mesh.write_upstreams(GROUP, None, PushOptions())
+        await plane.mesh.write_upstreams(GROUP, None, PushOptions(allow_empty=True))
 
     async def test_a_deleted_group_loses_its_document(self, shop: Plane) -> None:
         await shop.publisher.delete_group(GROUP)
         assert await shop.store.docs("upstreams") == []
-        assert len(shop.publisher.lowered) == 0
+        assert len(shop.mesh.lowered) == 0
         await put_entries(shop, splitter(50))
         assert shop.publisher.find_content(GROUP) is None
         # Its restored revision has what was pushed, and no upstreams.
@@ -165,7 +165,7 @@ class TestDocuments:
         assert set(bodies(shop)) == {(CLUSTER, "pushed")}
 
     async def test_the_number_of_groups_is_bounded(self, shop: Plane) -> None:
-        shop.publisher.lowered.limit = 1
+        shop.mesh.lowered.limit = 1
         with pytest.raises(ValidationError, match="at most 1 groups"):
             await put_upstreams(shop, "web", group="other")
         await put_upstreams(shop, "web", "api")
@@ -195,11 +195,11 @@ class TestEntries:
         before, digest = bodies(shop), shop.publisher.content(GROUP).etag.partition("-")[2]
         await put_entries(shop, splitter(50), {**RESOLVER, "ConnectTimeout": "1s"})
         assert bodies(shop) != before
-        await shop.publisher.entries.roll_back(1)
+        await shop.mesh.entries.roll_back(1)
         assert bodies(shop) == before
         assert shop.publisher.content(GROUP).etag.partition("-")[2] == digest
         assert version(shop, ROUTE).startswith("e3+")
-        await shop.publisher.entries.roll_back(0)
+        await shop.mesh.entries.roll_back(0)
         assert set(served(shop, CLUSTER)) == {"pushed", WEB}
 
     async def test_a_dry_run_shows_the_changes_of_each_group(self, shop: Plane) -> None:
@@ -207,14 +207,14 @@ class TestEntries:
         result = await put_entries(shop, splitter(50), options=PushOptions(dry_run=True))
         assert result.dry_run
         assert [(each.group, each.changes) for each in result.groups] == [(GROUP, {"routes": Change(changed=("web",))})]
-        assert (bodies(shop), shop.publisher.entries.revision) == (before, 1)
+        assert (bodies(shop), shop.mesh.entries.revision) == (before, 1)
 
     async def test_a_chain_that_breaks_only_for_an_upstream_refuses_the_write(self, shop: Plane) -> None:
         """With the protocol of the upstream the router is not allowed; without it, it is."""
-        await shop.publisher.write_upstreams(
+        await shop.mesh.write_upstreams(
             "tcp", read_upstreams({"upstreams": [{"service": "api", "bind_port": 1, "protocol": "tcp"}]}), PushOptions()
         )
-        before, revision = bodies(shop), shop.publisher.entries.revision
+        before, revision = bodies(shop), shop.mesh.entries.revision
         router = {"Kind": "service-resolver", "Name": "api", "Redirect": {"Peer": "cloud", "Service": "api"}}
         with pytest.raises(ValidationError) as refused:
             await put_entries(shop, splitter(10), router)
@@ -222,7 +222,7 @@ class TestEntries:
         assert finding.resource == "service-resolver/api"
         assert "upstream 'api'" in finding.hint
         assert "group 'tcp'" in finding.hint
-        assert (bodies(shop), shop.publisher.entries.revision) == (before, revision)
+        assert (bodies(shop), shop.mesh.entries.revision) == (before, revision)
 
     async def test_an_entry_whose_resources_fail_our_checks_is_refused_with_its_place(self, shop: Plane) -> None:
         before = bodies(shop)
@@ -239,14 +239,14 @@ class TestEntries:
         result = await put_entries(shop, {"Kind": "service-defaults", "Name": "web", "Protocol": "http"})
         assert [each for each in result.groups if each.changed] == []
         assert shop.publisher.content(GROUP).revision == 2
-        origins = shop.publisher.lowered.content(GROUP).origins[ROUTE, "web"]
+        origins = shop.mesh.lowered.content(GROUP).origins[ROUTE, "web"]
         assert ("service-defaults", "web") in origins.entries
 
     async def test_untouched_upstreams_are_shared_by_identity(self, shop: Plane) -> None:
         await put_upstreams(shop, "web", "api")
-        before = shop.publisher.lowered.content(GROUP)
+        before = shop.mesh.lowered.content(GROUP)
         await put_entries(shop, splitter(50))
-        after = shop.publisher.lowered.content(GROUP)
+        after = shop.mesh.lowered.content(GROUP)
         assert after.parts["api"] is before.parts["api"]
         assert after.parts["web"] is not before.parts["web"]
         assert after.records[CLUSTER, V1] is before.records[CLUSTER, V1]
@@ -260,7 +260,7 @@ class TestEntries:
 
     async def test_entries_and_groups_change_in_one_transaction(self, shop: Plane) -> None:
         publisher, options = shop.publisher, PushOptions()
-        part = publisher.entries.part([PutEntry(read_entry(splitter(50)).entries[0])], options)
+        part = shop.mesh.entry_part([PutEntry(read_entry(splitter(50)).entries[0])], options)
         requests = [await replace_all(GROUP, [cluster("new")]), await replace_all("other", [cluster("x")])]
         results = await publisher.transaction(requests, options, part)
         assert [(each.group, each.revision) for each in results] == [(GROUP, 3), ("other", 1)]
@@ -272,10 +272,10 @@ class TestEntries:
         assert version(shop, ROUTE).startswith("e2+")
 
     async def test_a_refused_group_of_a_transaction_changes_no_entries(self, shop: Plane) -> None:
-        part = shop.publisher.entries.part([PutEntry(read_entry(splitter(50)).entries[0])], PushOptions())
+        part = shop.mesh.entry_part([PutEntry(read_entry(splitter(50)).entries[0])], PushOptions())
         with pytest.raises(ChangeError):
             await shop.publisher.transaction([await patch("none", [], [(CLUSTER, "x")])], PushOptions(), part)
-        assert shop.publisher.entries.revision == 1
+        assert shop.mesh.entries.revision == 1
 
     async def test_a_repeated_write_is_replayed(self, shop: Plane) -> None:
         first = await put_entries(shop, splitter(50), options=PushOptions(push_id="p"))
@@ -284,7 +284,7 @@ class TestEntries:
         assert shop.publisher.content(GROUP).revision == 3
 
     async def test_a_deleted_entry_lowers_to_the_rest(self, shop: Plane) -> None:
-        await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         assert set(served(shop, CLUSTER)) == {"pushed", WEB}
 
 
@@ -356,7 +356,7 @@ class TestPushes:
         await again.publisher.load()
         for group in (GROUP, "other"):
             assert bodies(again, group) == bodies(shop, group)
-            made = again.publisher.lowered.content(group)
+            made = again.mesh.lowered.content(group)
             held = again.publisher.content(group).blob_ids
             assert {key: one.blob_id for key, one in made.records.items()}.items() <= held.items()
 
@@ -384,26 +384,26 @@ class TestOwners:
         (finding,) = refused.value.violations
         assert finding.resource == f"clusters/{WEB}"
         assert "which is pushed to this group" in finding.detail
-        assert len(plane.publisher.lowered) == 0
+        assert len(plane.mesh.lowered) == 0
 
     async def test_an_entry_with_a_pushed_name_is_refused(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [cluster(WEB)])
         with pytest.raises(ValidationError, match="which is pushed to this group"):
-            await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
-        assert shop.publisher.entries.revision == 1
+            await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
+        assert shop.mesh.entries.revision == 1
         assert set(served(shop, CLUSTER)) == {WEB, V1, V2}
 
     async def test_a_push_that_takes_the_name_out_lets_the_entry_have_it(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [cluster(WEB)])
-        part = shop.publisher.entries.part([DeleteEntry("service-splitter", "web")], PushOptions())
+        part = shop.mesh.entry_part([DeleteEntry("service-splitter", "web")], PushOptions())
         await shop.publisher.transaction([await replace_all(GROUP, [])], PushOptions(), part)
         assert set(served(shop, CLUSTER)) == {WEB}
-        assert shop.publisher.lowered.content(GROUP).owns((CLUSTER, WEB))
+        assert shop.mesh.lowered.content(GROUP).owns((CLUSTER, WEB))
 
     async def test_a_rollback_to_a_pushed_name_that_is_lowered_now_is_refused(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [cluster(WEB)])
         await shop.publisher.push(GROUP, [])
-        await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         with pytest.raises(ValidationError, match=r"lowered from upstream 'web'"):
             await shop.publisher.rollback(GROUP, 3)
 
@@ -412,10 +412,10 @@ class TestOwners:
             await shop.bindings.put((GROUP, V1), Binding("web"))
         await shop.bindings.put((GROUP, WEB), Binding("web"))
         with pytest.raises(OwnedError, match=r"bound to service 'web'.*lowered from upstream 'web'"):
-            await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
-        assert shop.publisher.entries.revision == 1
+            await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
+        assert shop.mesh.entries.revision == 1
         await shop.bindings.delete((GROUP, WEB))
-        await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
 
 
 class TestEndpoints:
@@ -433,7 +433,7 @@ class TestEndpoints:
         assert after[V1] is before[V1]
         assert after[V2].version != before[V2].version
         assert shop.publisher.content(GROUP).revision == 2
-        assert shop.publisher.lowered.content(GROUP).owns((ENDPOINT, V2))
+        assert shop.mesh.lowered.content(GROUP).owns((ENDPOINT, V2))
 
     async def test_an_unknown_service_is_empty_after_a_while_and_never_before_the_catalog_is_loaded(
         self, shop: Plane, monkeypatch: pytest.MonkeyPatch
@@ -462,7 +462,7 @@ class TestEndpoints:
     async def test_a_removed_target_ends_its_assignment(self, shop: Plane) -> None:
         shop.catalog.sink("s", "file").put("web", [Instance("a", "10.0.0.1", 80, meta={"version": "v1"})])
         await shop.catalog.tick()
-        await shop.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         assert set(served(shop, ENDPOINT)) == {WEB}
         assert set(shop.publisher.live.owners(GROUP)) == {WEB}
 
@@ -488,7 +488,7 @@ class TestRestart:
         assert bodies(again, "other") == bodies(shop, "other")
 
     async def test_resources_that_another_release_lowered_are_lowered_again(self, shop: Plane) -> None:
-        lowered = shop.publisher.lowered
+        lowered = shop.mesh.lowered
         await shop.store.put_doc("upstreams", GROUP, b'{"upstreams": [{"service": "api", "bind_port": 7}]}')
         again = shop.restarted()
         await again.publisher.load()
@@ -513,7 +513,7 @@ class TestRestart:
         await put_upstreams(plane, "gone", group="old")
         await other.restore(lambda: iter(records), replace=True)
         await plane.publisher.reload()
-        assert list(plane.publisher.lowered) == [GROUP]
+        assert list(plane.mesh.lowered) == [GROUP]
         assert bodies(plane) == bodies(shop)
         assert plane.catalog.wanted == frozenset({"web"})
         await put_entries(plane, splitter(1))
@@ -540,7 +540,7 @@ class TestLostAnswers:
         assert isinstance(store, ForgetfulStore)
         store.fails = True
         with pytest.raises(UnavailableError):
-            await plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+            await plane.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         assert set(served(plane, CLUSTER)) == {V1, V2}
         store.fails = False
 
@@ -555,7 +555,7 @@ class TestLostAnswers:
     async def test_committed_content_is_served_without_another_write(
         self, forgetful: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xds.push.publisher.RETRY_LOWERED_S", 0.01)
+        monkeypatch.setattr("xds.push.publisher.RETRY_DERIVED_S", 0.01)
         sink = forgetful.catalog.sink("s", "file")
         sink.put("web", [Instance("a", "10.0.0.1", 80)])
         await forgetful.catalog.tick()

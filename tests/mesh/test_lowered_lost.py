@@ -67,7 +67,7 @@ async def shop(store: LateStore) -> AsyncIterator[Plane]:
 async def lose_deletion(plane: Plane) -> None:
     """Delete the splitter; the answer of the store is lost."""
     with pytest.raises(UnavailableError):
-        await plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await plane.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
 
 
 async def assert_served_as_stored(plane: Plane) -> None:
@@ -93,7 +93,7 @@ async def test_a_push_keeps_the_upstreams_that_were_added(store: LateStore, shop
     store.fails = False
     await shop.publisher.push(GROUP, [cluster("pushed")])
     assert set(served(shop, CLUSTER)) == {V1, V2, API, "pushed"}
-    assert [one.name for one in shop.publisher.lowered.get(GROUP).document.upstreams] == ["web", "api"]
+    assert [one.name for one in shop.mesh.lowered.get(GROUP).document.upstreams] == ["web", "api"]
     await assert_served_as_stored(shop)
 
 

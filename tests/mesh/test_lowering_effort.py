@@ -71,7 +71,7 @@ async def test_routes_and_clusters_are_lowered_and_checked_once_for_all_ports(pl
     assert effort.upstreams.count("web") == 1
     clusters = [one for one in effort.resources if one.startswith("clusters/v1.web.")]
     assert len(clusters) == 1
-    ports = {key[1] for group in ("shop", "other") for key in plane.publisher.lowered.content(group).records}
+    ports = {key[1] for group in ("shop", "other") for key in plane.mesh.lowered.content(group).records}
     assert {"web:127.0.0.1:9001", "web:127.0.0.1:9002"} <= ports
 
 
@@ -93,7 +93,7 @@ async def test_incremental_lowering_equals_lowering_at_once(plane: Plane, effort
         again = plane.restarted()
         await again.publisher.load()
         for group in GROUPS:
-            content, fresh = plane.publisher.lowered.content(group), again.publisher.lowered.content(group)
+            content, fresh = plane.mesh.lowered.content(group), again.mesh.lowered.content(group)
             assert list(content.records) == list(fresh.records)
             assert content.records == fresh.records
             assert content.origins == fresh.origins
@@ -106,7 +106,7 @@ async def test_an_upstream_that_goes_takes_its_own_resources_only(plane: Plane, 
     await put_upstreams(plane, "api", group="shop")
     await put_upstreams(plane, "api", group="fresh")
     assert bodies(plane, "shop") == bodies(plane, "fresh")
-    found, fresh = (plane.publisher.lowered.content(group) for group in ("shop", "fresh"))
+    found, fresh = (plane.mesh.lowered.content(group) for group in ("shop", "fresh"))
     assert found.origins == fresh.origins
     assert found.assignments == fresh.assignments
 

@@ -90,7 +90,7 @@ async def test_stored_clusters_keep_endpoints_when_their_names_cannot_change(
     assert set(served(again, ENDPOINT)) == {V1, V2, *LEGS}
     assert bodies(again) == bodies(shop)
     assert ports(again, f"failover-target~0~{API}") == [20]
-    assert again.publisher.lowered.get(GROUP).error == "the disk is full"
+    assert again.mesh.lowered.get(GROUP).error == "the disk is full"
     assert "upstreams.not_lowered" in capsys.readouterr().out
     await again.publisher.close()
 
@@ -103,8 +103,8 @@ async def test_the_names_change_with_the_next_write(store: RefusingStore, shop: 
     names = {f"{each}.web.default.dc9.internal.a.internal.acme" for each in ("v1", "v2")}
     assert names <= set(served(again, CLUSTER))
     assert names <= set(served(again, ENDPOINT))
-    assert not {V1, V2, *LEGS} & set(again.publisher.lowered.content(GROUP).assignments)
-    assert again.publisher.lowered.get(GROUP).error == ""
+    assert not {V1, V2, *LEGS} & set(again.mesh.lowered.content(GROUP).assignments)
+    assert again.mesh.lowered.get(GROUP).error == ""
     await again.publisher.close()
 
 
@@ -118,7 +118,7 @@ async def test_upstreams_that_a_release_refuses_keep_endpoints(
     again = await start(shop.restarted())
     assert bodies(again) == bodies(shop)
     assert set(served(again, ENDPOINT)) == {V1, V2, *LEGS}
-    assert "this release refuses it" in again.publisher.lowered.get(GROUP).error
+    assert "this release refuses it" in again.mesh.lowered.get(GROUP).error
     sink(again).put("api", instances(21))
     await again.catalog.tick()
     assert 21 in ports(again, f"failover-target~0~{API}")

@@ -350,12 +350,12 @@ class TestBesideLowered:
     async def test_an_entry_with_a_name_of_a_file_is_refused_with_both_owners(self, shop: Watched) -> None:
         shop.put("shop.yaml", "pushed", WEB)
         await shop.wait(lambda: WEB in shop.held()["shop"])
-        deleted = shop.plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        deleted = shop.plane.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         with pytest.raises(ValidationError, match=f"upstream 'web' .*clusters/{WEB}, which is pushed to this group"):
             await deleted
         shop.put("shop.yaml", "pushed")
         await shop.wait(lambda: WEB not in shop.held()["shop"])
-        await shop.plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        await shop.plane.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         assert set(served(shop.plane, CLUSTER)) == {"pushed", WEB}
 
     async def test_undo_reverts_content_of_files_until_they_change(self, shop: Watched) -> None:
@@ -378,5 +378,5 @@ class TestBesideLowered:
         await put_upstreams(plane, "web")
         file.unlink()
         await pruned.wait(lambda: "shop" not in pruned.held())
-        assert list(plane.publisher.lowered) == []
+        assert list(plane.mesh.lowered) == []
         await pruned.directory.close()

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from tests.support.pki import Certificate, CertificateAuthority
+from tests.support.plane import plane
 from tests.support.sansio import make_resource
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Sync
@@ -24,6 +25,8 @@ from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.snapshots.cache import SnapshotCache, Translate
+
+__all__ = ["plane"]
 
 DEADLINE_S = 20.0
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"

@@ -27,7 +27,7 @@ def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drains_of(plane: Plane) -> DrainPersistence:
-    lowered = plane.publisher.lowered.endpoints
+    lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
     followed = {BINDINGS: plane.bindings.followed, UPSTREAMS: lowered.followed}
     return DrainPersistence(plane.store, followed, lambda: plane.now_s)
@@ -108,7 +108,7 @@ async def test_an_endpoint_that_is_selected_again_is_served_after_a_restart(plan
 
 
 async def test_endpoints_that_a_lowered_cluster_removes_drain_over_a_restart(plane: Plane) -> None:
-    lowered = plane.publisher.lowered.endpoints
+    lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
     lowered.start()
     drains = drains_of(plane)

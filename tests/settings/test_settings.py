@@ -11,8 +11,7 @@ import yaml
 from xds.access.authorisation import NodeAuthMode
 from xds.app.settings import load_settings
 from xds.mesh.core.chain.index import ChainContext
-from xds.mesh.settings import chain_context
-from xds.push.publisher import DEFAULT_CHAIN_CONTEXT
+from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT, chain_context
 from xds.settings.sections import GRPC_PORT, HTTP_PORT
 from xds.settings.settings import Settings, SettingsError, auth_files, is_loopback, shown_settings
 from xds.snapshots.order import OrderRules

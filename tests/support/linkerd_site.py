@@ -18,6 +18,8 @@ from xds.live.by_hand import HandAssignments
 from xds.live.owners import LiveEndpoints
 from xds.mesh.core.entries.entry import entry_from_json
 from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
+from xds.mesh.served import ServedMesh
+from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT
 from xds.model.node import Locality
 from xds.push.publisher import Publisher
 from xds.push.request import PushOptions
@@ -71,6 +73,7 @@ class LinkerdSite:
         self.server = XdsServer(self.cache, self.fleet, self.options, self.metrics)
         live = LiveEndpoints(self.cache, self.server.registry.wake)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.server.wake, live=live)
+        self.mesh = ServedMesh(self.store, self.publisher, DEFAULT_CHAIN_CONTEXT, self.fleet.events)
         self.catalog = ServiceCatalog(HoldRule(1.0), clock=lambda: self.now_s, store=self.store)
         held = self.publisher
         by_hand = HandAssignments(self.store, self.cache, live, held.locks, held.is_group, self.fleet.events, 1.0)
@@ -82,7 +85,7 @@ class LinkerdSite:
         self.sink: Sink = self.catalog.sink(SOURCE, "files", 1.0)
         if is_read:
             self.sink.alive()
-        api = ServedLinkerd(self.settings, "dc1", self.cache, self.catalog, held.entries, self.server.deps)
+        api = ServedLinkerd(self.settings, "dc1", self.cache, self.catalog, self.mesh.entries, self.server.deps)
         self.destinations = api.destinations
         self.server.serve(api.stream_methods())
         for collector in api.collectors():
@@ -140,11 +143,11 @@ class LinkerdSite:
     def write(self, *entries: dict[str, Any]) -> None:
         """Write config entries."""
         found: list[EntryWrite] = [PutEntry(entry_from_json(each)) for each in entries]
-        self.background.run(self.publisher.entries.apply(found))
+        self.background.run(self.mesh.entries.apply(found))
 
     def delete(self, kind: str, name: str) -> None:
         """Delete a config entry."""
-        self.background.run(self.publisher.entries.apply([DeleteEntry(kind, name)]))
+        self.background.run(self.mesh.entries.apply([DeleteEntry(kind, name)]))
 
     def push(self, resources: Sequence[dict[str, Any]], group: str = "default") -> None:
         """Replace the snapshot of a group."""

@@ -12,7 +12,9 @@ from xds.fleet.fleet import Fleet
 from xds.live.by_hand import HandAssignments
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.lowered_endpoints import LoweredEndpoints
-from xds.push.publisher import DEFAULT_CHAIN_CONTEXT, Publisher
+from xds.mesh.served import ServedMesh
+from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT
+from xds.push.publisher import Publisher
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.holding import HoldRule
@@ -36,10 +38,9 @@ class Plane:
 
     def __post_init__(self) -> None:
         self.cache = SnapshotCache(translations={V2: translate_to_v2}, rules=self.rules)
-        self.publisher = Publisher(
-            self.store, self.cache, self.fleet, self.woken.extend, chain_context=self.chain_context
-        )
+        self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend)
         publisher = self.publisher
+        self.mesh = ServedMesh(self.store, publisher, self.chain_context, self.fleet.events)
         self.by_hand = HandAssignments(
             self.store,
             self.cache,
@@ -61,7 +62,7 @@ class Plane:
             lambda: self.now_s,
         )
         publisher.documents += [self.by_hand, self.bindings]
-        publisher.lowered.endpoints = LoweredEndpoints(self.catalog, publisher.live, "dc1", lambda: self.now_s)
+        self.mesh.lowered.endpoints = LoweredEndpoints(self.catalog, publisher.live, "dc1", lambda: self.now_s)
 
     def restarted(self) -> Plane:
         """Another process on the same store."""
@@ -73,5 +74,6 @@ async def plane() -> AsyncIterator[Plane]:
     made = Plane()
     await made.store.open()
     yield made
+    await made.mesh.close()
     await made.publisher.close()
     await made.store.close()

@@ -38,7 +38,6 @@ from xds.admin.routes import (
     revisions,
     streams,
     system,
-    transactions,
 )
 from xds.admin.routing import API_PREFIX, operation_id
 from xds.admin.services import Services
@@ -97,7 +96,6 @@ def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
         groups.router,
         certificates.router,
         endpoints.router,
-        transactions.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.examples import EXAMPLES, answers
@@ -21,20 +21,16 @@ from xds.admin.response_texts import describe_responses
 from xds.admin.routes.backups import TAR_TYPE
 from xds.admin.routes.revisions import RollbackRequest
 from xds.admin.routes.system import StatusItem
-from xds.admin.routes.transactions import DeletedEntry, DeletedResource, EntriesChange, GroupChange, TransactionRequest
-from xds.admin.routing import described_answer, described_body
+from xds.admin.routing import body_models, described_answer, described_body
 from xds.admin.schemas import add_schema, plain
 from xds.admin.schemas import describe as describe_fields
 from xds.admin.shapes.events import EventItem
-from xds.mesh.routes.config_entries import EntryRollbackRequest
 
 Json = dict[str, Any]
 
 PROTOBUF_TYPE = "application/x-protobuf"
 BYTES_TYPE = "application/octet-stream"
 SUMMARY_CHARACTERS = 90
-_MODELS = (TransactionRequest, RollbackRequest, EntryRollbackRequest)
-_PARTS = (GroupChange, EntriesChange, DeletedResource, DeletedEntry)  # of requests
 
 
 def _text(description: str) -> Json:
@@ -182,11 +178,13 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
         schemas.pop(unused, None)
     for enumeration in schemas.values():
         enumeration["description"] = plain(enumeration["description"])
-    for model in _MODELS:
+    bodies: list[tuple[type[BaseModel], ...]] = [(RollbackRequest,)]
+    bodies += [models for route in app.routes if (models := body_models(route))]
+    for model, *_ in bodies:
         own = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(own.pop("$defs", {}))
         schemas[model.__name__] = own
-    for described in (*_MODELS, *_PARTS, StatusItem):
+    for described in (*(each for models in bodies for each in models), StatusItem):
         describe_fields(described, schemas[described.__name__])
     add_schema(EventItem, schemas)
     answered = {getattr(route, "unique_id", ""): described_answer(route) for route in app.routes}

@@ -23,12 +23,10 @@ from xds.admin.services import services_of
 from xds.admin.shapes.values import FindingItem
 from xds.codec.effort import AbandonedError
 from xds.live.owners import OwnedError
-from xds.mesh.core.chain.chain import ChainError
-from xds.mesh.core.chain.index import chain_finding
-from xds.mesh.core.chain.request import CompileRequestError
 from xds.model.errors import (
     ConflictError,
     GuardedError,
+    InvalidRequestError,
     MalformedError,
     NotFoundError,
     ValidationError,
@@ -121,7 +119,7 @@ _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
     (OwnedError, HTTPStatus.CONFLICT),
     (ConflictError, HTTPStatus.PRECONDITION_FAILED),
     (GuardedError, HTTPStatus.CONFLICT),
-    (CompileRequestError, HTTPStatus.BAD_REQUEST),
+    (InvalidRequestError, HTTPStatus.BAD_REQUEST),
     (TooManyWaitersError, HTTPStatus.SERVICE_UNAVAILABLE),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (OutOfSpaceError, HTTPStatus.INSUFFICIENT_STORAGE),
@@ -138,8 +136,6 @@ async def _answer_nobody(request: Request, error: Exception) -> Response:
 async def _answer_xds_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
-    if isinstance(error, ChainError):
-        return _violations(request, ValidationError([chain_finding(error, "is broken")]))
     if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
         found = [place_in_transaction(violation, error.index) for violation in error.cause.violations]
         return _violations(request, ValidationError(found))

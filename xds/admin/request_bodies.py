@@ -174,12 +174,10 @@ BODIES: Mapping[str, Json] = {
     "put_group": _SETTINGS,
     "put_config_entry": _ENTRY,
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
-    "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_upstreams": _UPSTREAMS,
     "put_binding": _BINDING,
     "put_endpoints": _ASSIGNMENT,
     "patch_endpoints": PATCH_SCHEMA,
-    "transact": {"$ref": "#/components/schemas/TransactionRequest"},
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,
     "validate": _PUSH,
@@ -192,12 +190,10 @@ TEXTS: Mapping[str, str] = {
     "put_group": "The settings, as JSON or YAML",
     "put_config_entry": "The entry, as JSON or YAML. `Kind` and `Name` may be left out",
     "put_config_entries": "One entry or a list, as JSON or YAML; or several YAML documents",
-    "roll_back_config_entries": "The revision to go back to, as JSON",
     "put_upstreams": "The upstreams document, as JSON or YAML",
     "put_binding": "The binding, as JSON or YAML",
     "put_endpoints": "The assignment, as JSON or YAML",
     "patch_endpoints": "The changes, as JSON or YAML",
-    "transact": "The changes, as JSON or YAML",
     "rollback": "The revision to go back to, as JSON",
     "put_snapshot": "The resources, as JSON, as YAML, or as a serialized DiscoveryResponse",
     "validate": "The resources, as JSON, as YAML, or as a serialized DiscoveryResponse",
@@ -207,4 +203,4 @@ TEXTS: Mapping[str, str] = {
     "restore": "The tar archive of a backup",
 }
 WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
-JSON_ONLY = frozenset({"rollback", "roll_back_config_entries"})
+JSON_ONLY = frozenset({"rollback"})

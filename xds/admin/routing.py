@@ -9,13 +9,14 @@ The caller of a write consists of the authenticated actor, the claimed author, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from xds.access.authorisation import ANONYMOUS, Identity
@@ -34,6 +35,7 @@ CONSUL_API_PREFIX = "/v1"
 
 _BODY = "described_body"  # an attribute of the function of a route
 _ANSWER = "described_answer"  # likewise
+_MODELS = "body_models"  # likewise
 
 
 class _ApiRouter(APIRouter):
@@ -87,15 +89,39 @@ def needs(scope: str) -> dict[str, Any]:
     return {SCOPE_KEY: scope}
 
 
-def with_body(schema: Mapping[str, Any], description: str) -> Callable[[E], E]:
-    """Describes the body, JSON or YAML, of a route of a feature that reads it by itself."""
-    content = {media_type: {"schema": schema} for media_type in (JSON_TYPE, YAML_TYPE)}
+def with_body(
+    schema: Mapping[str, Any], description: str, media_types: Collection[str] = (JSON_TYPE, YAML_TYPE)
+) -> Callable[[E], E]:
+    """Describes the body of a route of a feature that reads it by itself."""
+    content = {media_type: {"schema": schema} for media_type in media_types}
 
     def describe(endpoint: E) -> E:
         setattr(endpoint, _BODY, {"required": True, "description": description, "content": content})
         return endpoint
 
     return describe
+
+
+def with_model(
+    model: type[BaseModel],
+    description: str,
+    *parts: type[BaseModel],
+    media_types: Collection[str] = (JSON_TYPE, YAML_TYPE),
+) -> Callable[[E], E]:
+    """Describes the body of a route of a feature that reads it by itself: a model, which refers to ``parts``."""
+    body = with_body({"$ref": f"#/components/schemas/{model.__name__}"}, description, media_types)
+
+    def describe(endpoint: E) -> E:
+        setattr(endpoint, _MODELS, (model, *parts))
+        return body(endpoint)
+
+    return describe
+
+
+def body_models(route: BaseRoute) -> tuple[type[BaseModel], ...]:
+    """The models that `with_model` names, for the OpenAPI description. The first one refers to the others."""
+    models: tuple[type[BaseModel], ...] = getattr(getattr(route, "endpoint", None), _MODELS, ())
+    return models
 
 
 def described_body(route: BaseRoute) -> dict[str, Any] | None:

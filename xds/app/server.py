@@ -48,7 +48,6 @@ from xds.fleet.fleet import Fleet
 from xds.live.by_hand import HandAssignments
 from xds.live.owners import LiveEndpoints
 from xds.lrs.aggregates import LoadAggregates
-from xds.mesh.settings import chain_context
 from xds.model.errors import XdsError
 from xds.push.directory import WatchedDirectory
 from xds.push.publisher import Publisher
@@ -232,11 +231,8 @@ class Server:
             self.grpc.wake,
             server.on_nack,
             server.undo_refused_share,
-            chain_context(self.settings.chains),
             # Live changes are not pushes: they wake streams without the measurement of convergence.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
-            self.decoder,
-            self.settings.chains.upstream_groups,
             self.settings.limits.grpc_receive_bytes,
         )
 
@@ -435,7 +431,6 @@ class Server:
         for feature in self.features:
             await feature.drain()
         self.fleet.events.close()
-        self.publisher.entries.end_waits()
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _application(self) -> FastAPI:

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import IO, Any
 
+from xds.backup.stored_entries import kind_of_entry
 from xds.codec.record import load_record
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
-from xds.mesh.entry_records import is_entry
 from xds.model.errors import ValidationError, Violation
 from xds.store.records import BLOBS, KINDS, Record, WrongRecordError
 
@@ -92,7 +92,7 @@ class ArchiveWriter:
     def _document(self, record: Record) -> Mapping[str, Any]:
         if self._about.redacted and record.kind == BLOBS.name:
             blob, data = record.values
-            if is_entry(data):
+            if kind_of_entry(data):
                 return {"id": blob, "config_entry": json.loads(data)}
             return {"id": blob, "resource": redact(render_resource(load_record(data)))}
         return KINDS[record.kind].document(record.values)
@@ -158,7 +158,7 @@ def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> i
     count = 0
     for number, record in enumerate(_records(kind, name, content), 1):
         count = number
-        if kind == BLOBS.name and not is_entry(record.values[1]):
+        if kind == BLOBS.name and not kind_of_entry(record.values[1]):
             try:
                 load_record(record.values[1])
             except ValidationError:

@@ -20,9 +20,8 @@ import structlog
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.backup import archive
 from xds.backup.archive import ArchiveHeader, ArchiveWriter, CheckedArchive
+from xds.backup.stored_entries import kind_of_entry
 from xds.codec.record import load_record
-from xds.mesh.core.entries.entry import KINDS
-from xds.mesh.entry_records import is_entry
 from xds.model.errors import ValidationError, Violation
 from xds.push.directory import WatchedDirectory
 from xds.push.publisher import Publisher
@@ -147,7 +146,7 @@ class Backups:
         publisher = self._publisher
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(publisher.locks.all_groups())
-            for lock in (publisher.settings.lock, *(table.lock for table in publisher.documents)):
+            for lock in (publisher.settings.lock, *(table.lock for table in publisher.tables())):
                 await locks.enter_async_context(lock)
             heads = {head.group: head.revision for head in await self._store.groups()}
             entries = heads.pop(CONFIG_ENTRIES_LINE, 0)
@@ -206,8 +205,8 @@ async def copy_directory(data_dir: Path, target: Path) -> Examination:
 
 
 def _is_resource(type_url: str, name: str, body: bytes) -> bool:
-    if type_url in KINDS:
-        return is_entry(body)
+    if kind := kind_of_entry(body):
+        return kind == type_url
     try:
         resource = load_record(body)
     except ValidationError:

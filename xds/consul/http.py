@@ -201,33 +201,35 @@ class Watched(Protocol):
     """The data that a query waits for a change of, as a whole. No client has seen a higher ``revision``."""
 
     @property
+    def limit_name(self) -> str:
+        """The name of the limit on the callers that wait."""
+
+    @property
     def revision(self) -> int:
         """The highest revision."""
 
     async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
-        """As `EntryPublisher.wait`."""
+        """Return when ``current()`` is above ``after``, or after ``wait_s``. Raises ``TooManyWaitersError``."""
 
 
 async def wait_for_change(
     request: Request,
     deps: Services,
+    watched: Watched,
     revision: Callable[[], int],
     content: Callable[[], object] | None = None,
-    watched: Watched | None = None,
 ) -> int:
     """Wait for a change if the request is a blocking query. Returns the index of the data after the wait.
 
-    ``revision`` is the revision of the requested data, ``watched`` the whole that it is a part of: by default all
-    config entries. With ``content``, the wait continues after a revision that did not change the content. The index
-    decreases for a client only if the revision of the store did. Raises ``RequestError``, and what ``revision`` and
-    ``content`` raise.
+    ``revision`` is the revision of the requested data, ``watched`` the whole that it is a part of. With ``content``,
+    the wait continues after a revision that did not change the content. The index decreases for a client only if the
+    revision of the store did. Raises ``RequestError``, and what ``revision`` and ``content`` raise.
     """
-    whole: Watched = watched if watched is not None else deps.publisher.entries
     blocking = Blocking.of(request)
-    if blocking.is_known(whole.revision) and revision() < blocking.index:
-        await _wait(request, deps, whole, blocking, revision, content or revision)
+    if blocking.is_known(watched.revision) and revision() < blocking.index:
+        await _wait(request, deps, watched, blocking, revision, content or revision)
         _check_still_admitted(request, deps)
-    known = blocking.index if blocking.is_known(whole.revision) else 0
+    known = blocking.index if blocking.is_known(watched.revision) else 0
     return max(revision() + 1, known)
 
 
@@ -249,7 +251,7 @@ async def _wait(
                 return
             seen = revision()
     except TooManyWaitersError as error:
-        refuse_waiting(deps, error, "config_entry_waiters" if whole is deps.publisher.entries else "service_waiters")
+        refuse_waiting(deps, error, whole.limit_name)
 
 
 async def _wait_while_connected(

@@ -16,7 +16,7 @@ from xds.linkerd.address_index import AddressChanges, AddressIndex
 from xds.linkerd.core.conversation import AnswerStatus, Conversations
 from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.linkerd.core.resolver import DestinationResolver
-from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
 from xds.mesh.core.chain.compile import compile_recorded
 from xds.mesh.core.chain.request import CompileRequestError
@@ -71,7 +71,7 @@ class DestinationFollower(Protocol):
 class ServiceMeshState(MeshState):
     """The present services and chains, from the catalog and the config entries."""
 
-    def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, addresses: AddressIndex) -> None:
+    def __init__(self, catalog: ServiceCatalog, entries: EntryTable, addresses: AddressIndex) -> None:
         self._catalog = catalog
         self._entries = entries
         self._addresses = addresses
@@ -145,7 +145,7 @@ class Destinations:
     """The destinations of one server, and the streams that follow them. To be used in one event loop."""
 
     def __init__(
-        self, catalog: ServiceCatalog, entries: EntryPublisher, cache: SnapshotCache, rules: DestinationRules
+        self, catalog: ServiceCatalog, entries: EntryTable, cache: SnapshotCache, rules: DestinationRules
     ) -> None:
         self.cache = cache
         self.addresses = AddressIndex()

@@ -37,6 +37,7 @@ class LinkerdFeature(Feature):
         """The API of one server."""
         from xds.linkerd.served import ServedLinkerd
         from xds.linkerd.settings import DestinationSettings
+        from xds.mesh.served import ServedMesh
         from xds.services.served import ServedServices
 
         return ServedLinkerd(
@@ -44,6 +45,6 @@ class LinkerdFeature(Feature):
             kernel.settings.chains.datacenter,
             kernel.cache,
             kernel.feature(ServedServices).catalog,
-            kernel.publisher.entries,
+            kernel.feature(ServedMesh).entries,
             kernel.streams,
         )

@@ -15,7 +15,7 @@ from xds.linkerd.metrics import LinkerdMetrics
 from xds.linkerd.models import linkerd_answer
 from xds.linkerd.settings import DestinationSettings
 from xds.linkerd.streams import LinkerdHandler, LinkerdServing
-from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.config_entries import EntryTable
 from xds.server.discovery import DiscoveryDependencies
 from xds.server.stream import StreamMethod
 from xds.services.catalog import ServiceCatalog
@@ -31,7 +31,7 @@ class ServedLinkerd(ServedFeature):
         datacenter: str,
         cache: SnapshotCache,
         catalog: ServiceCatalog,
-        entries: EntryPublisher,
+        entries: EntryTable,
         streams: DiscoveryDependencies,
     ) -> None:
         self.destinations = Destinations(catalog, entries, cache, settings.rules(datacenter))

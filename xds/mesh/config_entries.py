@@ -6,7 +6,6 @@ Otherwise the store commits the write, and then the new entries and chains repla
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,31 +29,27 @@ from xds.mesh.entry_records import (
     EntryResult,
     EntryWrite,
     Unused,
-    check_writes,
     edit_of,
     edit_to,
     entries_note,
     line_etag,
-    request_digest,
 )
 from xds.model.errors import ConflictError, ValidationError, Violation
-from xds.push.request import DEFAULT_OPTIONS, PushOptions, PushResult
-from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError
+from xds.push.request import DEFAULT_OPTIONS, PushOptions
+from xds.store.base import Commit, Delta, GroupPush, Meta, Store
 from xds.tasks.threads import run_sized
 from xds.tasks.waiting import Waiters
-from xds.tasks.writes import RunningWrites, WriteLocks
 
 WAITERS_LIMIT = 1_000
 DELETIONS_REMEMBERED = 100_000
 # Compiling a chain, and writing an entry, take as long as this many resources.
-_SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
-_RETRY_S = 1.0
+_SIZE_OF_CHAIN, SIZE_OF_ENTRY = 10, 3
 
 
 _log = structlog.get_logger(logger_name="xds.mesh.config_entries")
 
-# Commits and publishes a write of entries, with the changes that follow for groups with upstreams.
-Transact = Callable[["EntryPart", PushOptions], Awaitable[None]]
+# Commits and publishes a write of entries, or the rollback to a revision, with what follows for groups with upstreams.
+Commits = Callable[[Sequence[EntryWrite], PushOptions, int | None], Awaitable[EntryResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +69,26 @@ class PlannedWrite:
         return EntryResult(revision, self.changes, self.proposal.changed_services(), changed=bool(self.edit))
 
 
-class EntryPublisher:
+class EntryTable:
     """The config entries of a store, and the chains of all services.
 
-    ``transact`` applies a write together with the lowered resources that follow from it (`Publisher`).
+    ``commit`` applies a write together with the lowered resources that follow from it.
 
     ``revision`` is the revision of the line of config entries, 0 if there are none. ``index`` has the present chains.
     ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are the
-    callers that wait for a change. Writes are made one at a time; a cancelled caller does not stop its write.
+    callers that wait for a change.
     """
 
-    line = LINE
+    limit_name = "config_entry_waiters"  # of the callers that wait
 
-    def __init__(
-        self, store: Store, locks: WriteLocks, context: ChainContext, events: EventLog | None, transact: Transact
-    ) -> None:
+    def __init__(self, store: Store, context: ChainContext, events: EventLog | None, commit: Commits) -> None:
         self.revision = 0
         self.index = ChainIndex(context)
         self.unreadable: Mapping[WrittenKey, str] = {}
         self.history = EntryHistory(store)
         self._store = store
-        self._locks = locks
         self._events = events
-        self._transact = transact
+        self._commit = commit
         self._records: dict[Key, EntryRecord] = {}
         self._unused: Unused = {}
         self._order: list[Key] | None = None  # the keys of the records in order; None after a change
@@ -107,8 +99,6 @@ class EntryPublisher:
         self._chain_revisions = ChainRevisions(self._revision_of)
         self.waiting = Waiters(WAITERS_LIMIT, "config entries")
         self._listeners: list[Callable[[], None]] = []
-        self._is_behind = False
-        self._running = RunningWrites()
 
     # Start and stop
 
@@ -133,18 +123,11 @@ class EntryPublisher:
         # Earlier deletions are not known. All absent entries count as deleted in this revision, so that a revision that
         # a client has seen never decreases.
         self._loaded_revision = self._forgotten_deletion = loaded.revision
-        self._is_behind = False
         self._wake()
 
     def end_waits(self) -> None:
         """Let all waiting callers return, now and from now on: the server stops."""
         self.waiting.end()
-
-    async def close(self) -> None:
-        """Wait for the writes in progress, then stop."""
-        self._is_behind = False
-        self.end_waits()
-        await self._running.wait()
 
     # Reading
 
@@ -213,23 +196,14 @@ class EntryPublisher:
         is not as its change states, ``ConflictError`` if the line is not at ``options.expect`` or ``options.etag``,
         ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
         """
-        return await self._running.finish(self._run(EntryPart(self, changes, options), options))
+        return await self._commit(changes, options, None)
 
     async def roll_back(self, to: int, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
         """Make a new revision with the entries of revision ``to``; 0: without any.
 
         Raises ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``apply``.
         """
-        return await self._running.finish(self._run(EntryPart(self, (), options, to), options))
-
-    def part(self, changes: Sequence[EntryWrite], options: PushOptions) -> EntryPart:
-        """The part of config entries in a transaction with groups (`Publisher.transaction`)."""
-        return EntryPart(self, changes, options)
-
-    async def _run(self, part: EntryPart, options: PushOptions) -> EntryResult:
-        await self._transact(part, options)
-        assert part.result is not None
-        return part.result
+        return await self._commit((), options, to)
 
     # One write; the caller holds the lock of the line
 
@@ -237,7 +211,7 @@ class EntryPublisher:
         """Compare changes with the present entries. ``request_text`` as in `GroupPush`. Raises as ``apply``."""
         self._check_line(options)
         present = (self._records, self._unused, self.revision + 1)
-        edit = await run_sized(edit_of, writes, *present, resources=len(writes) * _SIZE_OF_ENTRY)
+        edit = await run_sized(edit_of, writes, *present, resources=len(writes) * SIZE_OF_ENTRY)
         return await self._planned(edit, options, request_text)
 
     async def plan_roll_back(self, to: int, options: PushOptions, request_text: str) -> PlannedWrite:
@@ -280,17 +254,6 @@ class EntryPublisher:
         changes = await self.history.changes(commit.revision - 1, commit.revision) if commit.changed else ()
         return EntryResult(commit.revision, changes, changed=commit.changed, replayed=True)
 
-    def catch_up_later(self) -> None:
-        """Load the stored entries once the store answers again: its answer to a commit was lost."""
-        if not self._is_behind:
-            self._is_behind = True
-            self._running.start(self._catch_up())
-
-    async def refresh(self) -> None:
-        """Load the stored entries now, if the server is behind the store. Raises ``StoreError``."""
-        if self._is_behind:
-            await self.load()
-
     def _record_commit(self, result: EntryResult, meta: Meta) -> None:
         entries_n, chains_n = len(result.changes), len(result.chains)
         about = {"revision": result.revision, "actor": meta.actor, "author": meta.author}
@@ -325,7 +288,7 @@ class EntryPublisher:
         if refusal is not None:
             raise refusal
         changes = await run_sized(edit.changes, self._records, resources=len(entries))
-        lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
+        lines, blobs = await run_sized(edit.stored, resources=len(entries) * SIZE_OF_ENTRY)
         delta = Delta(lines, edit.deleted, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
         push = GroupPush(LINE, delta, self.revision, note=note, request_text=request_text)
@@ -349,78 +312,3 @@ class EntryPublisher:
         self.waiting.wake((LINE,))
         for listener in self._listeners:
             listener()
-
-    async def _catch_up(self) -> None:
-        while self._is_behind:
-            await asyncio.sleep(_RETRY_S)
-            try:
-                async with self._locks.groups((LINE,)):
-                    await self.refresh()
-            except StoreError as error:
-                _log.warning("config_entries.behind", error_message=str(error))
-
-
-class EntryPart:
-    """One write of config entries, alone or as a part of a transaction with groups.
-
-    The caller holds the lock of config entries from the first call to the last. ``to`` is the revision to roll back to;
-    None: ``writes`` are applied. ``result`` is None until the write is published, or planned in a dry run.
-    """
-
-    line = LINE
-
-    def __init__(
-        self, publisher: EntryPublisher, writes: Sequence[EntryWrite], options: PushOptions, to: int | None = None
-    ) -> None:
-        self.result: EntryResult | None = None
-        self._publisher = publisher
-        self._writes = writes
-        self._options = options
-        self._to = to
-        self._request_digest = ""
-        self._planned: PlannedWrite | None = None
-
-    async def repeated_push(self) -> GroupPush:
-        """The push by which the store finds an earlier, equal write. Raises ``ValidationError`` as ``check_writes``."""
-        await self._publisher.refresh()
-        if self._to is None and not self._request_digest:
-            check_writes(self._writes)
-            size = len(self._writes) * _SIZE_OF_ENTRY
-            self._request_digest = await run_sized(request_digest, self._writes, resources=size)
-        return GroupPush(LINE, Delta((), (), {}), request_text=self._request_digest or f"roll back to {self._to}")
-
-    async def plan(self) -> GroupPush:
-        """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
-        publisher, options, request_text = self._publisher, self._options, (await self.repeated_push()).request_text
-        if self._to is None:
-            self._planned = await publisher.plan(self._writes, options, request_text)
-        else:
-            self._planned = await publisher.plan_roll_back(self._to, options, request_text)
-        if options.dry_run:
-            self.result = publisher.preview(self._planned)
-        return self._planned.push
-
-    @property
-    def planned(self) -> PlannedWrite:
-        """The result of ``plan``."""
-        assert self._planned is not None
-        return self._planned
-
-    def publish(self, commit: Commit, meta: Meta) -> EntryResult:
-        """Publish the planned write after its commit. Nothing is awaited."""
-        self.result = self._publisher.publish(self.planned, commit, meta)
-        return self.result
-
-    def add_groups(self, groups: Sequence[PushResult]) -> None:
-        """Add the changes of groups with upstreams to the result."""
-        if self.result is not None and groups:
-            self.result = replace(self.result, groups=tuple(groups))
-
-    async def replay(self, commit: Commit) -> EntryResult:
-        """Take the result of an equal write that was made before. Raises as `EntryPublisher.replayed`."""
-        self.result = await self._publisher.replayed(commit)
-        return self.result
-
-    def catch_up_later(self) -> None:
-        """As `EntryPublisher.catch_up_later`."""
-        self._publisher.catch_up_later()

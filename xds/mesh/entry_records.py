@@ -114,15 +114,6 @@ def read_record(body: bytes, key: WrittenKey | None = None) -> EntryRecord:
     return EntryRecord(entry, created, modified)
 
 
-def is_entry(body: bytes) -> bool:
-    """Whether these are the stored bytes of a config entry, of any release. The bytes of a resource begin otherwise."""
-    try:
-        document = json.loads(body) if body[:1] == b"{" else None
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and CREATED in document and isinstance(document.get("Kind"), str)
-
-
 def canonical(document: object) -> bytes:
     """The JSON of a value: keys in order, no blanks."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -22,14 +22,14 @@ class MeshFeature(Feature):
         from xds.mesh.commands import chains, config_entries, upstreams  # noqa: F401
 
     def routers(self) -> Sequence[APIRouter]:
-        """The routes of config entries, chains and upstreams, and Consul's paths for them."""
-        from xds.mesh.routes import config_entries, consul, consul_probes, discovery_chains, upstreams
+        """The routes of transactions, config entries, chains and upstreams, and Consul's paths for them."""
+        from xds.mesh.routes import config_entries, consul, consul_probes, discovery_chains, transactions, upstreams
 
-        modules = (upstreams, config_entries, discovery_chains, consul, consul_probes)
+        modules = (upstreams, transactions, config_entries, discovery_chains, consul, consul_probes)
         return [module.router for module in modules]
 
     def serve(self, kernel: Kernel) -> ServedMesh:
         """The mesh of one server."""
         from xds.mesh.served import ServedMesh
 
-        return ServedMesh(kernel)
+        return ServedMesh.of(kernel)

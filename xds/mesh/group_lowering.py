@@ -23,10 +23,11 @@ from xds.mesh.core.lower.lowering import (
     without_address,
 )
 from xds.mesh.core.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument, with_upstream_config
-from xds.mesh.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
+from xds.mesh.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecords
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import ENDPOINT
 from xds.push.content import Key as ResourceKey
+from xds.push.derived import DerivedResource
 
 Compile = Callable[[ChainUse], Compiled]
 
@@ -74,7 +75,7 @@ class GroupLowering:
         self._lowered_parts: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
         self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, ListenerBackend]]] = {}
         # By the ``id`` of the content, which is kept alive here.
-        self._records_by_content: dict[int, tuple[Json, LoweredRecord]] = {}
+        self._records_by_content: dict[int, tuple[Json, DerivedResource]] = {}
 
     def compile(self, group: str, document: UpstreamsDocument) -> dict[ChainUse, Compiled]:
         """The chains of a group's upstreams. Raises ``ValidationError`` for one that cannot be compiled here at all."""
@@ -160,7 +161,7 @@ class GroupLowering:
         shared.append((chain, lower_backend(upstream, chain, proxies, self._settings)))
         return shared[-1][1]
 
-    def _record(self, one: LoweredResource) -> LoweredRecord:
+    def _record(self, one: LoweredResource) -> DerivedResource:
         """The record of a resource. Groups that share the content share the look-up too."""
         known = self._records_by_content.get(id(one.content))
         if known is None:
@@ -185,8 +186,8 @@ class GroupLowering:
         unchanged = {name: one for name, one in before.assignments.items() if (ENDPOINT, name) not in touched}
         return LoweredContent(
             {key: records[key] for key in sorted(origins)},
-            {key: origins[key] for key in sorted(origins)},
             dict(sorted({**unchanged, **lowered.assignments}.items())),
+            {key: origins[key] for key in sorted(origins)},
             parts,
             lowered.warnings,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ import structlog
 
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.codec.resources import ResourceDecoder
-from xds.mesh.config_entries import EntryPublisher, PlannedWrite
+from xds.mesh.config_entries import EntryTable, PlannedWrite
 from xds.mesh.core.chain.compile import Compiled
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.chain.uses import ChainUse, ChainUses
@@ -26,22 +26,23 @@ from xds.mesh.core.entries.entry import Key
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.lowering import LoweringSettings
 from xds.mesh.core.lower.upstreams import UpstreamsDocument, read_upstreams
+from xds.mesh.entry_records import LINE
 from xds.mesh.group_lowering import Compile, GroupLowering, LoweredGroup, own_entry
 from xds.mesh.lowered_content import (
-    NO_LOWERING,
     NOTHING_LOWERED,
-    OWNED_NAME,
     LoweredContent,
     LoweredRecords,
-    LoweringChange,
     stored_content,
 )
 from xds.mesh.lowered_endpoints import LoweredEndpoints
 from xds.mesh.stored_assignments import stored_assignments
-from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource_type import CLUSTER
 from xds.push.content import GroupContent
-from xds.store.base import DocumentWrite, Store
+from xds.push.derived import OWNED_NAME, DerivedChange, DerivedWrite
+from xds.push.groups import SettingsWrite
+from xds.push.request import PushResult
+from xds.store.base import Commit, DocumentWrite, GroupPush, Meta, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
 from xds.tasks.threads import run_sized
 
@@ -63,15 +64,15 @@ class TouchedGroups:
 
 
 class LoweredGroups:
-    """The groups with upstreams. Use as one of the publisher's documents (`GroupDocuments`).
+    """The groups with upstreams: what resources of groups are derived from (`Derived`).
 
     ``endpoints`` serves the assignments of lowered clusters; None: they are not served. At most ``limit`` groups can
     have upstreams.
     """
 
-    def __init__(
-        self, store: Store, entries: EntryPublisher, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT
-    ) -> None:
+    line = LINE
+
+    def __init__(self, store: Store, entries: EntryTable, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT) -> None:
         self.lock = asyncio.Lock()
         self.endpoints: LoweredEndpoints | None = None
         self._store = store
@@ -107,10 +108,17 @@ class LoweredGroups:
         lowered = self._groups.get(group)
         return lowered.content if lowered is not None else NOTHING_LOWERED
 
-    def lowering(self, group: str) -> LoweringChange:
-        """A change that leaves the lowered resources of a group unchanged."""
-        content = self.content(group)
-        return LoweringChange(content, content) if content.records or content.assignments else NO_LOWERING
+    def groups(self) -> list[str]:
+        """The groups with upstreams, ordered."""
+        return sorted(self._groups)
+
+    def change(self, group: str, after: LoweredGroup | None, *, is_next: bool = False) -> DerivedChange:
+        """The change of the lowered resources of a group; None: it loses its upstreams.
+
+        Its label shows the revision of the config entries; ``is_next``: the revision that is about to be made.
+        """
+        content = after.content if after is not None else NOTHING_LOWERED
+        return DerivedChange(self.content(group), content, f"e{self._entries.revision + is_next}")
 
     def etag(self, group: str) -> str:
         """The etag of the upstreams of a group; `NO_ETAG` if it has none."""
@@ -121,14 +129,15 @@ class LoweredGroups:
         """The context of all chains: datacenter, trust domain and peers."""
         return self._entries.index.context
 
-    # As `GroupDocuments`
+    # As `Derived`
 
     async def load(self) -> None:
-        """Read the stored documents and lower them with the present config entries. Raises ``StoreError``.
+        """Read the config entries and the stored documents, and lower these. Raises ``StoreError``.
 
         A document that this release cannot read is logged, not used, and kept in the store. A document that cannot be
         lowered is logged; its group keeps its lowered resources.
         """
+        await self._entries.load()
         loaded: dict[str, LoweredGroup] = {}
         entries, compiled = self._entries.index.entries, dict[ChainUse, Compiled]()
         lowering = self._lowering(entries, partial(self._compile_once, entries, compiled))
@@ -179,7 +188,7 @@ class LoweredGroups:
             chains = {}
         return LoweredGroup(group, document, before, chains, error="the stored upstreams cannot be lowered")
 
-    def adopt_stored(self, group: str, content: GroupContent | None) -> bool:
+    def adopt(self, group: str, content: GroupContent | None) -> bool:
         """Take over the lowered resources in the stored ``content`` of a group.
 
         False if they differ from those that this server makes, as after an upgrade to a release that lowers otherwise.
@@ -191,6 +200,21 @@ class LoweredGroups:
         stored = stored_content(content, lowered.content)
         self._groups[group] = replace(lowered, content=stored)
         return stored is lowered.content
+
+    async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
+        """Lower a group again, whose stored resources are others.
+
+        On an error it keeps these, and the error is shown.
+        """
+        try:
+            lowered = await self.plan_document(group, self.get(group).document)
+            try:
+                await apply(LoweringPart(self, {group: lowered}))
+            except ValidationError as clash:
+                await apply(LoweringPart(self, {group: await self.plan_rest(lowered, clash)}))
+        except XdsError as error:
+            return await self.keep_stored(group, str(error))
+        return ()
 
     # Planning
 
@@ -386,6 +410,47 @@ class LoweredGroups:
             is_unchanged = (present.chain, present.consulted) == (after.chain, after.consulted)
             compiled[use] = present if is_unchanged else after
         return compiled
+
+
+class LoweringPart:
+    """Newly lowered resources of groups, by group; None for a group that loses its upstreams."""
+
+    settings: SettingsWrite | None = None
+
+    def __init__(self, groups: LoweredGroups, lowered: Mapping[str, LoweredGroup | None] | None = None) -> None:
+        self._groups = groups
+        self._lowered = dict(lowered or {})
+
+    async def repeated_push(self) -> GroupPush | None:
+        """A repeated write changes nothing."""
+        return None
+
+    async def plan(self) -> Collection[str]:
+        """The groups are known."""
+        return self._lowered
+
+    async def derive(self, deleted: Collection[str]) -> Mapping[str, DerivedChange]:
+        """The changes of the groups that are not ``deleted``. Their label shows the revision of the config entries."""
+        self._lowered = {group: one for group, one in self._lowered.items() if group not in deleted}
+        return {group: self._groups.change(group, one) for group, one in self._lowered.items()}
+
+    def pushes(self) -> Sequence[GroupPush]:
+        """Nothing but groups changes."""
+        return ()
+
+    def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
+        """Take over the lowered resources."""
+        return self._groups.begin(self._lowered)
+
+    def end(self) -> None:
+        """Remove the assignments of removed clusters."""
+        self._groups.end(self._lowered)
+
+    async def replay(self, commit: Commit) -> None:
+        """There are no earlier writes."""
+
+    def done(self, results: Sequence[PushResult]) -> None:
+        """Nobody waits for the results."""
 
 
 def etag_of(document: UpstreamsDocument) -> str:

@@ -1,29 +1,127 @@
-"""The mesh on one server: upstreams whose assignments follow services."""
+"""The mesh on one server: config entries with their chains, and groups with upstreams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from prometheus_client.registry import Collector
 
+from xds.access.caller import Caller
+from xds.admin.services import Services
+from xds.codec.resources import ResourceDecoder
 from xds.feature import Kernel, ServedFeature
+from xds.fleet.event_log import EventLog
+from xds.live.owners import EndpointOrigin, OwnerKind
+from xds.mesh.config_entries import EntryTable
+from xds.mesh.core.chain.index import ChainContext
+from xds.mesh.core.lower.upstreams import UpstreamsDocument
+from xds.mesh.entry_records import EntryResult, EntryWrite
 from xds.mesh.lowered_endpoints import USER as UPSTREAMS
 from xds.mesh.lowered_endpoints import LoweredEndpoints
+from xds.mesh.lowered_groups import GROUPS_LIMIT, LoweredGroups
 from xds.mesh.metrics import LoweredMetrics
+from xds.mesh.parts import EntryPart, UpstreamsPart
+from xds.mesh.settings import chain_context
+from xds.push.groups import GroupSettings, SettingsWrite, check_settings
+from xds.push.publisher import Publisher
+from xds.push.request import PushOptions, PushResult, check_group_name
 from xds.services.served import ServedServices
+from xds.store.base import Store
+from xds.store.document_keys import Key
 
 
 class ServedMesh(ServedFeature):
-    """The mesh of one server."""
+    """The mesh of one server: the derived resources of its ``publisher``.
 
-    def __init__(self, kernel: Kernel) -> None:
-        services, publisher = kernel.feature(ServedServices), kernel.publisher
-        self._lowered = publisher.lowered
-        # The assignments of lowered clusters follow services.
-        endpoints = LoweredEndpoints(services.catalog, publisher.live, kernel.settings.chains.datacenter)
-        publisher.lowered.endpoints = endpoints
+    ``decoder`` checks lowered resources. At most ``limit`` groups can have upstreams.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        publisher: Publisher,
+        context: ChainContext,
+        events: EventLog,
+        decoder: ResourceDecoder | None = None,
+        limit: int = GROUPS_LIMIT,
+    ) -> None:
+        self.entries = EntryTable(store, context, events, self._write_entries)
+        self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), limit)
+        self._publisher = publisher
+        publisher.derived = self.lowered
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> ServedMesh:
+        """The mesh of a server. The assignments of lowered clusters follow its services."""
+        settings, publisher = kernel.settings, kernel.publisher
+        chains, decoder = settings.chains, ResourceDecoder(settings.limits.resource_bytes)
+        context, limit = chain_context(chains), chains.upstream_groups
+        made = cls(kernel.store, publisher, context, kernel.fleet.events, decoder, limit)
+        services = kernel.feature(ServedServices)
+        endpoints = LoweredEndpoints(services.catalog, publisher.live, chains.datacenter)
+        made.lowered.endpoints = endpoints
         services.followed[UPSTREAMS] = endpoints.followed
+        return made
+
+    # Writing
+
+    def entry_part(self, writes: Sequence[EntryWrite], options: PushOptions, to: int | None = None) -> EntryPart:
+        """A write of config entries, or the rollback to a revision, for a transaction with groups."""
+        return EntryPart(self.entries, self.lowered, writes, options, to)
+
+    async def write_upstreams(
+        self,
+        group: str,
+        document: UpstreamsDocument | None,
+        options: PushOptions,
+        settings: GroupSettings | None = None,
+    ) -> PushResult:
+        """Set the upstreams of a group, or delete them (None). The group is created if it does not exist.
+
+        ``settings`` are the new settings of the group; None: they stay. ``options.etag`` is the etag of the upstreams
+        document; a push id is ignored. Raises ``ValidationError`` with the places in the document and the config
+        entries, also for names of pushed resources of the group; ``OwnedError`` for assignments with another owner,
+        ``NotFoundError`` for the deletion of upstreams that do not exist, ``ConflictError``, ``EmptyingError``,
+        ``StoreError``.
+        """
+        check_group_name(group)
+        by = Caller(options.meta.actor, options.meta.author, options.peer)
+        written: SettingsWrite | None = None
+        if settings is not None:
+            written = SettingsWrite(group, settings, await asyncio.to_thread(check_settings, settings), by)
+        part = UpstreamsPart(self.lowered, group, document, options, written)
+        await self._publisher.transaction([], replace(options, etag="", push_id=""), part)
+        assert part.result is not None
+        return part.result
+
+    async def _write_entries(self, writes: Sequence[EntryWrite], options: PushOptions, to: int | None) -> EntryResult:
+        part = self.entry_part(writes, options, to)
+        await self._publisher.transaction([], options, part)
+        assert part.result is not None
+        return part.result
+
+    # What the kernel asks
+
+    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+        """The instances that the assignment of a lowered cluster selects."""
+        endpoints = self.lowered.endpoints
+        return endpoints.origins(key) if endpoints is not None and owner is OwnerKind.LOWERED else None
 
     def collectors(self) -> Iterator[Collector]:
         """The metrics of upstreams."""
-        yield LoweredMetrics(self._lowered)
+        yield LoweredMetrics(self.lowered)
+
+    async def drain(self) -> None:
+        """End the queries that wait for a change."""
+        self.entries.end_waits()
+
+    async def close(self) -> None:
+        """End the queries that wait for a change."""
+        self.entries.end_waits()
+
+
+def served(deps: Services) -> ServedMesh:
+    """The mesh of a server, for its routes."""
+    return deps.feature(ServedMesh, "the mesh")

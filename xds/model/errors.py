@@ -89,6 +89,10 @@ class MalformedError(ValidationError):
     """Pushed input cannot be parsed (syntax, encoding): HTTP 400, not 422."""
 
 
+class InvalidRequestError(XdsError):
+    """A request makes no sense, whatever the state is: HTTP 400."""
+
+
 class NotFoundError(XdsError):
     """The requested object does not exist."""
 

@@ -16,12 +16,12 @@ from xds.fleet.node_records import Holding
 from xds.fleet.order_state import Clients, held_by_name, lingering_until
 from xds.fleet.state import NackRecord
 from xds.live.owners import LiveEndpoints, Owner
-from xds.mesh.lowered_content import NOTHING_LOWERED, LoweredContent
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, v3_url
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import HeldContent
 from xds.push.content import type_label
+from xds.push.derived import NOTHING_DERIVED, DerivedContent
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import GroupCandidate
 
@@ -90,7 +90,7 @@ class NodeContext:
 
     ``source`` is the locality of the overlay in use, None without one. ``holdings`` are the types of a connected node;
     ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources. ``owners`` are the owners
-    of live assignments, by name. ``lowered`` are the lowered resources of its group.
+    of live assignments, by name. ``derived`` are the derived resources of its group.
     """
 
     node: Node
@@ -102,7 +102,7 @@ class NodeContext:
     refusals: Sequence[NackRecord] = ()
     clients: Clients = field(default_factory=dict)
     owners: Mapping[str, Owner] = field(default_factory=dict)
-    lowered: LoweredContent = NOTHING_LOWERED
+    derived: DerivedContent = NOTHING_DERIVED
 
     @cached_property
     def held(self) -> Mapping[tuple[str, str], HeldContent]:
@@ -245,9 +245,9 @@ def _with_origin(context: NodeContext, target: ResourceSet, delivery: ResourceDe
     pushed_version = target.observed.get(name) or target.overlaid.get(name, "")
     notes = [delivery.detail]
     key = v3_url(target.type.type_url), name
-    if context.lowered.owns(key):
+    if context.derived.owns(key):
         owner = context.owners.get(name) if name in target.observed else None
-        notes.append(f"it is lowered from {context.lowered.origin(key)}")
+        notes.append(f"it is lowered from {context.derived.origin_text(key)}")
     elif name in target.observed:
         owner = context.owners.get(name)
         whose = _ownership(owner)
@@ -364,11 +364,11 @@ def node_context(
     cache: SnapshotCache,
     node: Node,
     live: LiveEndpoints | None = None,
-    lowered: Callable[[str], LoweredContent] = lambda group: NOTHING_LOWERED,
+    derived: Callable[[str], DerivedContent] = lambda group: NOTHING_DERIVED,
 ) -> NodeContext:
     """The context of a node with this identity, connected or not.
 
-    ``live`` has the owners of live assignments; ``lowered`` returns the lowered resources of a group.
+    ``live`` has the owners of live assignments; ``derived`` returns the derived resources of a group.
     """
     candidates = tuple(cache.membership.candidates(node))
     views = {api: cache.resolve(node, api) for api in ("", V2)}
@@ -382,5 +382,5 @@ def node_context(
         lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""],
         source,
         owners=dict(owners),  # it is read in a thread
-        lowered=lowered(plain.group) if plain is not None else NOTHING_LOWERED,
+        derived=derived(plain.group) if plain is not None else NOTHING_DERIVED,
     )

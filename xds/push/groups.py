@@ -119,6 +119,16 @@ def check_settings(settings: GroupSettings) -> Filter:
     return selector
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsWrite:
+    """Checked settings of a group and their compiled selector, stored in the transaction of another write."""
+
+    group: str
+    settings: GroupSettings
+    selector: Filter
+    by: Caller
+
+
 class GroupTable:
     """The settings of all groups. A change is stored first and then takes effect; one change at a time.
 
@@ -191,7 +201,7 @@ class GroupTable:
                 return False
             write = self.write(group, settings, by)
             await self._store.put_doc(write.kind, write.id, write.body, note=write.note)
-            self.apply_stored(group, settings, selector)
+            self.apply_stored(SettingsWrite(group, settings, selector, by))
             _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_given_fields(settings))
             return True
 
@@ -207,11 +217,11 @@ class GroupTable:
         note = by.note("group.configured", group=group, old=old, new=_given_fields(settings))
         return DocumentWrite(KIND, group, _document(settings), note)
 
-    def apply_stored(self, group: str, settings: GroupSettings, selector: Filter) -> None:
+    def apply_stored(self, write: SettingsWrite) -> None:
         """Apply settings that are stored already."""
-        self._add(group, settings, selector)
+        self._add(write.group, write.settings, write.selector)
         self._configure_cache()
-        self._wake((group,))
+        self._wake((write.group,))
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
         """Delete the settings of a group; False when it has none. Raises ``StoreError``."""

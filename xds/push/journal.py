@@ -41,14 +41,14 @@ class PushJournal:
         resources_n: int,
         *,
         new: bool,
-        is_lowered: bool = False,
+        is_derived: bool = False,
     ) -> None:
         """A push is committed. ``difference`` is by type label; ``new``: the push created the group.
 
-        ``is_lowered``: a change of config entries or upstreams changed the group, not a push.
+        ``is_derived``: a change of config entries or upstreams changed the group, not a push.
         """
-        self.commits["committed"] += not is_lowered
-        self.triggers["lowered" if is_lowered else _TRIGGERS[type(change)]] += 1
+        self.commits["committed"] += not is_derived
+        self.triggers["lowered" if is_derived else _TRIGGERS[type(change)]] += 1
         counts = {
             "added": sum(len(each.added) for each in difference.values()),
             "changed": sum(len(each.changed) for each in difference.values()),
@@ -98,9 +98,9 @@ class PushJournal:
         self._events.record(EventKind.STORE, "restored", now, details=details)
         _log.info("backup.restored", **details)
 
-    def unchanged(self, *, is_lowered: bool = False) -> None:
+    def unchanged(self, *, is_derived: bool = False) -> None:
         """A push changed nothing and made no revision."""
-        self.commits["unchanged"] += not is_lowered
+        self.commits["unchanged"] += not is_derived
 
     def caught_up(self, group: str, revision: int) -> None:
         """A commit whose acknowledgement was lost is now published."""

@@ -14,7 +14,6 @@ from xds.envoy.translation import UnexpressedResource, unexpressed
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState, NodeState
 from xds.live.owners import LiveEndpoints
-from xds.mesh.lowered_groups import LoweredGroups
 from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource import Resource
@@ -27,6 +26,7 @@ from xds.push.content import (
     changes,
     decode_resources,
 )
+from xds.push.derived import Derived
 from xds.push.explain import EXPLAIN_ALL, ExplainQuery, Explanation, explain, node_context
 from xds.push.groups import GroupTable
 from xds.push.history import RevisionReader
@@ -45,7 +45,7 @@ class PublishedState:
 
     settings: GroupTable
     live: LiveEndpoints
-    lowered: LoweredGroups
+    derived: Derived
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
@@ -135,7 +135,7 @@ class PublishedState:
         """The snapshot of a node, overlays for its locality included; None if no group matches."""
         node = self._fleet.identity(node_id)
         return (
-            node_context(self._cache, node, self.live, self.lowered.content).snapshot("") if node is not None else None
+            node_context(self._cache, node, self.live, self.derived.content).snapshot("") if node is not None else None
         )
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
@@ -150,7 +150,7 @@ class PublishedState:
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nack_log.select(node=node_id, state=NackState.OPEN))
         context = replace(
-            node_context(self._cache, node, self.live, self.lowered.content),
+            node_context(self._cache, node, self.live, self.derived.content),
             connected=state.connected,
             holdings=holdings,
             refusals=refusals,
@@ -162,7 +162,7 @@ class PublishedState:
     async def explain_node(self, node: Node, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
         return await run_sized(
-            explain, node_context(self._cache, node, self.live, self.lowered.content), query, resources=0
+            explain, node_context(self._cache, node, self.live, self.derived.content), query, resources=0
         )
 
 

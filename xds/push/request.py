@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xds.codec.crosscheck import STILL_REFERENCED
-from xds.mesh.lowered_content import NO_LOWERING, LoweringChange, extend
 from xds.model.errors import ConflictError, GuardedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource, short_hash
 from xds.model.snapshot import Change
@@ -28,6 +27,7 @@ from xds.push.content import (
     encode_resources,
     type_label,
 )
+from xds.push.derived import NOTHING_CHANGES, DerivedChange, extend
 from xds.push.undo import with_kept_endpoints
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed
 from xds.store.base import (
@@ -35,7 +35,6 @@ from xds.store.base import (
     NO_META,
     Commit,
     Delta,
-    DocumentWrite,
     Drop,
     Entry,
     FullSet,
@@ -150,10 +149,9 @@ DEFAULT_OPTIONS = PushOptions()
 class PushRequest:
     """A requested change of a group. ``resources`` are the decoded resources of the request.
 
-    ``expect`` and ``etag`` are those of `PushOptions`. ``lowering`` is the change of the group's lowered resources.
-    ``is_derived``: only lowered resources change, as a result of changed config entries. ``writes`` are documents that
-    are stored in the same transaction. ``requested_change`` is the change without lowered resources; None until
-    ``extended``.
+    ``expect`` and ``etag`` are those of `PushOptions`. ``derived`` is the change of the group's derived resources, with
+    documents that are stored in the same transaction. ``is_derived``: only derived resources change, as a result of a
+    change of other documents. ``requested_change`` is the change without derived resources; None until ``extended``.
     """
 
     group: str
@@ -161,19 +159,18 @@ class PushRequest:
     resources: Mapping[Key, Resource] = field(default_factory=dict)
     expect: int | None = None
     etag: str = ""
-    lowering: LoweringChange = NO_LOWERING
+    derived: DerivedChange = NOTHING_CHANGES
     is_derived: bool = False
-    writes: tuple[DocumentWrite, ...] = ()
     requested_change: GroupChange | None = None
 
     @property
-    def changes_lowered_only(self) -> bool:
+    def changes_derived_only(self) -> bool:
         """Whether no pushed resource changes."""
-        return self.is_derived or bool(self.writes)
+        return self.is_derived or bool(self.derived.writes)
 
     def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
-        """The request with the lowered resources. Raises ``ValidationError`` if a name has two owners."""
-        extended = extend(self.group, self.change, self.resources, self.lowering, current, target)
+        """The request with the derived resources. Raises ``ValidationError`` if a name has two owners."""
+        extended = extend(self.group, self.change, self.resources, self.derived, current, target)
         requested = self.requested_change or self.change
         return replace(self, change=extended.change, resources=extended.resources, requested_change=requested)
 
@@ -236,8 +233,8 @@ class PlannedChange:
             hashes,
             requested_change=request.requested_change,
             is_derived=request.is_derived,
-            kind=LOWERED if request.changes_lowered_only else "",
-            writes=request.writes,
+            kind=LOWERED if request.changes_derived_only else "",
+            writes=request.derived.writes,
         )
 
 
@@ -303,7 +300,7 @@ def plan_change(request: PushRequest, current: GroupContent | None, target: Grou
     ids, resources = _content_after(request, current, target)
     difference = changes(current.blob_ids if current is not None else BlobIds(), ids)
     digests = {} if isinstance(request.change, Drop) else digests_of(difference, current, resources)
-    if isinstance(request.change, FullSet | Delta) and (labels := request.lowering.labels(digests)):
+    if isinstance(request.change, FullSet | Delta) and (labels := request.derived.labels(digests)):
         request = replace(request, change=replace(request.change, labels={**request.change.labels, **labels}))
     return PlannedChange(request, current, ids, resources, expect, difference, digests)
 

@@ -59,7 +59,7 @@ def review(planned: PlannedChange, live: Iterable[str]) -> tuple[Violation, ...]
     """
     change = planned.request.change
     findings: list[Violation] = []
-    owned = frozenset((ENDPOINT, name) for name in (*planned.request.lowering.after.assignments, *live))
+    owned = frozenset((ENDPOINT, name) for name in (*planned.request.derived.after.assignments, *live))
     if isinstance(change, FullSet):
         before = planned.current.blob_ids if planned.current is not None else BlobIds()
         removed = before.keys() - planned.blob_ids.keys()

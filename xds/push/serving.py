@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from time import monotonic, time
-from typing import Protocol
 
 import structlog
 
-from xds.access.caller import Caller
 from xds.fleet.fleet import Fleet
 from xds.live.owners import LiveEndpoints
 from xds.model.errors import Violation
 from xds.model.resource import Resource
 from xds.push.content import BlobIds, GroupContent, build_next_content, changes
+from xds.push.derived import Derived, NothingDerived
+from xds.push.documents import GroupDocuments
 from xds.push.groups import KIND as SETTINGS_KIND
 from xds.push.groups import GroupTable
 from xds.push.history import Retained, StoredReach
@@ -39,31 +39,11 @@ Review = Callable[[PlannedChange], Iterable[Violation]]  # warnings about a plan
 _log = structlog.get_logger(logger_name="xds.push.publisher")
 
 
-class GroupDocuments(Protocol):
-    """Documents that are loaded before their groups are served, and deleted with them.
-
-    ``lock`` is held while a document is changed, and while the whole store is restored.
-    """
-
-    lock: asyncio.Lock
-
-    async def load(self) -> None:
-        """Replace all documents by the stored ones. Raises ``StoreError``."""
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of all documents of a group."""
-
-    async def forget(self, group: str, by: Caller) -> None:
-        """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""
-
-    def dropped(self, group: str) -> None:
-        """Forget the documents of a group; the store has deleted them with the group."""
-
-
 class ServedState(PublishedState):
     """The serving half of ``Publisher``.
 
-    ``documents`` are the tables of documents that belong to groups. ``reviews`` see each change that is planned.
+    ``derived`` makes the derived resources of groups; its documents are loaded first. ``documents`` are the other
+    tables of documents that belong to groups. ``reviews`` see each change that is planned.
     """
 
     def __init__(
@@ -79,6 +59,7 @@ class ServedState(PublishedState):
         super().__init__(store, cache, fleet, refused_share)
         self.journal = PushJournal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
+        self.derived: Derived = NothingDerived(CONFIG_ENTRIES_LINE)
         self.documents: list[GroupDocuments] = []
         self.reviews: list[Review] = []
         self.live = live if live is not None else LiveEndpoints(cache, wake)
@@ -87,9 +68,13 @@ class ServedState(PublishedState):
         self._on_nack = on_nack
         self._behind: dict[str, asyncio.Task[None]] = {}
 
+    def tables(self) -> tuple[GroupDocuments, ...]:
+        """All tables of documents that belong to groups."""
+        return (self.derived, *self.documents)
+
     async def _load_documents(self) -> None:
         self.live.forget_owners()
-        for table in self.documents:
+        for table in self.tables():
             await table.load()
         self.live.remove_unowned()
 
@@ -120,9 +105,9 @@ class ServedState(PublishedState):
     def _publish_commit(self, published: Published, meta: Meta) -> None:
         """Serve a committed change, and record it in the journal."""
         planned, commit, content = published.planned, published.commit, published.content
-        is_lowered = planned.request.changes_lowered_only
+        is_derived = planned.request.changes_derived_only
         if not commit.changed and content is not None:
-            self.journal.unchanged(is_lowered=is_lowered)
+            self.journal.unchanged(is_derived=is_derived)
             self.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
             return
         change, difference = planned.request.change, by_type_label(published.difference)
@@ -135,7 +120,7 @@ class ServedState(PublishedState):
             difference,
             len(planned.blob_ids),
             new=is_new,
-            is_lowered=is_lowered,
+            is_derived=is_derived,
         )
         if content is None:
             self._withdraw(commit.group)
@@ -163,10 +148,10 @@ class ServedState(PublishedState):
             self._fleet.published(snapshot)
         self._cache.set(head.snapshot, earlier, self._on_nack, precomputed, pushed_s)
 
-    async def _read(self, group: str, lowered: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
-        """Read what ``_serve`` needs; ``lowered`` as in `RevisionReader.retained`. Raises ``StoreError``."""
+    async def _read(self, group: str, derived: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
+        """Read what ``_serve`` needs; ``derived`` as in `RevisionReader.retained`. Raises ``StoreError``."""
         reach = StoredReach(self._cache.rules_of(group), self._cache.refused_versions(), time(), monotonic())
-        retained = await self._revisions.retained(group, reach, lowered)
+        retained = await self._revisions.retained(group, reach, derived)
         return retained, await self._precomputed(retained.head)
 
     async def _precomputed(self, content: GroupContent) -> Precomputed:
@@ -179,12 +164,12 @@ class ServedState(PublishedState):
     def _forget(self, group: str) -> None:
         """Forget the settings and other documents of a group; the store has deleted them with the group."""
         self.settings.dropped(group)
-        for table in self.documents:
+        for table in self.tables():
             table.dropped(group)
 
     def _drop(self, group: str) -> Drop:
         """The deletion of a group with its present documents. The caller holds the lock of the group."""
-        documents = [document for table in self.documents for document in table.documents(group)]
+        documents = [document for table in self.tables() for document in table.documents(group)]
         return Drop(docs=((SETTINGS_KIND, group), *documents))
 
     def _check_name(self, group: str) -> None:

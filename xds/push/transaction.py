@@ -1,51 +1,31 @@
-"""One transaction: the planned changes of groups, and the changes that follow for groups with upstreams."""
+"""One transaction: the planned changes of groups, and the write that some of them follow from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from xds.filter.filter import Filter
-from xds.mesh.config_entries import EntryPart
-from xds.mesh.core.lower.upstreams import UpstreamsDocument
-from xds.mesh.group_lowering import LoweredGroup
-from xds.mesh.lowered_content import LoweringChange
 from xds.model.errors import XdsError
-from xds.push.groups import GroupSettings
+from xds.push.derived import DerivedChange, DerivedWrite
 from xds.push.request import ChangeError, PlannedChange, PushRequest
-from xds.store.base import Delta, GroupPush
+from xds.store.base import Delta
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """Changes that are committed and published together.
 
-    ``planned`` are the requested changes, then those that follow. ``lowered`` are the groups with newly lowered
-    upstreams, by name; None for a group that loses its upstreams. ``part`` are the config entries, and
-    ``entries_push`` is their call to the store.
+    ``planned`` are the requested changes, then those that follow from ``write``, a write of what resources are derived
+    from.
     """
 
     planned: Sequence[PlannedChange]
-    lowered: Mapping[str, LoweredGroup | None] = field(default_factory=dict)
-    part: EntryPart | None = None
-    entries_push: GroupPush | None = None
+    write: DerivedWrite | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamsWrite:
-    """A write of the upstreams of a group; ``document`` None deletes them. ``settings`` are written too, if given.
-
-    ``selector`` is the compiled selector of the settings.
-    """
-
-    document: UpstreamsDocument | None
-    settings: GroupSettings | None = None
-    selector: Filter | None = None
-
-
-def derived_request(group: str, lowering: LoweringChange) -> PushRequest:
-    """A change of the lowered resources of a group that follows from another change."""
-    return PushRequest(group, Delta((), (), {}), lowering=lowering, is_derived=True)
+def derived_request(group: str, change: DerivedChange) -> PushRequest:
+    """A change of the derived resources of a group. It is a caller's own if it has documents to write."""
+    return PushRequest(group, Delta((), (), {}), derived=change, is_derived=not change.writes)
 
 
 def refused_group(requests: Sequence[PushRequest], error: XdsError) -> str:

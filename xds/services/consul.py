@@ -91,7 +91,7 @@ def caller_of(request: Request) -> Caller:
 
 def own_datacenter(deps: Services) -> str:
     """The name of the datacenter of this server."""
-    return deps.publisher.entries.index.context.datacenter
+    return served(deps).datacenter
 
 
 def requested_datacenter(request: Request, deps: Services) -> str:
@@ -160,6 +160,7 @@ class WatchedServices:
 
     view: ServiceView
     subject: str
+    limit_name: str = "service_waiters"
 
     @property
     def revision(self) -> int:

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from xds.admin.services import ServerCheck, Services
 from xds.feature import Kernel, ServedFeature
 from xds.live.owners import EndpointOrigin, OwnerKind
-from xds.push.serving import GroupDocuments
+from xds.push.documents import GroupDocuments
 from xds.services.bindings import USER as BINDINGS
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog
@@ -33,7 +33,7 @@ from xds.store.document_keys import Key
 class ServedServices(ServedFeature):
     """The services of one server, and the assignments that follow them.
 
-    ``followed`` has all assignments that follow services, by owner.
+    ``followed`` has all assignments that follow services, by owner. ``datacenter`` is that of this server.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class ServedServices(ServedFeature):
         bindings: Bindings,
         sources: Sources,
         limits: CatalogLimits = CatalogLimits(),  # noqa: B008 - frozen
+        datacenter: str = "dc1",
     ) -> None:
+        self.datacenter = datacenter
         self.catalog = catalog
         self.bindings = bindings
         self.followed = {BINDINGS: bindings.followed}
@@ -68,7 +70,8 @@ class ServedServices(ServedFeature):
             publisher.is_group,
             settings.chains.datacenter,
         )
-        return cls(store, catalog, bindings, Sources((*build_sources(settings), *added), catalog.sink), limits)
+        sources = Sources((*build_sources(settings), *added), catalog.sink)
+        return cls(store, catalog, bindings, sources, limits, settings.chains.datacenter)
 
     # What the kernel asks
 

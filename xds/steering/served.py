@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from xds.feature import ServedFeature
 from xds.fleet.fleet import Fleet
 from xds.model.errors import Violation
+from xds.push.documents import GroupDocuments
 from xds.push.request import PlannedChange
-from xds.push.serving import GroupDocuments
 from xds.snapshots.cache import SnapshotCache
 from xds.steering.assignments import Assignments, DemandSource, WakeSources
 from xds.steering.change_review import review_policies

@@ -111,7 +111,7 @@ async def test_a_refused_entry_is_a_line_of_text_and_changes_nothing(
     assert done.status_code == status, done.text
     assert told in done.text
     assert done.headers["content-type"].startswith("text/plain")
-    assert api.plane.publisher.entries.revision == 0
+    assert api.plane.mesh.entries.revision == 0
 
 
 async def test_all_findings_of_an_entry_are_listed(api: Api) -> None:
@@ -221,7 +221,7 @@ async def until(condition: Any) -> None:
 
 
 def waiters(api: Api) -> int:
-    return api.plane.publisher.entries.waiters
+    return api.plane.mesh.entries.waiters
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_how_long_a_query_waits(query: str, index: int, wait_s: float) -> None:
 
 
 async def test_too_many_waiting_queries_are_answered_429(api: Api, blocked: Any) -> None:
-    api.plane.publisher.entries.waiting.limit = 1
+    api.plane.mesh.entries.waiting.limit = 1
     await written(api, resolver("web"))
     await blocked("/v1/discovery-chain/web", 2)
     refused = await api.client.get("/v1/discovery-chain/web", params={"index": 2})
@@ -393,7 +393,7 @@ async def test_no_page_of_another_origin_may_write(api: Api, page: dict[str, str
     for method, path in (("PUT", "/v1/config"), ("DELETE", "/v1/config/service-resolver/web")):
         refused = await api.client.request(method, path, content=json.dumps(resolver("web")), headers=page)
         assert (refused.status_code, refused.text) == (403, "pages of another origin may not change anything")
-    assert api.plane.publisher.entries.revision == 0
+    assert api.plane.mesh.entries.revision == 0
 
 
 async def test_a_page_under_a_name_of_its_own_reads_nothing(api: Api) -> None:

@@ -48,12 +48,12 @@ async def asked(port: int, path: str) -> tuple[asyncio.StreamReader, asyncio.Str
 
 async def until_waiting(api: Api, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while api.plane.publisher.entries.waiters != count:
+        while api.plane.mesh.entries.waiters != count:
             await asyncio.sleep(0.01)
 
 
 async def test_a_client_that_closes_its_connection_waits_no_longer(api: Api) -> None:
-    await api.plane.publisher.entries.apply([resolver("web", "3s")])
+    await api.plane.mesh.entries.apply([resolver("web", "3s")])
     async with served(api) as port:
         for path in ("/v1/discovery-chain/web", "/v1/config/service-resolver/web", "/v1/config/service-resolver"):
             _, writer = await asked(port, f"{path}?index=2&wait=10m")
@@ -63,7 +63,7 @@ async def test_a_client_that_closes_its_connection_waits_no_longer(api: Api) -> 
 
 
 async def test_one_write_wakes_all_waiting_queries(api: Api) -> None:
-    entries = api.plane.publisher.entries
+    entries = api.plane.mesh.entries
     await entries.apply([resolver("web", "3s")])
     async with served(api) as port:
         waiting = [await asked(port, "/v1/discovery-chain/web?index=2&wait=10m") for _ in range(WAITING)]
@@ -82,7 +82,7 @@ async def test_one_write_wakes_all_waiting_queries(api: Api) -> None:
 
 
 async def test_the_drain_of_the_server_ends_the_waiting(api: Api) -> None:
-    entries = api.plane.publisher.entries
+    entries = api.plane.mesh.entries
     await entries.apply([resolver("web", "3s")])
     async with served(api) as port:
         reader, writer = await asked(port, "/v1/discovery-chain/web?index=2&wait=10m")

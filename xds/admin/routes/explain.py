@@ -20,10 +20,10 @@ from xds.admin.problem import RequestError
 from xds.admin.routing import api_router, needs
 from xds.admin.services import Deps
 from xds.admin.shapes.endpoints import OwnerItem, owner_item
+from xds.admin.shapes.groups import LoweredOrigin, origin_of
 from xds.admin.shapes.values import LocalityItem, locality_item, timestamp
 from xds.codec.node_json import as_object, decode_node
-from xds.live.owners import EndpointOrigin, Owner, OwnerKind
-from xds.mesh.models.upstreams import LoweredOrigin, origin_of
+from xds.live.owners import EndpointOrigin, Owner
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import alias_of, type_url_of, v3_url
@@ -247,7 +247,7 @@ def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
 def _origins(deps: Deps, found: Explanation, name: str) -> OriginsOf:
     """The origins of lowered resources, and of the endpoints of assignments that follow services."""
     group = found.chosen.match.group if found.chosen is not None else ""
-    content = deps.publisher.lowered.content(group)
+    content = deps.publisher.derived.content(group)
 
     def origin(answer: ResourceDelivery) -> Origins:
         found_origins: Origins = {}
@@ -268,9 +268,6 @@ def _instances(deps: Deps, key: Key, owner: Owner | None) -> Sequence[EndpointOr
     """The instances that an assignment follows; None for one that follows no service."""
     if owner is None:
         return None
-    endpoints = deps.publisher.lowered.endpoints
-    if owner.kind is OwnerKind.LOWERED and endpoints is not None:
-        return endpoints.origins(key)
     found = (feature.endpoint_origins(key, owner.kind) for feature in deps.features)
     return next((each for each in found if each is not None), None)
 

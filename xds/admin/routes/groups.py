@@ -38,18 +38,19 @@ from xds.admin.shapes.groups import (
     GroupItem,
     GroupPage,
     GroupSettingsItem,
+    LoweredOrigin,
     PushAnswer,
     ResourcePage,
     SnapshotItem,
     ValidationAnswer,
     group_item,
+    origin_of,
 )
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.envoy.envoy_check import deep_check
 from xds.live.owners import Owner
-from xds.mesh.models.upstreams import LoweredOrigin, origin_of
 from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT, type_url_of
@@ -141,7 +142,7 @@ async def list_resources(
     held = deps.publisher.content(group).snapshot.get(type_url_of(type)).resources
     found = (held[name] for name in await paging.find_items_after(held))
     owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
-    content = deps.publisher.lowered.content(group)
+    content = deps.publisher.derived.content(group)
 
     def item(resource: Resource) -> Json:
         origin = origin_of(content, (resource.type_url, resource.name))

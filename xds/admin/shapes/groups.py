@@ -16,10 +16,9 @@ from xds.admin.models.writing import document_of
 from xds.admin.shapes.endpoints import OwnerItem
 from xds.admin.shapes.values import FindingItem, timestamp
 from xds.fleet.state import Convergence, HeldResources, Sync
-from xds.mesh.models.config_entries import EntryAnswer
-from xds.mesh.models.upstreams import LoweredOrigin
 from xds.model.snapshot import Change
-from xds.push.content import GroupContent, type_label
+from xds.push.content import GroupContent, Key, type_label
+from xds.push.derived import DerivedContent, DerivedOrigin
 from xds.push.progress import RolloutStatus, verdict_of
 from xds.push.publisher import PushResult
 from xds.push.undo import UndoPlan
@@ -124,17 +123,6 @@ class PushAnswer(TypedDict):
     dry_run: NotRequired[bool]
     moves: NotRequired[dict[str, int]]
     progress: NotRequired[ProgressItem]
-
-
-class TransactionAnswer(TypedDict):
-    """The results of a transaction.
-
-    * ``results``: one for each change, in their order;
-    * ``config_entries``: present if config entries were written.
-    """
-
-    results: list[PushAnswer]
-    config_entries: NotRequired[EntryAnswer]
 
 
 class GroupSettingsItem(TypedDict):
@@ -249,6 +237,17 @@ class UndoItem(TypedDict):
     to: int | None
     candidates: list[UndoCandidateItem]
     last_undo: RevisionItem | None
+
+
+class LoweredOrigin(TypedDict):
+    """Where a lowered resource comes from.
+
+    * ``upstreams``: the names of upstreams in the document of the group;
+    * ``entries``: the config entries, as ``kind/name``.
+    """
+
+    upstreams: list[str]
+    entries: list[str]
 
 
 class ResourceItem(TypedDict):
@@ -451,3 +450,11 @@ _NO_META: _MetaItem = {"actor": "", "author": "", "message": "", "time": ""}
 
 def _meta(meta: Meta) -> _MetaItem:
     return {"actor": meta.actor, "author": meta.author, "message": meta.message, "time": timestamp(meta.time_s)}
+
+
+def origin_of(content: DerivedContent, key: Key) -> LoweredOrigin | None:
+    """Where a resource or an assignment comes from; None for one that is not derived."""
+    if not content.owns(key):
+        return None
+    origin = content.origin(key) or DerivedOrigin()
+    return {"upstreams": list(origin.upstreams), "entries": ["/".join(entry) for entry in origin.entries]}

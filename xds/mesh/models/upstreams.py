@@ -9,25 +9,13 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from xds.admin.problem import finding_item
+from xds.admin.shapes.groups import LoweredOrigin
 from xds.admin.shapes.values import FindingItem
 from xds.mesh.core.entries.entry import WrittenKey
 from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment, LoweredResource
 from xds.mesh.group_lowering import LoweredGroup
-from xds.mesh.lowered_content import LoweredContent
 from xds.mesh.lowered_groups import etag_of
-from xds.model.resource_type import ENDPOINT
-from xds.push.content import Key, type_label
-
-
-class LoweredOrigin(TypedDict):
-    """Where a lowered resource comes from.
-
-    * ``upstreams``: the names of upstreams in the document of the group;
-    * ``entries``: the config entries, as ``kind/name``.
-    """
-
-    upstreams: list[str]
-    entries: list[str]
+from xds.push.content import type_label
 
 
 class LoweredItem(LoweredOrigin):
@@ -136,16 +124,6 @@ def upstreams_item(made: LoweredGroup, nodes: int, selector: str) -> UpstreamsIt
         "assignments": [_assignment_item(one) for one in content.assignments.values()],
         "warnings": [finding_item(warning) for warning in content.warnings],
     }
-
-
-def origin_of(content: LoweredContent, key: Key) -> LoweredOrigin | None:
-    """Where a resource or an assignment comes from; None for one that is not lowered."""
-    if not content.owns(key):
-        return None
-    found: LoweredResource | LoweredAssignment | None = content.origins.get(key)
-    if found is None and key[0] == ENDPOINT:
-        found = content.assignments.get(key[1])
-    return _origin(found.upstreams, found.entries) if found is not None else _origin((), ())
 
 
 def _lowered_item(one: LoweredResource) -> LoweredItem:

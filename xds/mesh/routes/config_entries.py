@@ -10,12 +10,20 @@ import pydantic
 from fastapi import Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.admin.answers import Paging, answer_json, answer_not_modified, answer_yaml, etag_header, is_not_modified
+from xds.admin.answers import (
+    JSON_TYPE,
+    Paging,
+    answer_json,
+    answer_not_modified,
+    answer_yaml,
+    etag_header,
+    is_not_modified,
+)
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
 from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.push import DryRun, IdempotencyKey, Message, Precondition, Strict, revision_precondition
-from xds.admin.routing import Calling, api_router
+from xds.admin.routing import Calling, api_router, with_model
 from xds.admin.services import Deps, Services
 from xds.mesh.core.entries.entry import Key, ReadEntries, check_kind, read_entries
 from xds.mesh.entry_records import DeleteEntry, EntryResult, EntryWrite, PutEntry
@@ -34,6 +42,7 @@ from xds.mesh.models.config_entries import (
     entry_revision_item,
     entry_undo_item,
 )
+from xds.mesh.served import served
 from xds.model.errors import NotFoundError
 from xds.push.request import PushOptions
 from xds.tasks.threads import run_for_caller, run_sized
@@ -86,7 +95,7 @@ async def list_config_entries(
     """All config entries, or those of a kind, by kind and name."""
     if kind:
         check_kind(kind)
-    entries = deps.publisher.entries
+    entries = served(deps).entries
     extra = {"revision": entries.revision, "etag": entries.etag}
     found = await paging.find_items_after(entries.records(kind or None), lambda record: _list_key(record.key))
     return await paging.answer(request, found, lambda record: _list_key(record.key), entry_item, extra=extra)
@@ -101,7 +110,7 @@ async def put_config_entries(
     options.check_warnings(read.warnings)
     expect, etag = precondition
     writes: list[EntryWrite] = [PutEntry(entry) for entry in read.entries]
-    result = await deps.publisher.entries.apply(writes, replace(options, expect=expect, etag=etag))
+    result = await served(deps).entries.apply(writes, replace(options, expect=expect, etag=etag))
     return await _answer_write(replace(result, warnings=read.warnings), result.etag)
 
 
@@ -109,14 +118,14 @@ async def put_config_entries(
 async def list_config_entry_revisions(deps: Deps, request: Request, paging: Paging) -> Response:
     """All revisions of the config entries, newest first: author, time, message, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await deps.publisher.entries.history.lines(before, paging.limit + 1)
+    found = await served(deps).entries.history.lines(before, paging.limit + 1)
     return await paging.answer(request, found, lambda line: str(line.revision), entry_revision_item)
 
 
 @router.get("/revisions/{revision}", response_model=EntryContentItem)
 async def get_config_entry_revision(deps: Deps, request: Request, revision: Revision) -> Response:
     """All config entries at a revision."""
-    content = await deps.publisher.entries.history.content(revision)
+    content = await served(deps).entries.history.content(revision)
     records = [content[key] for key in sorted(content)]
     documents = await run_sized(
         lambda: [each.document() for each in records], resources=len(records) * _RESOURCES_PER_ENTRY
@@ -142,7 +151,7 @@ async def get_config_entry_difference(
 ) -> Response:
     """The config entries that differ between two revisions, before and after."""
     old = revision - 1 if base is None else base
-    changes = await deps.publisher.entries.history.changes(old, revision)
+    changes = await served(deps).entries.history.changes(old, revision)
     items = await run_sized(
         lambda: [difference_item(each) for each in changes], resources=len(changes) * _RESOURCES_PER_ENTRY
     )
@@ -156,13 +165,14 @@ async def get_config_entry_undo(deps: Deps) -> Response:
 
     To undo it, roll back to the revision in `to`, with `etag` as `If-Match`. 404 if there is nothing to undo.
     """
-    entries = deps.publisher.entries
+    entries = served(deps).entries
     revision, etag = entries.revision, entries.etag
     plan = await entries.history.undo_plan()
     return JSONResponse(entry_undo_item(plan, revision, etag), headers=etag_header(etag))
 
 
 @router.post("/rollback", response_model=EntryAnswer)
+@with_model(EntryRollbackRequest, "The revision to go back to, as JSON", media_types=(JSON_TYPE,))
 async def roll_back_config_entries(
     deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
 ) -> Response:
@@ -173,7 +183,7 @@ async def roll_back_config_entries(
     except pydantic.ValidationError:
         raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
     expect, etag = precondition
-    result = await deps.publisher.entries.roll_back(wanted.to, replace(options, expect=expect, etag=etag))
+    result = await served(deps).entries.roll_back(wanted.to, replace(options, expect=expect, etag=etag))
     return await _answer_write(result, result.etag)
 
 
@@ -181,7 +191,7 @@ async def roll_back_config_entries(
 async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Segment) -> Response:
     """One config entry, and who modified it last."""
     check_kind(kind)
-    entries = deps.publisher.entries
+    entries = served(deps).entries
     record = entries.record(kind, name)
     if record is None:
         raise NotFoundError(f"no config entry {kind}/{name}")
@@ -208,7 +218,7 @@ async def put_config_entry(
     read = await _read(body, content_type, kind, name)
     options.check_warnings(read.warnings)
     (entry,) = read.entries
-    result = await deps.publisher.entries.apply([PutEntry(entry, *precondition)], options)
+    result = await served(deps).entries.apply([PutEntry(entry, *precondition)], options)
     return await _answer_write(replace(result, warnings=read.warnings), _etag(deps, kind, name))
 
 
@@ -218,7 +228,7 @@ async def delete_config_entry(
 ) -> Response:
     """Delete one config entry. `If-Match` is about this entry."""
     check_kind(kind)
-    return await _answer_write(await deps.publisher.entries.apply([DeleteEntry(kind, name, *precondition)], options))
+    return await _answer_write(await served(deps).entries.apply([DeleteEntry(kind, name, *precondition)], options))
 
 
 async def _read(body: bytes, content_type: str, kind: str = "", name: str = "") -> ReadEntries:
@@ -236,7 +246,7 @@ async def _answer_write(result: EntryResult, etag: str = "") -> Response:
 
 
 def _etag(deps: Services, kind: str, name: str) -> str:
-    record = deps.publisher.entries.record(kind, name)
+    record = served(deps).entries.record(kind, name)
     return record.etag if record is not None else ""
 
 

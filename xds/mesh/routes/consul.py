@@ -30,12 +30,13 @@ from xds.consul.http import (
     wait_for_change,
 )
 from xds.consul.quantities import parse_duration
-from xds.mesh.config_entries import EntryPublisher
+from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError
 from xds.mesh.core.chain.chain_json import response_json
 from xds.mesh.core.chain.request import GATEWAY_MODES, Overrides
 from xds.mesh.core.entries.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
 from xds.mesh.entry_records import DeleteEntry, EntryConflictError, PutEntry
+from xds.mesh.served import served
 from xds.model.errors import ValidationError
 from xds.push.request import PushOptions
 from xds.store.base import Meta
@@ -48,8 +49,8 @@ NAME_LIMIT = 1024  # characters of a service's name
 router = consul_router()
 
 
-def _entries(deps: Services, request: Request) -> EntryPublisher:
-    entries = deps.publisher.entries
+def _entries(deps: Services, request: Request) -> EntryTable:
+    entries = served(deps).entries
     check_datacenter(request, entries.index.context.datacenter)
     return entries
 
@@ -92,7 +93,7 @@ async def get_config(deps: Deps, request: Request, kind: str, name: str) -> Resp
     """One entry with its revisions. A blocking query waits for an entry that does not exist yet."""
     entries = _entries(deps, request)
     _check_kind(kind)
-    index = await wait_for_change(request, deps, lambda: entries.entry_revision(kind, name))
+    index = await wait_for_change(request, deps, entries, lambda: entries.entry_revision(kind, name))
     found = entries.record(kind, name)
     if found is None:
         refuse(HTTPStatus.NOT_FOUND, f"Config entry not found for {_quoted(kind)} / {_quoted(name)}", index)
@@ -108,7 +109,9 @@ async def list_config(deps: Deps, request: Request, kind: str = "") -> Response:
         _check_kind(kind)
     if request.query_params.get("filter"):
         refuse(HTTPStatus.BAD_REQUEST, "Filters of config entries are not supported")
-    index = await wait_for_change(request, deps, lambda: entries.kind_revision(kind) if kind else entries.revision)
+    index = await wait_for_change(
+        request, deps, entries, lambda: entries.kind_revision(kind) if kind else entries.revision
+    )
     found = entries.records(kind or None)
     return await answer_read(request, lambda: [record.document() for record in found], index, len(found))
 
@@ -119,7 +122,7 @@ async def _entry(body: bytes) -> ConfigEntry:
     return read.entries[0]
 
 
-async def _put(entries: EntryPublisher, entry: ConfigEntry, cas: int | None, by: Caller) -> bool:
+async def _put(entries: EntryTable, entry: ConfigEntry, cas: int | None, by: Caller) -> bool:
     """Whether the entry has the written content now. As in Consul, ``cas`` does not matter if it had it before."""
     try:
         await entries.apply([PutEntry(entry, cas)], _options(by))
@@ -170,7 +173,7 @@ async def _chain(deps: Services, request: Request, service: str, overrides: Over
     compiled = (service, overrides if overrides != Overrides() else None, datacenter)
     try:
         index = await wait_for_change(
-            request, deps, lambda: entries.chain_revision(*compiled), lambda: entries.chain(*compiled)
+            request, deps, entries, lambda: entries.chain_revision(*compiled), lambda: entries.chain(*compiled)
         )
         found = entries.chain(*compiled)
     except ChainError as error:

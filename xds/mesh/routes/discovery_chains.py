@@ -24,12 +24,15 @@ from xds.admin.bodies import accepts_yaml
 from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
+from xds.admin.services import Deps, Services
 from xds.consul.quantities import parse_duration
+from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
 from xds.mesh.core.chain.chain_json import response_json, walk_json
+from xds.mesh.core.chain.index import chain_finding
 from xds.mesh.core.chain.request import Overrides
 from xds.mesh.core.chain.request_walk import HttpRequest, walk
-from xds.model.errors import NotFoundError
+from xds.mesh.served import served
+from xds.model.errors import NotFoundError, ValidationError
 from xds.tasks.threads import run_sized
 
 _ETAG_BYTES = 4
@@ -85,12 +88,11 @@ async def get_discovery_chain(
     A service without config entries has the default chain.
     """
     overrides = Overrides(protocol, _nanoseconds(connect_timeout), mesh_gateway_mode)
-    entries = deps.publisher.entries
-    chain = entries.chain(service, overrides if overrides != Overrides() else None, datacenter)
+    chain = _chain(deps, service, overrides if overrides != Overrides() else None, datacenter)
     size = (len(chain.nodes) + len(chain.targets)) * _RESOURCES_PER_NODE
     document = await run_sized(response_json, chain, resources=size)
     body = await run_sized(encode_json, document, resources=size)
-    etag = f"r{entries.chain_revision(service)}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
+    etag = f"r{served(deps).entries.chain_revision(service)}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
     if is_not_modified(request, etag):
         return answer_not_modified(etag)
     if accepts_yaml(request):
@@ -193,8 +195,16 @@ async def walk_chain(
         raise NotFoundError("the name of the service is empty")
     followed = HttpRequest.of(path, method, _pairs(header, "header"))
     followed = followed.with_query(_pairs(query, "query"))
-    chain = deps.publisher.entries.chain(service)
+    chain = _chain(deps, service)
     return await answer_json(request, walk_json(chain, followed, walk(chain, followed)))
+
+
+def _chain(deps: Services, service: str, overrides: Overrides | None = None, datacenter: str = "") -> DiscoveryChain:
+    """The chain of a service. Raises ``ValidationError`` if its entries contradict each other."""
+    try:
+        return served(deps).entries.chain(service, overrides, datacenter)
+    except ChainError as error:
+        raise ValidationError([chain_finding(error, "is broken")]) from None
 
 
 def _pairs(given: Iterable[str], what: str) -> list[tuple[str, str]]:

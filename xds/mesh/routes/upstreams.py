@@ -26,6 +26,7 @@ from xds.admin.services import Deps, Services
 from xds.admin.shapes.groups import PushAnswer
 from xds.mesh.core.lower.upstreams import read_upstreams
 from xds.mesh.models.upstreams import UpstreamsItem, UpstreamsPage, upstreams_item, upstreams_summary
+from xds.mesh.served import served
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushResult
 from xds.store.etags import NO_ETAG
@@ -50,7 +51,7 @@ Writing = Annotated[PushOptions, Depends(writing_options)]
 @router.get("/upstreams", response_model=UpstreamsPage)
 async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups with upstreams, by name."""
-    lowered, counts = deps.publisher.lowered, deps.fleet.nodes_by_group()
+    lowered, counts = served(deps).lowered, deps.fleet.nodes_by_group()
 
     def item(group: str) -> Any:
         return upstreams_summary(lowered.get(group), counts[group], deps.publisher.settings.get(group).selector)
@@ -95,26 +96,26 @@ async def put_upstreams(
     if selector is not None:
         demand(request, ADMIN)  # it decides over the nodes of other groups
         settings = replace(deps.publisher.settings.get(group), selector=selector)
-    result = await deps.publisher.write_upstreams(group, upstreams, options, settings)
+    result = await served(deps).write_upstreams(group, upstreams, options, settings)
     return await _answer(PushContext(deps, options, wait_s), result)
 
 
 @router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
 async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
     """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
-    result = await deps.publisher.write_upstreams(group, None, options)
+    result = await served(deps).write_upstreams(group, None, options)
     return await _answer(PushContext(deps, options, wait_s), result)
 
 
 async def _answer(pushing: PushContext, result: PushResult) -> Response:
     """The answer to a push. The etag in the header is that of the document."""
     body, pending = await wait_for_answer(pushing, result)
-    etag = pushing.deps.publisher.lowered.etag(result.group)
+    etag = served(pushing.deps).lowered.etag(result.group)
     tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
     return JSONResponse(body, status_of(pending), {**tag, **preference_headers(pushing)})
 
 
 def _item(deps: Services, group: str) -> UpstreamsItem:
-    made = deps.publisher.lowered.get(group)
+    made = served(deps).lowered.get(group)
     selector = deps.publisher.settings.get(group).selector
     return upstreams_item(made, len(deps.fleet.connected(group)), selector)

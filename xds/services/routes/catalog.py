@@ -12,6 +12,7 @@ from xds.admin.middleware import Segment
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
 from xds.model.errors import NotFoundError
+from xds.services.bindings import USER as BINDINGS
 from xds.services.models.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
 from xds.services.served import served
 from xds.store.document_keys import Key
@@ -50,9 +51,10 @@ async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
 
 
 def _following_assignments(deps: Services, service: str) -> tuple[list[Key], list[Key]]:
-    """The assignments that follow a service: those of bindings, and those of lowered clusters."""
-    lowered = deps.publisher.lowered.endpoints
-    return served(deps).bindings.of_service(service), lowered.of_service(service) if lowered is not None else []
+    """The assignments that follow a service: those of bindings, and the others."""
+    services = served(deps)
+    others = [followed for user, followed in services.followed.items() if user != BINDINGS]
+    return services.bindings.of_service(service), [key for followed in others for key in followed.of_service(service)]
 
 
 @router.post("/sources/{name}/accept", response_model=AcceptedLosses)

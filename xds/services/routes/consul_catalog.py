@@ -124,7 +124,7 @@ async def list_services(deps: Deps, request: Request) -> Response:
         view.names()
         return view.names_revision if selection.is_everything else view.revision
 
-    index = await wait_for_change(request, deps, revision, watched=WatchedServices(view, ALL_SERVICES))
+    index = await wait_for_change(request, deps, WatchedServices(view, ALL_SERVICES), revision)
     found = dict(sorted(each for name in view.names() for each in _tags(deps, name, selection).items()))
     return await answer_read(request, lambda: found, index, len(found) // 10)
 
@@ -194,7 +194,7 @@ async def _found(
         view.state(name)
         return view.service_revision(name)
 
-    index = await wait_for_change(request, deps, revision, watched=WatchedServices(view, name))
+    index = await wait_for_change(request, deps, WatchedServices(view, name), revision)
     state = view.state(name)
     if state is None:
         return [], index

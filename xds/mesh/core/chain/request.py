@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from xds.consul.shared import DEFAULT
 from xds.mesh.core.entries.entry_set import ConfigEntries
-from xds.model.errors import XdsError
+from xds.model.errors import InvalidRequestError
 
 GATEWAY_MODES = ("", "none", "local", "remote")
 
 
-class CompileRequestError(XdsError):
+class CompileRequestError(InvalidRequestError):
     """The compile request is wrong: a parameter is missing or not supported."""
 
 

@@ -26,15 +26,16 @@ from xds.admin.push import (
     status_of,
     wait_for_answer,
 )
-from xds.admin.routing import ANY, api_router, demand, needs
+from xds.admin.routing import ANY, api_router, demand, needs, with_model
 from xds.admin.services import Deps
-from xds.admin.shapes.groups import TransactionAnswer
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
-from xds.mesh.config_entries import EntryPart
 from xds.mesh.core.entries.entry import check_kind, read_entry
 from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.mesh.models.config_entries import entry_answer
+from xds.mesh.models.transactions import TransactionAnswer
+from xds.mesh.parts import EntryPart
+from xds.mesh.served import served
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
 from xds.model.resource_type import type_url_of
@@ -161,6 +162,9 @@ async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait, 
 
 
 @router.post("/transactions", response_model=TransactionAnswer, openapi_extra=needs(ANY))
+@with_model(
+    TransactionRequest, "The changes, as JSON or YAML", GroupChange, EntriesChange, DeletedResource, DeletedEntry
+)
 async def transact(
     pushing: Annotated[PushContext, Depends(transaction_context)],
     request: Request,
@@ -199,7 +203,7 @@ def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTrans
     demand(request, ADMIN)
     check_precondition_present(pushing.deps, change.if_match, change.if_none_match)
     expect, etag = read_precondition(change.if_match, change.if_none_match)
-    return pushing.deps.publisher.entries.part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
+    return served(pushing.deps).entry_part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
 
 
 def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _DecodedTransaction:

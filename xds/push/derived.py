@@ -1,0 +1,361 @@
+"""Derived resources: resources of a group that are not pushed, but made from documents of a feature.
+
+They are a part of the group's snapshot, beside the pushed resources. A push replaces pushed resources only; a change of
+the documents replaces derived resources only (they are marked ``is_lowered``). A name has one owner: a change that
+would give it a second one is refused with both named.
+
+`Derived` is the hook: the publisher asks the feature, and the feature never calls the publisher. A `DerivedWrite` is a
+part of a transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from xds.access.caller import Caller
+from xds.model.errors import ValidationError, Violation
+from xds.model.resource import Resource, short_hash
+from xds.model.resource_type import ENDPOINT
+from xds.push.content import Blobs, GroupContent, JoinedBlobs, Key, type_label
+from xds.push.documents import GroupDocuments
+from xds.push.groups import SettingsWrite
+from xds.store.base import (
+    Commit,
+    Delta,
+    DocumentWrite,
+    Drop,
+    Entry,
+    FullSet,
+    GroupChange,
+    GroupPush,
+    Meta,
+    Rollback,
+)
+
+OWNED_NAME = "owned_name"  # the code of a finding: a name has another owner
+_ENTRIES_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class DerivedResource:
+    """A derived resource with its blob id. Equal resources of all groups are one object."""
+
+    resource: Resource
+    blob_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedOrigin:
+    """Where a derived resource comes from: ``upstreams`` of the group, and config ``entries`` by kind and name."""
+
+    upstreams: tuple[str, ...] = ()
+    entries: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        """Such as ``upstream 'web' by service-splitter/web``."""
+        upstreams = " and ".join(map(repr, self.upstreams)) or "?"
+        entries = [f"{kind}/{name}" for kind, name in self.entries[:_ENTRIES_NAMED]]
+        more = len(self.entries) - len(entries)
+        by = f" by {', '.join(entries)}{f' and {more} more' if more else ''}" if entries else ""
+        return f"upstream{'s' if len(self.upstreams) > 1 else ''} {upstreams}{by}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DerivedContent:
+    """The derived resources of a group.
+
+    ``records`` are by type URL and name. ``assignments`` are the names of derived assignments: their endpoints are
+    observed, so they are not part of ``records``.
+    """
+
+    records: Mapping[Key, DerivedResource] = field(default_factory=dict)
+    assignments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def owns(self, key: Key) -> bool:
+        """Whether this is the type URL and name of a derived resource or assignment."""
+        return key in self.records or (key[0] == ENDPOINT and key[1] in self.assignments)
+
+    def origin(self, key: Key) -> DerivedOrigin | None:
+        """Where a resource or an assignment comes from; None if that is not known."""
+        return None
+
+    def origin_text(self, key: Key) -> str:
+        """The origin in words."""
+        origin = self.origin(key)
+        return str(origin) if origin is not None else "the upstreams of the group"
+
+
+NOTHING_DERIVED = DerivedContent()
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedChange:
+    """The derived resources of a group ``before`` and ``after`` a change. ``label`` is the label of changed types.
+
+    ``writes`` are documents of the group that are stored with the change.
+    """
+
+    before: DerivedContent = NOTHING_DERIVED
+    after: DerivedContent = NOTHING_DERIVED
+    label: str = ""
+    writes: tuple[DocumentWrite, ...] = ()
+
+    @cached_property
+    def put(self) -> dict[Key, DerivedResource]:
+        """The new and changed resources."""
+        before, after = self.before.records, self.after.records
+        maybe_changed = {key: one for key, one in after.items() if before.get(key) is not one}
+        return {key: one for key, one in maybe_changed.items() if before.get(key) != one}
+
+    @cached_property
+    def removed(self) -> tuple[Key, ...]:
+        """The keys of resources that are no longer derived."""
+        return tuple(key for key in self.before.records if key not in self.after.records)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether any resource differs."""
+        return bool(self.put or self.removed)
+
+    def labels(self, digests: Mapping[str, bytes]) -> dict[str, str]:
+        """The labels of the changed types, by type URL. ``digests`` are those of the sets after the change."""
+        if not self.label:
+            return {}
+        types = {type_url for type_url, _ in (*self.put, *self.removed)}
+        return {url: f"{self.label}+{short_hash(digests[url])}" for url in types if url in digests}
+
+
+NOTHING_CHANGES = DerivedChange()
+NO_RESOURCES: Mapping[Key, Resource] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedChange:
+    """A change of pushed resources, extended by the derived ones. ``resources`` are the resources that it puts."""
+
+    change: GroupChange
+    resources: Mapping[Key, Resource]
+
+
+def extend(
+    group: str,
+    change: GroupChange,
+    resources: Mapping[Key, Resource],
+    derived: DerivedChange,
+    current: GroupContent | None,
+    target: GroupContent | None = None,
+) -> ExtendedChange:
+    """Extend a change of pushed resources, so that afterwards the group has the derived resources of ``derived`` too.
+
+    ``current`` is the content of the group; ``target`` is the content that a rollback restores. Raises
+    ``ValidationError`` if a name has two owners.
+    """
+    if isinstance(change, Drop) or (derived is NOTHING_CHANGES and not isinstance(change, Rollback)):
+        return ExtendedChange(change, resources)
+    match change:
+        case FullSet():
+            _refuse(_clashes(group, (entry[:2] for entry in change.entries), derived.after))
+            return _extended_set(change, resources, derived.after)
+        case Delta():
+            return _extended_delta(group, change, resources, derived, current)
+        case Rollback():
+            return ExtendedChange(_extended_rollback(group, change, derived, target), resources)
+
+
+def _extended_set(change: FullSet, resources: Mapping[Key, Resource], after: DerivedContent) -> ExtendedChange:
+    entries = (*change.entries, *(Entry(*key, one.blob_id) for key, one in after.records.items()))
+    extended = replace(change, entries=entries, blobs=JoinedBlobs(change.blobs, _blobs(after.records.values())))
+    return ExtendedChange(extended, {**resources, **_resources(after.records)})
+
+
+def _extended_delta(
+    group: str,
+    change: Delta,
+    resources: Mapping[Key, Resource],
+    derived: DerivedChange,
+    current: GroupContent | None,
+) -> ExtendedChange:
+    put = derived.put
+    pushed = dict.fromkeys(entry[:2] for entry in change.put)
+    clashes = list(_clashes(group, (*pushed, *change.delete), derived.after))
+    clashes += _pushed_clashes(group, derived, current, change)
+    _refuse(clashes)
+    present = current.blob_ids if current is not None else {}
+    deleted = [key for key in derived.removed if key in present and key not in pushed]
+    extended = replace(
+        change,
+        put=(*change.put, *(Entry(*key, one.blob_id) for key, one in put.items())),
+        delete=tuple(dict.fromkeys((*change.delete, *deleted))),
+        blobs=JoinedBlobs(change.blobs, _blobs(put.values())),
+    )
+    return ExtendedChange(extended, {**resources, **_resources(put)})
+
+
+def _extended_rollback(group: str, change: Rollback, derived: DerivedChange, target: GroupContent | None) -> Rollback:
+    assert target is not None
+    after = derived.after
+    restored = [(one.type_url, one.name) for one in target.resources() if not one.is_lowered]
+    _refuse(_clashes(group, restored, after))
+    omit = tuple(
+        key for one in target.resources() if one.is_lowered and (key := (one.type_url, one.name)) not in after.records
+    )
+    return replace(change, keep=tuple(after.records), omit=omit)
+
+
+def _clashes(group: str, keys: Iterable[Key], after: DerivedContent) -> Iterator[Violation]:
+    """Findings for names in a change of pushed resources that belong to derived resources."""
+    for index, key in enumerate(keys):
+        if after.owns(key):
+            label = f"{type_label(key[0])}/{key[1]}"
+            detail = (
+                f"this name is lowered from {after.origin_text(key)} of group {group!r}: it cannot be pushed or deleted"
+            )
+            hint = "change the config entries or the upstreams, or push under another name"
+            yield Violation(OWNED_NAME, detail, label, hint=hint, index=index)
+
+
+def _pushed_clashes(
+    group: str, derived: DerivedChange, current: GroupContent | None, change: Delta
+) -> Iterator[Violation]:
+    """Findings for names of newly derived resources that pushed resources of the group have."""
+    if current is None or derived.after is derived.before:
+        return
+    made = dict.fromkeys((*derived.put, *((ENDPOINT, name) for name in derived.after.assignments)))
+    for key in made:
+        if key in current.blob_ids and key not in derived.before.records and key not in change.delete:
+            label = f"{type_label(key[0])}/{key[1]}"
+            origin = derived.after.origin_text(key)
+            detail = f"{origin} of group {group!r} would be lowered to {label}, which is pushed to this group"
+            hint = "delete the pushed one, or give it another name"
+            yield Violation(OWNED_NAME, detail, label, hint=hint)
+
+
+def _refuse(clashes: Iterable[Violation]) -> None:
+    violations = list(clashes)
+    if violations:
+        raise ValidationError(violations)
+
+
+def _resources(records: Mapping[Key, DerivedResource]) -> dict[Key, Resource]:
+    return {key: one.resource for key, one in records.items()}
+
+
+def _blobs(records: Iterable[DerivedResource]) -> Blobs:
+    blobs = Blobs()
+    for one in records:
+        blobs.add(one.resource, one.blob_id)
+    return blobs
+
+
+def unchanged(content: DerivedContent) -> DerivedChange:
+    """A change that leaves the derived resources of a group as they are."""
+    return DerivedChange(content, content) if content.records or content.assignments else NOTHING_CHANGES
+
+
+class DerivedWrite(Protocol):
+    """A write of the documents that resources are derived from, as a part of a transaction.
+
+    The publisher holds the lock of `Derived.line` from the first call to the last. ``settings`` are settings of a group
+    that are written with it.
+    """
+
+    settings: SettingsWrite | None
+
+    async def repeated_push(self) -> GroupPush | None:
+        """The call to the store that finds an earlier, equal write; None if a repeated write changes nothing."""
+
+    async def plan(self) -> Collection[str]:
+        """Compare the write with the present documents. Returns the groups that it touches. Nothing changes."""
+
+    async def derive(self, deleted: Collection[str]) -> Mapping[str, DerivedChange]:
+        """What changes in groups. The publisher holds the locks of the touched groups; it deletes those ``deleted``."""
+
+    def pushes(self) -> Sequence[GroupPush]:
+        """The calls to the store beside those of the groups."""
+
+    def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
+        """Take over the committed documents, before the groups are published. ``commits`` are those of ``pushes``.
+
+        Nothing is awaited. Returns the groups that are served other endpoints; the publisher wakes their streams.
+        """
+
+    def end(self) -> None:
+        """Remove what the published groups no longer have. Nothing is awaited."""
+
+    async def replay(self, commit: Commit) -> None:
+        """An equal write was committed before."""
+
+    def done(self, results: Sequence[Any]) -> None:
+        """The results (`PushResult`) of the groups that the write has changed, or would change in a dry run."""
+
+
+class Derived(GroupDocuments, Protocol):
+    """The documents that resources of groups are derived from.
+
+    ``line`` is a line of the store; its lock is taken before those of groups.
+    """
+
+    line: str
+
+    def groups(self) -> Collection[str]:
+        """The groups that have derived resources."""
+
+    def content(self, group: str) -> DerivedContent:
+        """The derived resources of a group."""
+
+    def adopt(self, group: str, content: GroupContent | None) -> bool:
+        """Take over the derived resources in the stored ``content`` of a group; they are served until ``settle``.
+
+        False if they differ from those that this server makes, as after an upgrade.
+        """
+
+    async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
+        """Derive the resources of a group again, whose stored ones differ. On an error the group keeps these.
+
+        ``apply`` publishes a write. Returns the groups that are served other endpoints by other means.
+        """
+
+
+class NothingDerived:
+    """All resources are pushed."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        self.lock = asyncio.Lock()
+
+    def groups(self) -> Collection[str]:
+        """None."""
+        return ()
+
+    def content(self, group: str) -> DerivedContent:
+        """Nothing."""
+        return NOTHING_DERIVED
+
+    def adopt(self, group: str, content: GroupContent | None) -> bool:
+        """There is nothing to take over."""
+        return True
+
+    async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
+        """There is nothing to derive."""
+        return ()
+
+    async def load(self) -> None:
+        """There is nothing to load."""
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """None."""
+        return ()
+
+    async def forget(self, group: str, by: Caller) -> None:
+        """There is nothing to delete."""
+
+    def dropped(self, group: str) -> None:
+        """There is nothing to forget."""
