@@ -238,6 +238,8 @@ class Publisher(ServedState):
     ) -> list[PushResult]:
         groups = [request.group for request in requests]
         async with self._locked(groups, write) as locks:
+            if write is not None:
+                await self._refresh_derived(locks)  # also before the answer to a repeated write
             if options.push_id and (commits := await self._committed(requests, options, write)) is not None:
                 return await self._replayed(commits, len(requests), write)
             try:
