@@ -33,6 +33,7 @@ help:
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to 20 real Envoys, a few minutes"
 	@echo "make bench-attacks  what a good client notices of attacks beside it, twenty minutes"
+	@echo "make trips     how many functions and files a push, an ACK, a load report and a config entry enter"
 	@echo "make format    format the code"
 	@echo "make generate  regenerate the checked-in generated code"
 	@echo "make setup     make the virtual environment in $(VENV)"

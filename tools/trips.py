@@ -31,7 +31,7 @@ from xds.proto import wire_pb2
 ROOT = Path(xds.__file__).parent
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 LOAD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
-QUIET_S = 0.3  # what follows an ACK has been done by then
+QUIET_S = 0.7  # what follows an ACK has been done by then: the server looks every 0.5 s who has a push
 IDLE_S = 3.0
 WARM_UP = 2  # rounds before the counted one: imports and first uses are no part of a trip
 
