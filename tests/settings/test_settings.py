@@ -10,6 +10,7 @@ import yaml
 
 from xds.access.authorisation import NodeAuthMode
 from xds.app.settings import load_settings
+from xds.cli.arguments import serve_flags
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT, chain_context
 from xds.settings.sections import GRPC_PORT, HTTP_PORT
@@ -31,6 +32,28 @@ def test_defaults_are_loopback_and_sqlite() -> None:
     assert (settings.server.http.host, settings.server.http.port) == ("127.0.0.1", HTTP_PORT)
     assert settings.store.kind == "sqlite"
     assert settings.order.rules() == OrderRules()
+
+
+URL = "postgresql://xds:secret@db.internal/xds"
+
+
+def test_the_url_of_a_database_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_STORE__URL", URL)
+    monkeypatch.setenv("XDS_STORE__KIND", "postgres")
+    settings = load_settings()
+    assert (settings.store.kind, settings.store.url) == ("postgres", URL)
+    assert "secret" not in json.dumps(shown_settings(settings))
+    flags = serve_flags("", "", "", "memory", False, "")
+    assert load_settings(None, flags).store.url == "", "a flag takes the place of both settings"
+
+
+@pytest.mark.parametrize(("kind", "url"), [("sqlite", URL), ("postgres", ""), ("postgres", "mysql://xds:secret@db")])
+def test_a_url_belongs_to_postgres(monkeypatch: pytest.MonkeyPatch, kind: str, url: str) -> None:
+    monkeypatch.setenv("XDS_STORE__URL", url)
+    monkeypatch.setenv("XDS_STORE__KIND", kind)
+    with pytest.raises(SettingsError, match=r"store\.url: store\.kind postgres, and no other, needs") as refused:
+        load_settings()
+    assert "secret" not in str(refused.value)
 
 
 def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,8 @@ import sys
 import tarfile
 import threading
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from stat import S_IMODE
@@ -18,6 +17,7 @@ from stat import S_IMODE
 import pytest
 
 from tests.store.audit_contract import AuditContract
+from tests.store.child import line, process
 from tests.store.contract import (
     CDS,
     EDS,
@@ -60,6 +60,7 @@ from xds.store.base import (
     blob_id,
 )
 from xds.store.engines import open_store
+from xds.store.postgres.engine import PostgresStore
 from xds.store.retention import Retention
 from xds.store.sql import tables
 from xds.store.sql.worker import PENDING_LIMIT, Worker
@@ -93,25 +94,6 @@ async def opened(path: Path) -> AsyncIterator[Open]:
     yield open
     for store in stores:
         await store.close()
-
-
-@asynccontextmanager
-async def process(verb: str, path: Path) -> AsyncIterator[Process]:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.store.process", verb, str(path), cwd=ROOT, stdin=PIPE, stdout=PIPE
-    )
-    try:
-        yield child
-    finally:
-        with suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
-
-
-async def line(child: Process) -> str:
-    assert child.stdout is not None
-    async with asyncio.timeout(WAIT_S):
-        return (await child.stdout.readline()).decode().strip()
 
 
 class TestSqliteStore(AuditContract, DerivedContract, StoreContract):
@@ -619,5 +601,14 @@ async def test_engines_are_opened_by_name(tmp_path: Path) -> None:
     await store.open()
     await store.close()
     assert (tmp_path / "xds-data" / "xds.sqlite3").is_file()
-    with pytest.raises(ValueError, match="postgres"):
-        open_store("postgres", tmp_path)
+    assert isinstance(open_store("postgres", tmp_path, url="postgresql://db/xds"), PostgresStore)
+    with pytest.raises(ValueError, match="not the URL of a PostgreSQL database"):
+        open_store("postgres", tmp_path, url="postgresql://db:port/xds?secret=1")
+    with pytest.raises(ValueError, match="no such store: 'paper'"):
+        open_store("paper", tmp_path)
+
+
+def test_postgres_without_psycopg_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xds.store.postgres.connection", None)
+    with pytest.raises(ValueError, match=r"pip install 'xds-server\[postgres\]'"):
+        open_store("postgres", tmp_path, url="postgresql://db/xds")

@@ -18,7 +18,7 @@ def serve(
     grpc: Annotated[str, typer.Option(help="HOST:PORT for xDS clients (default 127.0.0.1:18000).")] = "",
     http: Annotated[str, typer.Option(help="HOST:PORT of the admin API and REST xDS (default 127.0.0.1:18080).")] = "",
     data: Annotated[str, typer.Option(help="Directory of the embedded store (default ./xds-data).")] = "",
-    store: Annotated[str, typer.Option(help="memory or sqlite (default).")] = "",
+    store: Annotated[str, typer.Option(help="memory, sqlite (default), or the URL of a PostgreSQL database.")] = "",
     config: Annotated[Path | None, typer.Option(help="YAML file of settings.", envvar="XDS_CONFIG")] = None,
     watch: Annotated[
         Path | None,
@@ -47,6 +47,7 @@ def serve(
       xds serve
       xds serve --dev
       xds serve --store memory --watch ./snapshots
+      xds serve --store postgresql://xds@db.internal/xds
       xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
     from xds.app.settings import load_settings

@@ -198,7 +198,7 @@ class Server:
         self.phase = Phase.STARTING
         self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         storage = settings.store
-        self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes)
+        self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes, storage.url)
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = new_cache(settings.order.rules())

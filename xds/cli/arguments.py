@@ -95,6 +95,8 @@ def serve_flags(
     lrs_interval: str = "",
 ) -> Json:
     """The flags of ``xds serve``, nested as the settings are. Raises ``CommandError``."""
+    from xds.settings.sections import DATABASE_SCHEMES
+
     server: Json = {}
     for name, address in (("grpc", grpc), ("http", http)):
         if address:
@@ -105,7 +107,6 @@ def serve_flags(
     flags: Json = {"server": server, "store": {}, "logs": {}, "watch": {}, "load": {}}
     given = (
         ("store", "data", data),
-        ("store", "kind", store),
         ("logs", "level", log_level),
         ("watch", "directory", watch),
         ("watch", "prune", prune),
@@ -113,6 +114,9 @@ def serve_flags(
     for section, name, value in given:
         if value:
             flags[section][name] = value
+    if store:
+        is_url = store.startswith(DATABASE_SCHEMES)
+        flags["store"] |= {"kind": "postgres" if is_url else store, "url": store if is_url else ""}
     if lrs_interval:
         flags["load"]["interval_s"] = parse_duration(lrs_interval)
     return flags

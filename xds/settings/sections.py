@@ -19,6 +19,7 @@ from xds.store.retention import DAY_S, Retention
 GRPC_PORT = 18000
 HTTP_PORT = 18080
 LOOPBACK = "127.0.0.1"
+DATABASE_SCHEMES = ("postgresql://", "postgres://")
 _HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -112,6 +113,8 @@ class OrderSettings(Section):
 class StoreSettings(Section):
     """Where desired state is stored, how large it may grow, and how much history is kept.
 
+    ``url`` is that of the database where ``kind`` is ``postgres``.
+
     The last ``keep_revisions`` revisions of a group, and all that are newer than ``keep_days``, can be read and
     restored, at most ``keep_revisions_limit``. The history (who pushed what, and when) is kept for
     ``keep_history_days``. A deleted group can be restored for ``keep_days``. Pushes of endpoints alone are counted
@@ -119,7 +122,8 @@ class StoreSettings(Section):
     ``keep_audit_days``, and its entries of changes take at most ``audit_max_bytes``.
     """
 
-    kind: Literal["memory", "sqlite"] = "sqlite"
+    kind: Literal["memory", "sqlite", "postgres"] = "sqlite"
+    url: str = Field("", validate_default=True)
     data: Path = Path("xds-data")
     max_bytes: int | None = Field(None, ge=MIB)
     keep_revisions: int = Field(20, ge=1)
@@ -136,6 +140,13 @@ class StoreSettings(Section):
     def _no_less_than_kept(cls, value: int, info: pydantic.ValidationInfo) -> int:
         if value < info.data.get("keep_revisions", 1):
             raise ValueError("must be at least keep_revisions")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _url_of_postgres(cls, value: str, info: pydantic.ValidationInfo) -> str:
+        if (info.data.get("kind") == "postgres") != value.startswith(DATABASE_SCHEMES):
+            raise ValueError("store.kind postgres, and no other, needs postgresql://USER@HOST/DATABASE")
         return value
 
     def retention(self) -> Retention:

@@ -177,8 +177,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
 
 
 def shown_settings(settings: Settings) -> Json:
-    """The effective settings as JSON, without token hashes."""
+    """The effective settings as JSON, without token hashes and what the URL of a database may contain."""
     document = settings.model_dump(mode="json")
+    document["store"]["url"] = HIDDEN if settings.store.url else ""
     auth = document["auth"]
     auth["token_sha256"] = [HIDDEN for _ in auth["token_sha256"]]
     auth["tokens"] = [{**token, "sha256": HIDDEN, "scopes": sorted(token["scopes"])} for token in auth["tokens"]]

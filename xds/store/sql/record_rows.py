@@ -143,14 +143,16 @@ def past_rows(connection: SqlConnection, group: DumpedGroup, after: PastKey) -> 
 
 
 def bodies(connection: SqlConnection, wanted: list[str]) -> list[Record]:
-    """The next blobs, which are removed from the end of ``wanted``. Raises ``CorruptError``."""
+    """The next blobs, which are removed from the end of ``wanted`` once all were read. Raises ``CorruptError``."""
     found: list[Record] = []
     size = 0
-    while wanted and size < BYTES_PER_STEP:
-        blob = wanted.pop()
+    for blob in reversed(wanted):
+        if size >= BYTES_PER_STEP:
+            break
         data = ledger.blobs(connection, (blob,))[blob]
         size += len(data)
         found.append(Record(BLOBS.name, (blob, data)))
+    del wanted[len(wanted) - len(found) :]
     return found
 
 

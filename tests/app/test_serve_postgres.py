@@ -1,0 +1,82 @@
+"""``xds serve --store postgresql://...``: one server on a database, which may be away for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support import resources as r
+from tests.support.commands import address, xds
+from tests.support.postgres import PostgresServer
+from tests.support.process import wait_until
+from tests.support.server import ServerProcess
+
+pytestmark = pytest.mark.soak
+
+CLUSTERS = "/v3/discovery:clusters"
+NODE = {"node": {"id": "edge-1", "cluster": "edge"}}
+
+
+@pytest.fixture
+def database() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def version(server: ServerProcess) -> str:
+    answer = server.request("POST", CLUSTERS, json=NODE)
+    return str(answer.json()["version_info"])
+
+
+def test_a_server_keeps_its_state_in_the_database(tmp_path: Path, database: PostgresServer, running: ExitStack) -> None:
+    url = database.make_database()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    server = running.enter_context(ServerProcess(tmp_path / "one", ["--store", url]))
+    server.push("edge", [r.static_cluster("a", 1)])
+    before = version(server)
+    assert not any((tmp_path / "one").rglob("*.sqlite3"))
+    second = xds("serve", "--store", url, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    assert (second.code, "in use by another server" in second.err) == (1, True), second.err
+    server.kill()
+    after = running.enter_context(ServerProcess(tmp_path / "two", ["--store", url]))
+    assert version(after) == before
+    assert after.push("edge", [r.static_cluster("a", 2)])["revision"] == 2
+
+
+def test_a_database_that_is_away_refuses_pushes_and_no_proxy(
+    tmp_path: Path, database: PostgresServer, running: ExitStack
+) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", database.make_database()]))
+    server.push("edge", [r.static_cluster("a", 1)])
+    before = version(server)
+    database.kill()
+    snapshot = {"resources": [r.static_cluster("a", 2)]}
+    refused = server.request("PUT", "/api/v1/groups/edge/snapshot", json=snapshot)
+    assert refused.status_code == 503, refused.text
+    assert version(server) == before
+    checked = xds("check", environment=address(server.http_port))
+    assert (checked.code, "cannot be reached" in checked.out) == (1, True), checked.out
+    database.start()
+    push = partial(server.request, "PUT", "/api/v1/groups/edge/snapshot", json=snapshot)
+    wait_until(lambda: push().status_code == 200, "pushes are taken again")
+    assert xds("check", environment=address(server.http_port)).code == 0
+
+
+def test_a_text_that_the_database_cannot_hold_is_refused(
+    tmp_path: Path, database: PostgresServer, running: ExitStack
+) -> None:
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", database.make_database()]))
+    body = {"resources": [r.static_cluster("a\0b", 1)]}
+    refused = server.request("PUT", "/api/v1/groups/edge/snapshot", json=body)
+    assert (refused.status_code, "NUL" in refused.text) == (422, True), refused.text

@@ -1,0 +1,346 @@
+"""PostgreSQL fulfils the contract, and what is its own: several servers, lost answers, failover, unfit databases."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.store.audit_contract import AuditContract
+from tests.store.child import line, process
+from tests.store.contract import (
+    READER_BUFFER,
+    StoreContract,
+    cluster,
+    contents,
+    delta,
+    dumped,
+    fill,
+    full,
+    push,
+    start,
+    take,
+)
+from tests.store.derived_contract import DerivedContract
+from tests.store.process import GROUP, committed, content_at
+from tests.support.postgres import Link, PostgresServer
+from tests.support.process import LOOPBACK, free_port
+from xds.model.errors import ConflictError, ValidationError
+from xds.store.audit_entries import AuditNote
+from xds.store.base import (
+    Commit,
+    CorruptError,
+    DocumentChanged,
+    GroupCommitted,
+    GroupPush,
+    Head,
+    OutOfSpaceError,
+    Reset,
+    Store,
+    UnavailableError,
+)
+from xds.store.postgres.connection import check_url, place_of
+from xds.store.postgres.database import REST_S
+from xds.store.postgres.engine import PostgresStore
+from xds.store.records import Record
+from xds.store.retention import Retention, StoreCondition
+
+KILLS = 50
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer(["fsync = off"]) as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return server.make_database()
+
+
+class TestPostgresStore(AuditContract, DerivedContract, StoreContract):
+    @pytest.fixture
+    async def store(self, url: str) -> AsyncIterator[Store]:
+        store = PostgresStore(url, reader_buffer=READER_BUFFER)
+        await store.open()
+        yield store
+        await store.close()
+
+
+async def opened(url: str) -> PostgresStore:
+    store = PostgresStore(url, alone=False, reader_buffer=1000)
+    await store.open()
+    return store
+
+
+async def test_what_one_server_commits_the_others_watch_in_one_order(url: str) -> None:
+    stores = [await opened(url) for _ in range(3)]
+    watches = [store.watch() for store in stores]
+    for watch in watches:
+        await start(watch)
+    pushes = (push(stores[n % 3], full(cluster("a", b"%d" % n)), group=f"g{n % 5}") for n in range(60))
+    commits = await asyncio.gather(*pushes)
+    seen = [await take(watch, 60) for watch in watches]
+    assert seen[0] == seen[1] == seen[2]
+    assert [item.cursor for item in seen[0]] == list(range(1, 61))
+    heads = {(item.head.group, item.head.revision) for item in seen[0] if isinstance(item, GroupCommitted)}
+    assert heads == {(commit.group, commit.revision) for commit in commits}
+    for store in stores:
+        await store.close()
+
+
+async def test_of_two_servers_that_expect_one_revision_one_wins(url: str) -> None:
+    stores = [await opened(url) for _ in range(2)]
+    await push(stores[0], full(cluster("a")))
+    for revision in range(1, 21):
+        both = (
+            push(store, full(cluster("a", b"%d-%d" % (revision, n))), expect=revision) for n, store in enumerate(stores)
+        )
+        outcomes = await asyncio.gather(*both, return_exceptions=True)
+        assert sorted(map(type, outcomes), key=str) == sorted([Commit, ConflictError], key=str)
+    assert await stores[1].head("g") == Head("g", 21)
+    for store in stores:
+        await store.close()
+
+
+async def test_a_server_that_must_be_alone_is(url: str) -> None:
+    first = PostgresStore(url)
+    await first.open()
+    second = PostgresStore(url)
+    with pytest.raises(UnavailableError, match="in use by another server"):
+        await second.open()
+    await first.close()
+    await second.open()
+    await second.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url: str, seed: int) -> None:
+    source = random.Random(seed)
+    store = await opened(url)
+    bodies = [b"%d" % n for n in range(12)]
+    async with process("collect", url) as child:
+        for _ in range(300):
+            content = [cluster(f"c{n}", source.choice(bodies)) for n in range(source.randint(0, 6))]
+            change = full(*content) if source.random() < 0.5 else delta(*content)
+            by_id = replace(change, blobs={}) if source.random() < 0.5 else change
+            group = source.choice("ghi")
+            try:
+                await push(store, by_id, group)
+            except CorruptError:  # a blob that was named by its id alone is gone: it is to be given
+                await push(store, change, group)
+            held = [await contents(store, await store.manifest(head.group)) for head in await store.groups()]
+        assert child.stdin is not None
+        child.stdin.close()
+        assert int(await line(child)) > 10
+    await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
+    assert (await store.stats()).blobs == len({body for content in held for _, _, body in content})
+    await store.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_done_once(server: PostgresServer, url: str, committed: bool) -> None:
+    async with Link(server.port) as link:
+        store = await opened(link.url(url))
+        watch = store.watch()
+        await start(watch)
+        link.lose_commit(committed=committed)
+        assert await push(store, full(cluster("a")), push_id="p") == Commit("g", 1)
+        link.lose_commit(committed=committed)
+        assert await store.put_doc("kind", "a", b"1", note=AuditNote("token", "ann")) == 1
+        link.lose_commit(committed=committed)
+        await store.note([AuditNote("released", "ann")])
+        assert link.lost == 3
+        assert [type(item) for item in await take(watch, 2)] == [GroupCommitted, DocumentChanged]
+        assert [entry.id for entry in (await store.audit()).entries] == [1, 2]
+        assert await store.head("g") == Head("g", 1)
+        await store.close()
+
+
+async def test_a_dump_goes_on_over_a_lost_connection(server: PostgresServer, url: str) -> None:
+    store = await opened(url)
+    await fill(store)
+    expected = await dumped(store)
+    found: list[Record] = []
+    async for batch in store.dump():
+        found += batch
+        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'xds_%'")
+    assert found == expected
+    await store.close()
+
+
+@pytest.mark.timeout(1800)
+async def test_nothing_acknowledged_is_lost_when_servers_or_databases_are_killed() -> None:
+    with PostgresServer() as server:
+        url = server.make_database()
+        for kill in range(KILLS):
+            async with process("commit", url) as child:
+                for _ in range(2 + kill % 7):
+                    acknowledged = await line(child)
+                if kill % 2:
+                    server.kill()
+                    server.start()
+                    for _ in range(3):  # it goes on by itself
+                        acknowledged = await line(child)
+                child.kill()
+                while more := await line(child):
+                    acknowledged = more
+            await check_nothing_lost(url, int(acknowledged))
+
+
+async def check_nothing_lost(url: str, acknowledged: int) -> None:
+    store = await opened(url)
+    head = await store.head(GROUP)
+    assert head is not None
+    assert head.revision in {acknowledged, acknowledged + 1}  # the last may have been committed and not yet told
+    for revision in {1, acknowledged, head.revision}:
+        assert await contents(store, await store.manifest(GROUP, revision)) == content_at(revision)
+        assert await store.commit_status(GROUP, f"p{revision}") == Commit(GROUP, revision)
+    await store.close()
+
+
+async def push_until_told(store: Store, told: asyncio.Event, acknowledged: list[int]) -> None:
+    """Push as a caller does who keeps his id until he has an answer; ``acknowledged`` are the revisions."""
+    while not told.is_set():
+        number = len(acknowledged) + 1
+        pushed = GroupPush(GROUP, full(*content_at(number)))
+        acknowledged.append((await committed(store, pushed, f"p{number}")).revision)
+
+
+async def test_pushes_go_on_after_a_failover() -> None:
+    """Of a primary with a synchronous standby, both in the URL."""
+    with PostgresServer() as primary, PostgresServer(copy_of=primary) as standby:
+        url = primary.make_database().replace(f":{primary.port}/", f":{primary.port},{LOOPBACK}:{standby.port}/")
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.execute("SELECT pg_reload_conf()")
+        store = await opened(url)
+        watch = store.watch()
+        await start(watch)
+        told, acknowledged = asyncio.Event(), list[int]()
+        pushing = asyncio.create_task(push_until_told(store, told, acknowledged))
+        while len(acknowledged) < 20:
+            await asyncio.sleep(0.01)
+        primary.kill()
+        before = len(acknowledged)
+        standby.promote()
+        async with asyncio.timeout(60):
+            while len(acknowledged) < before + 20:
+                await asyncio.sleep(0.01)
+        told.set()
+        await pushing
+        assert acknowledged == list(range(1, len(acknowledged) + 1))
+        heads = [
+            item.head.revision for item in await take(watch, len(acknowledged)) if isinstance(item, GroupCommitted)
+        ]
+        assert heads == acknowledged
+        await store.close()
+        await check_nothing_lost(url, acknowledged[-1])
+
+
+async def test_a_database_that_is_away_is_told_and_comes_back() -> None:
+    with PostgresServer() as server:
+        store = await opened(server.make_database())
+        await push(store, full(cluster("a")))
+        assert store.condition() == StoreCondition()
+        server.kill()
+        for _ in range(3):
+            with pytest.raises(UnavailableError, match="cannot be reached"):
+                await push(store, full(cluster("b")))
+        began_s = time.monotonic()
+        for _ in range(20):  # they do not wait one after the other
+            with pytest.raises(UnavailableError, match="cannot be reached"):
+                await store.groups()
+        assert time.monotonic() - began_s < 2
+        assert "cannot be reached" in store.condition().read_only
+        server.start()
+        await asyncio.sleep(REST_S)
+        assert await push(store, full(cluster("b"))) == Commit("g", 2)
+        assert store.condition() == StoreCondition()
+        await store.close()
+
+
+async def test_a_database_that_goes_back_is_told(server: PostgresServer, url: str) -> None:
+    store = await opened(url)
+    for n in range(5):
+        await push(store, full(cluster("a", b"%d" % n)))
+    watch = store.watch()
+    await start(watch)
+    name = url.rpartition("/")[2]
+    server.execute("UPDATE xds.seq SET v = 3 WHERE name = 'event'; DELETE FROM xds.event WHERE cursor > 3", name)
+    (again,) = await take(watch, 1)
+    assert isinstance(again, Reset) and again.cursor == 3
+    assert store.condition().behind.startswith("commits 4 to 5 were there")
+    await store.close()
+
+
+async def test_what_postgres_cannot_hold_is_refused(url: str) -> None:
+    store = await opened(url)
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises((ValidationError, UnicodeEncodeError)):
+            await push(store, full(cluster(name)))
+    with pytest.raises(ValidationError) as refused:
+        await store.put_doc("kind", "a\0b", b"1")
+    assert "NUL, which PostgreSQL cannot store" in refused.value.violations[0].detail
+    assert await store.put_doc("kind", "a", b"\0") == 1
+    assert (await store.groups(), await push(store, full(cluster("a")))) == ([], Commit("g", 1))
+    await store.close()
+
+
+async def test_a_full_disk_refuses_pushes(server: PostgresServer, url: str) -> None:
+    store = await opened(url)
+    await push(store, full(cluster("a")))
+    name = url.rpartition("/")[2]
+    server.execute(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$",
+        name,
+    )
+    server.execute("CREATE TRIGGER fail BEFORE INSERT ON xds.blob EXECUTE FUNCTION fail()", name)
+    with pytest.raises(OutOfSpaceError, match="no space left in the database xds_"):
+        await push(store, full(cluster("b", b"2")))
+    assert await store.head("g") == Head("g", 1)
+    server.execute("DROP TRIGGER fail ON xds.blob", name)
+    assert await push(store, full(cluster("b", b"2"))) == Commit("g", 2)
+    await store.close()
+
+
+async def refusal(url: str) -> str:
+    with pytest.raises(UnavailableError) as refused:
+        await opened(url)
+    return str(refused.value)
+
+
+async def test_an_unfit_database_is_refused(server: PostgresServer, url: str) -> None:
+    assert 'database "absent" does not exist' in await refusal(server.url("absent"))
+    assert "cannot be reached" in await refusal(f"postgresql://{LOOPBACK}:{free_port()}/xds")
+    latin = server.make_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    assert "its encoding is LATIN1" in await refusal(latin)
+
+    name = url.rpartition("/")[2]
+    server.execute("CREATE SCHEMA xds; CREATE TABLE xds.orders (id int)", name)
+    assert "its schema xds belongs to another program" in await refusal(url)
+    server.execute("DROP SCHEMA xds CASCADE", name)
+    await (await opened(url)).close()
+    server.execute("UPDATE xds.meta SET v = '99' WHERE k = 'schema'", name)
+    assert "schema 99, this release supports" in await refusal(url)
+    server.execute("UPDATE xds.meta SET v = '5' WHERE k = 'schema'", name)
+
+    server.execute("CREATE USER reader")
+    server.execute("GRANT USAGE ON SCHEMA xds TO reader; GRANT SELECT ON ALL TABLES IN SCHEMA xds TO reader", name)
+    assert "the user may not write in the database" in await refusal(url.replace("postgres@", "reader@"))
+    server.execute("CREATE USER nobody")
+    assert "the user may not use its schema xds" in await refusal(url.replace("postgres@", "nobody@"))
+
+
+def test_a_wrong_url_is_not_told_as_it_is() -> None:
+    with pytest.raises(ValueError, match="not the URL of a PostgreSQL database") as refused:
+        check_url("postgresql://xds:secret@host:port/xds?nonsense=1")
+    assert "secret" not in str(refused.value)
+    assert place_of("postgresql://xds:secret@db.internal/fleet") == "the database fleet at db.internal"

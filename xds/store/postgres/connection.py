@@ -1,0 +1,81 @@
+"""Connections to PostgreSQL, and the statements of `xds.store.sql` on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+from xds.store.sql.connection import Rows
+
+SCHEMA = "xds"
+# A URL may give other values. A server that does not answer is noticed within ten seconds. Of several hosts, the one
+# that can be written is taken: after a failover that is another.
+_DEFAULTS = {
+    "application_name": "xds",
+    "connect_timeout": "3",
+    "keepalives_count": "2",
+    "keepalives_idle": "4",
+    "keepalives_interval": "2",
+    "target_session_attrs": "read-write",
+    "tcp_user_timeout": "8000",
+}
+# A server that is stopped amid a transaction holds the lock of all commits: the database ends its session.
+_SETTINGS = (
+    f"SET search_path TO {SCHEMA}; SET idle_in_transaction_session_timeout TO '10s'; SET lock_timeout TO '15s';"
+    " SET synchronous_commit TO on; SET client_encoding TO 'UTF8'"
+)
+_MARK = re.compile(r"\?|:(\w+)")
+
+
+class PostgresConnection:
+    """A connection as the statements expect it."""
+
+    def __init__(self, raw: psycopg.Connection) -> None:
+        self.raw = raw
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
+        """Run a statement."""
+        return self.raw.execute(_translated(statement), values or None, binary=True)
+
+    def executemany(self, statement: str, rows: Iterable[Any], /) -> Rows:
+        """Run a statement for each row of values."""
+        cursor = self.raw.cursor(binary=True)
+        cursor.executemany(_translated(statement), rows)
+        return cursor
+
+
+def check_url(url: str) -> None:
+    """Raises ``ValueError`` for a URL that libpq does not understand. Its text is in no message: it may be secret."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise ValueError("not the URL of a PostgreSQL database: postgresql://USER@HOST[:PORT]/DATABASE") from error
+
+
+def place_of(url: str) -> str:
+    """The database of a URL, for messages."""
+    known = conninfo_to_dict(url)
+    where = known.get("host") or known.get("hostaddr") or "this machine"
+    return f"the database {known.get('dbname') or known.get('user') or 'of this user'} at {where}"
+
+
+def connect(url: str) -> PostgresConnection:
+    """A connection, each statement of which is a transaction of its own. Raises ``psycopg.Error``."""
+    parameters = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    raw = psycopg.connect(make_conninfo(**{**_DEFAULTS, **parameters}), autocommit=True)
+    # One type for all numbers: else a statement is planned anew for small and for large ones.
+    raw.adapters.register_dumper(int, Int8Dumper)
+    raw.adapters.register_dumper(int, Int8BinaryDumper)
+    raw.execute(_SETTINGS)
+    return PostgresConnection(raw)
+
+
+@lru_cache(maxsize=512)
+def _translated(statement: str) -> bytes:
+    return _MARK.sub(lambda mark: f"%({mark[1]})s" if mark[1] else "%s", statement).encode()

@@ -1,0 +1,183 @@
+"""One connection to PostgreSQL with its transactions. It belongs to one thread.
+
+One lock orders the transactions of all servers, so that the cursors of their events are committed in order. Where the
+connection is lost, a call waits a moment for another one and runs again. A transaction carries a number of its writer;
+where the answer to its commit was lost, the number tells whether it was committed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import suppress
+from typing import TypeVar
+
+import psycopg
+import structlog
+
+from xds.store.base import StoreError, UnavailableError
+from xds.store.postgres import schema
+from xds.store.postgres.connection import PostgresConnection, connect, place_of
+from xds.store.postgres.failures import failure, is_passing, reason
+from xds.store.sql.connection import Job
+
+T = TypeVar("T")
+
+ATTEMPTS = 4
+RECONNECT_S = 5.0  # a call that loses its connection waits this long for another one
+RETRY_EVERY_S = 0.25
+REST_S = 1.0  # after a failure, calls fail at once for this long
+COMMIT_LOCK = 0x7864735F31  # of all commits
+SERVER_LOCK = 0x7864735F32  # of the one server
+
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({lock});"
+    " INSERT INTO writer (id, n, seen) VALUES ('{writer}', {number}, now())"
+    " ON CONFLICT (id) DO UPDATE SET n = excluded.n, seen = excluded.seen"
+)
+_log = structlog.get_logger(logger_name="xds.store")
+
+
+class PostgresDatabase:
+    """The database of ``url``. ``alone``: no other server may use it at the same time."""
+
+    def __init__(self, url: str, *, alone: bool) -> None:
+        self.place = place_of(url)
+        self._url = url
+        self._alone = alone
+        self._writer = secrets.token_hex(8)
+        self._number = 0  # of the last transaction
+        self._connection: PostgresConnection | None = None
+        self._down = ""  # why it cannot be reached
+        self._rests_until_s = 0.0
+
+    def open(self) -> None:
+        """Connect, and create the tables. Raises ``UnavailableError``."""
+        connection = self._connected(0.0)
+        try:
+            connection.raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")
+            schema.ensure(connection)
+            connection.raw.execute("COMMIT")
+            self._check_alone(connection)
+        except UnavailableError as error:
+            self._disconnect()
+            raise UnavailableError(f"{self.place} cannot be used: {error}") from error
+        except psycopg.Error as error:
+            self._disconnect()
+            if isinstance(error, psycopg.errors.UndefinedColumn):
+                raise UnavailableError(f"the schema xds in {self.place} belongs to another program") from error
+            raise failure(error, self.place) from error
+        self.write(lambda _: None)  # tells a user who may only read
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._disconnect()
+
+    def read(self, job: Job[T]) -> T:
+        """Run ``job`` on the state of one moment. Raises ``StoreError``."""
+        lost: psycopg.Error | None = None
+        for _ in range(ATTEMPTS):
+            connection = self._connected(RECONNECT_S if lost else 0.0)
+            try:
+                return read_once(connection, job)
+            except psycopg.Error as error:
+                lost = self._lost(error, connection)
+        raise UnavailableError(f"{self.place} cannot be read now") from lost
+
+    def write(self, job: Job[T]) -> T:
+        """Run ``job`` as one durable transaction; rolled back when it raises. Raises ``StoreError``."""
+        self._number += 1
+        begin = _WRITE.format(lock=COMMIT_LOCK, writer=self._writer, number=self._number)
+        lost: psycopg.Error | None = None
+        for _ in range(ATTEMPTS):
+            connection = self._connected(RECONNECT_S if lost else 0.0)
+            committing = False
+            try:
+                connection.raw.execute(begin.encode())
+                result = job(connection)
+                committing = True
+                connection.raw.execute("COMMIT")
+                return result
+            except psycopg.Error as error:
+                lost = self._lost(error, connection)
+                if committing and self._was_committed():
+                    return result
+            except BaseException:
+                _roll_back(connection)
+                raise
+        raise UnavailableError(f"{self.place} cannot be written now; nothing was written") from lost
+
+    def down_reason(self) -> str:
+        """Why the database cannot be reached; empty where it can. From any thread."""
+        return self._down
+
+    def _check_alone(self, connection: PostgresConnection) -> None:
+        """Raises ``UnavailableError`` when another server uses the database: each serves only what it wrote itself."""
+        if not self._alone:
+            return
+        (is_free,) = connection.execute("SELECT pg_try_advisory_lock(?)", (SERVER_LOCK,)).fetchone()
+        if not is_free:
+            raise UnavailableError("it is in use by another server")
+
+    def _was_committed(self) -> bool:
+        """Whether the last transaction was committed. Raises ``UnavailableError`` if that cannot be found out."""
+        try:
+            connection = self._connected(RECONNECT_S)
+            # The lock waits for the transaction itself, which may still be on its way.
+            connection.raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")
+            row = connection.execute("SELECT n FROM writer WHERE id = ?", (self._writer,)).fetchone()
+            connection.raw.execute("COMMIT")
+        except (psycopg.Error, StoreError) as error:
+            self._disconnect()
+            raise UnavailableError(f"{self.place} did not answer to a commit", maybe_committed=True) from error
+        return row is not None and row[0] == self._number
+
+    def _lost(self, error: psycopg.Error, connection: PostgresConnection) -> psycopg.Error:
+        """Returns the error if another attempt may succeed, else raises what it means."""
+        if is_passing(error, connection.raw):
+            _log.info("store.connection_lost", error_message=reason(error))
+            self._disconnect()
+            return error
+        _roll_back(connection)
+        raise failure(error, self.place) from error
+
+    def _connected(self, wait_s: float) -> PostgresConnection:
+        """The connection, which is opened here if there is none. Raises ``UnavailableError`` after ``wait_s``."""
+        if self._connection is not None and not self._connection.raw.closed:
+            return self._connection
+        if not wait_s and time.monotonic() < self._rests_until_s:
+            raise UnavailableError(f"{self.place} cannot be reached: {self._down}")
+        end_s = time.monotonic() + wait_s
+        while True:
+            try:
+                self._connection, self._down = connect(self._url), ""
+                return self._connection
+            except psycopg.Error as error:
+                self._down = reason(error)
+                self._rests_until_s = time.monotonic() + REST_S
+                if time.monotonic() >= end_s:
+                    raise UnavailableError(f"{self.place} cannot be reached: {self._down}") from error
+            time.sleep(RETRY_EVERY_S)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.raw.close()
+
+
+def read_once(connection: PostgresConnection, job: Job[T]) -> T:
+    """Run ``job`` on the state of one moment. Raises ``psycopg.Error``."""
+    try:
+        connection.raw.execute(_READ)
+        result = job(connection)
+        connection.raw.execute("COMMIT")
+    except BaseException:
+        _roll_back(connection)
+        raise
+    return result
+
+
+def _roll_back(connection: PostgresConnection) -> None:
+    with suppress(psycopg.Error):
+        connection.raw.execute("ROLLBACK")

@@ -1,0 +1,114 @@
+"""The engine for a PostgreSQL database (docs/internals/design.md#storage)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import structlog
+
+from xds.store.base import READER_BUFFER, ChangeItem, Reset, StoreError
+from xds.store.postgres.connection import SCHEMA
+from xds.store.postgres.database import PostgresDatabase
+from xds.store.postgres.listener import CHANNEL, Listener
+from xds.store.retention import StoreCondition
+from xds.store.sql import ledger
+from xds.store.sql.connection import Job, SqlConnection
+from xds.store.sql.store import SqlStore
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(logger_name="xds.store")
+
+
+class PostgresStore(SqlStore):
+    """A ``Store`` in the database of ``url``, as libpq reads it.
+
+    ``alone``: no other server may use the database at the same time. ``clock`` returns epoch seconds, for the age of
+    push ids.
+    """
+
+    _database: PostgresDatabase
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        alone: bool = True,
+        reader_buffer: int = READER_BUFFER,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(PostgresDatabase(url, alone=alone), reader_buffer=reader_buffer, clock=clock)
+        self._url = url
+        self._listener: Listener | None = None
+        self._cursor = 0  # of the last item that the watches have
+        self._behind = ""
+
+    def condition(self) -> StoreCondition:
+        down = self._database.down_reason()
+        return StoreCondition(
+            read_only=f"{self._database.place} cannot be reached: {down}" if down else "", behind=self._behind
+        )
+
+    def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
+        sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r'"
+        found = connection.execute(f"{sizes} AND relnamespace = to_regnamespace(?)", (SCHEMA,))
+        return int(found.fetchone()[0]), 0
+
+    def _open(self) -> None:
+        super()._open()
+        self._cursor = self._database.read(ledger.newest_cursor)
+        self._listener = Listener(self._url, self._publish_news)
+
+    def _close(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.end()
+            with suppress(StoreError):
+                self._database.write(_notify)  # wakes it
+            listener.join()
+            with suppress(StoreError):
+                self._database.read(self._publish_news)
+        super()._close()
+
+    def _start_over(self) -> None:
+        self._behind = ""
+        with suppress(StoreError):
+            self._database.write(_notify)  # the listener finds that the cursors of before are gone
+
+    def _committed(self, events: Sequence[ChangeItem]) -> None:
+        """The listener publishes all commits in order, those of other servers among them."""
+
+    async def _write(self, job: Job[tuple[T, Sequence[ChangeItem]]]) -> T:
+        def write_and_notify(connection: SqlConnection) -> tuple[T, Sequence[ChangeItem]]:
+            result, events = job(connection)
+            if events:
+                _notify(connection)
+            return result, events
+
+        return await super()._write(write_and_notify)
+
+    def _publish_news(self, connection: SqlConnection) -> None:
+        """Give the watches what was committed since the last time."""
+        for item in ledger.catch_up(connection, self._cursor):
+            if isinstance(item, Reset):
+                self._note_reset(item)
+                self._interrupt_watches()
+            else:
+                self._call_on_loop(self._feed.publish, item)
+            self._cursor = item.cursor
+
+    def _note_reset(self, reset: Reset) -> None:
+        """Log and remember that commits are gone which were there: the database was restored to an earlier state."""
+        if reset.cursor < self._cursor:
+            self._behind = (
+                f"commits {reset.cursor + 1} to {self._cursor} were there and are not in the database any more:"
+                " restore a backup, or push the missing changes again"
+            )
+            _log.error("store.behind", error_message=self._behind, newest=reset.cursor)
+
+
+def _notify(connection: SqlConnection) -> None:
+    connection.execute(f"NOTIFY {CHANNEL}")

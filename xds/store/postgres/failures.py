@@ -1,0 +1,61 @@
+"""What errors of PostgreSQL mean for a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import errors
+
+from xds.model.errors import ValidationError, Violation
+from xds.store.base import CorruptError, OutOfSpaceError, UnavailableError
+from xds.store.sql.connection import ContradictionError
+
+# The server ends or was demoted, or a transaction met another one: a new attempt may succeed.
+_PASSING = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.IdleInTransactionSessionTimeout,
+    errors.ReadOnlySqlTransaction,
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+)
+# What other errors mean, by their class: the first that fits. Their texts have a place and a reason.
+_MEANINGS: Sequence[tuple[tuple[type[psycopg.Error], ...], type[Exception], str]] = (
+    (
+        (errors.InsufficientPrivilege,),
+        UnavailableError,
+        "the user may not write in {place}: {reason}. Grant it the schema and its tables",
+    ),
+    (
+        (errors.DiskFull, errors.OutOfMemory),
+        OutOfSpaceError,
+        "no space left in {place}; nothing was written. Free or add space, then push again",
+    ),
+    ((errors.LockNotAvailable, errors.QueryCanceled), UnavailableError, "{place} did not answer in time: {reason}"),
+    ((errors.DataCorrupted, errors.IndexCorrupted), CorruptError, "{place} is damaged: {reason}"),
+    ((psycopg.IntegrityError,), ContradictionError, "{reason}"),
+    ((psycopg.OperationalError,), UnavailableError, "{place} cannot be used now: {reason}"),
+)
+
+
+def is_passing(error: psycopg.Error, connection: psycopg.Connection) -> bool:
+    """Whether a new attempt on a new connection may succeed."""
+    return connection.closed or isinstance(error, _PASSING)
+
+
+def failure(error: psycopg.Error, place: str) -> Exception:
+    """The exception of a store for an error of the database ``place`` that a new attempt would meet again."""
+    if isinstance(error, psycopg.DataError) and "NUL" in str(error):
+        detail = "a name or another text contains the character NUL, which PostgreSQL cannot store"
+        return ValidationError([Violation("unsupported_character", detail)])
+    for classes, meaning, text in _MEANINGS:
+        if isinstance(error, classes):
+            return meaning(text.format(place=place, reason=reason(error)))
+    return error  # a bug, not a state of the database
+
+
+def reason(error: psycopg.Error) -> str:
+    """The message of an error in one line, without what it was about: that may be secret."""
+    return error.diag.message_primary or " ".join(str(error).split())
