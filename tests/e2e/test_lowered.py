@@ -295,7 +295,7 @@ def test_a_split_of_subsets_has_its_shares_within_sampling_error(
     instances = [f"{LOOPBACK}:{upstream(name).port} {name}" for name in ("v1", "v2", "v3")]
     site.push(entries, {"web": instances})
     site.envoy()
-    with HttpLoad(background, site.port) as load:
+    with HttpLoad(background, site.port, rps=0.0) as load:
         load.wait_total(SAMPLE)
     report = load.report
     assert report.failed == 0, report

@@ -30,7 +30,7 @@ def test_static_envoy_under_load_loses_nothing(
     cluster = r.static_cluster("c1", upstream("a").port)
     web = r.listener("web", r.inline_routes("web", r.route("c1")))
     envoy = running.enter_context(EnvoyProcess(tmp_path, static_bootstrap([cluster], [web]))).wait_live()
-    load = running.enter_context(HttpLoad(background, envoy.wait_listener("web")))
+    load = running.enter_context(HttpLoad(background, envoy.wait_listener("web"), rps=0.0))
     load.wait_total(2_000)
     report = load.stop()
     assert (report.failed, report.samples) == (0, [])
