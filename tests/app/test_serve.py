@@ -17,6 +17,7 @@ from tests.support.labels import stem_of
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from tests.support.server_forks import serve_to_end
 from xds.app.ports import EXAMPLE, welcome
 from xds.settings.sections import GRPC_PORT, HTTP_PORT
 
@@ -46,9 +47,9 @@ def test_the_log_is_json_lines_only(tmp_path: Path, running: ExitStack) -> None:
     """Also of a warning by Python, of unreadable requests, and of a start that fails."""
     (tmp_path / "old.py").write_text("import warnings\nwarnings.warn('old')\n")
     source = {"kind": "python", "object": "old:make", "directory": str(tmp_path)}
-    failed = xds("serve", "--store", "memory", environment={"XDS_SOURCES": json.dumps({"own": source})})
-    assert (failed.code, events(failed.err)[-1]) == (1, "server.failed")
-    assert "UserWarning: old" in json.loads(failed.err.splitlines()[0])["event"]
+    code, log = serve_to_end(tmp_path, "--store", "memory", environment={"XDS_SOURCES": json.dumps({"own": source})})
+    assert (code, events(log)[-1]) == (1, "server.failed")
+    assert "UserWarning: old" in json.loads(log.splitlines()[0])["event"]
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], forked=False))
     for port in (server.grpc_port, server.http_port):
         with socket.create_connection((LOOPBACK, port)) as connection:
@@ -159,12 +160,11 @@ def test_a_variable_that_cannot_be_read_is_wrong_usage() -> None:
 def test_taken_port_and_taken_store(tmp_path: Path, running: ExitStack) -> None:
     server = running.enter_context(ServerProcess(tmp_path))
     http = ["--http", f"{LOOPBACK}:{server.http_port}"]
-    taken = xds("serve", "--store", "memory", *http)
-    assert (taken.code, "cannot listen" in taken.err, events(taken.err)) == (1, True, ["server.failed"])
+    code, log = serve_to_end(tmp_path, "--store", "memory", *http)
+    assert (code, "cannot listen" in log, events(log), "Traceback" in log) == (1, True, ["server.failed"], False)
     other = ["--grpc", f"{LOOPBACK}:{free_port()}", "--http", f"{LOOPBACK}:{free_port()}"]
-    held = xds("serve", "--data", server.data, *other)
-    assert (held.code, "in use by another process" in held.err) == (1, True)
-    assert "Traceback" not in taken.err + held.err
+    code, log = serve_to_end(tmp_path, "--data", server.data, *other)
+    assert (code, "in use by another process" in log, "Traceback" in log) == (1, True, False)
 
 
 def test_random_bytes_disturb_nobody(tmp_path: Path, running: ExitStack) -> None:

@@ -13,6 +13,7 @@ from tests.cli.conftest import Remote
 from tests.support.commands import xds
 from tests.support.process import LOOPBACK
 from tests.support.server import ServerProcess
+from tests.support.server_forks import serve_to_end
 
 TYPE = "type.googleapis.com/acme.v1.Feature"
 PROTO = 'syntax = "proto3"; package acme.v1; message Feature { string name = 1; uint32 share = 2; }'
@@ -56,9 +57,9 @@ def test_a_server_does_not_start_with_a_broken_set(tmp_path: Path, descriptor_se
     for path, words in ((broken, "not a descriptor set"), (tmp_path / "none.pb", "No such file")):
         config.write_text(f"codec: {{descriptor_sets: [{descriptor_set}, {path}]}}\n")
         ports = ["--grpc", f"{LOOPBACK}:0", "--http", f"{LOOPBACK}:0"]
-        ran = xds("serve", "--store", "memory", "--config", config, *ports)
-        assert ran.code == 1
-        assert f"cannot serve: {path}: {words}" in ran.err
+        code, log = serve_to_end(tmp_path, "--store", "memory", "--config", config, *ports)
+        assert code == 1
+        assert f"cannot serve: {path}: {words}" in log
 
 
 def test_validation_takes_types_of_a_flag(descriptor_set: Path, files: tuple[Path, Path]) -> None:

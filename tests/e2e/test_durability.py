@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.support.http import plain_client
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port, wait_until
 from tests.support.server import SERVE, ServerProcess
+from tests.support.server_forks import serve_to_end
 from tests.support.upstream import Upstream
 
 Json = dict[str, Any]
@@ -215,11 +216,20 @@ def test_kills_amid_pushes_disturb_no_envoy(
 # Refusals to start
 
 
-def _serve(data: Path, prefix: Sequence[str] = ()) -> tuple[int, str]:
-    """Run ``xds serve`` on a data directory that it must refuse; exit code and standard error."""
-    ports = ["--grpc", f"{LOOPBACK}:{free_port()}", "--http", f"{LOOPBACK}:{free_port()}"]
+def _serve(data: Path, directory: Path) -> tuple[int, str]:
+    """Run ``xds serve`` on a data directory that it must refuse; exit code and what it wrote."""
+    return serve_to_end(directory, "--data", data, *_ports())
+
+
+def _ports() -> list[str]:
+    return ["--grpc", f"{LOOPBACK}:{free_port()}", "--http", f"{LOOPBACK}:{free_port()}"]
+
+
+def _serve_without_privileges(data: Path) -> tuple[int, str]:
+    """As `_serve`. Root may write whatever the mode says, unless it has no capabilities."""
+    prefix = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
     done = subprocess.run(
-        [*prefix, *SERVE, "--data", str(data), *ports],
+        [*prefix, *SERVE, "--data", str(data), *_ports()],
         capture_output=True,
         text=True,
         timeout=COMMAND_TIMEOUT_S,
@@ -240,14 +250,9 @@ def _check_refused(refused: tuple[int, str], *words: str) -> None:
         assert word in last
 
 
-def _without_privileges() -> list[str]:
-    """Root may write whatever the mode says, unless it has no capabilities."""
-    return ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
-
-
-def test_a_second_server_is_refused(server: ServerProcess) -> None:
+def test_a_second_server_is_refused(server: ServerProcess, tmp_path: Path) -> None:
     server.push(GROUP, numbered(1))
-    _check_refused(_serve(server.data), str(server.data), "in use by another process")
+    _check_refused(_serve(server.data, tmp_path), str(server.data), "in use by another process")
     assert server.push(GROUP, numbered(2))["revision"] == 2
 
 
@@ -257,7 +262,7 @@ def test_a_data_directory_that_cannot_be_written(server: ServerProcess) -> None:
     files = [path for path in server.data.iterdir() if path.is_file()]
     for path, mode in [*((file, 0o400) for file in files), (server.data, 0o500)]:
         path.chmod(mode)
-    _check_refused(_serve(server.data, _without_privileges()), str(server.data), "Permission denied")
+    _check_refused(_serve_without_privileges(server.data), str(server.data), "Permission denied")
     for path in (server.data, *files):
         path.chmod(0o700 if path.is_dir() else 0o600)
     server.start()
@@ -267,7 +272,7 @@ def test_a_data_directory_that_cannot_be_written(server: ServerProcess) -> None:
 def test_a_place_where_no_directory_can_be(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    _check_refused(_serve(locked / "data", _without_privileges()), str(locked), "Permission denied")
+    _check_refused(_serve_without_privileges(locked / "data"), str(locked), "Permission denied")
     file = tmp_path / "file"
     file.touch()
-    _check_refused(_serve(file), str(file))
+    _check_refused(_serve(file, tmp_path), str(file))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from tests.support import resources as r
 from tests.support.commands import FinishedCommand, address, xds
 from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 from tests.support.server import ServerProcess
+from tests.support.server_forks import serve_to_end
 from xds.store.sqlite.files import acknowledged_of
 
 from .test_disk import NAMESPACE, big, check_serving, mounting, push
@@ -167,7 +168,7 @@ def test_a_damaged_store_is_reported_and_undamaged_groups_are_copied(
             "bodies": data.replace(b"secondsecond", b"secondsecXnd"),
         }[kind]
     )
-    code, message = _serve(path.parent)
+    code, message = _serve(path.parent, tmp_path)
     last = message.strip().splitlines()[-1]
     assert code == 1 and "cannot serve" in last
     assert not [word for word in RAW_WORDS if word in last]
@@ -257,28 +258,43 @@ def test_one_server_on_a_full_disk(tmp_path: Path, full_disk: tuple[list[str], P
     server.start()
     check_serving(server, first)
     assert "store.read_only" in server.process.log()
-    check_alone(server, inside)
+    check_alone(lambda *arguments: executed(inside, *arguments), server)
     (seen / "filler").unlink()
     done = push(server, [r.static_cluster("b", 1_000)])
     assert (done.status_code, done.json()["revision"]) == (200, 2)
-    check_alone(server, inside)
+    check_no_second(lambda *arguments: executed(inside, *arguments), server)
     check_serving(server, done.json())
     server.kill()
     server.start()
     check_serving(server, done.json())
 
 
-def check_alone(server: ServerProcess, inside: list[str]) -> None:
+Run = Callable[..., tuple[int, str]]  # runs ``xds`` with arguments: the exit code and what it wrote of errors
+
+
+def executed(inside: list[str], *arguments: str) -> tuple[int, str]:
+    argv = [*inside, sys.executable, "-m", "xds.cli.main", *arguments]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return ended.returncode, ended.stderr
+
+
+def check_alone(run: Run, server: ServerProcess) -> None:
     """Neither another server nor a command of the store uses the directory."""
+    check_no_second(run, server)
+    for arguments in (["check", "--data", str(server.data)], ["copy", str(server.data), "copy"]):
+        check_told(run("store", *arguments), "in use by a server: stop it first")
+
+
+def check_no_second(run: Run, server: ServerProcess) -> None:
+    """No other server uses the directory."""
     ports = [f"--{port}={LOOPBACK}:{free_port()}" for port in ("grpc", "http")]
-    for told, arguments in (
-        ("in use by another process: only one server can use it", ["serve", "--data", str(server.data), *ports]),
-        ("in use by a server: stop it first", ["store", "check", "--data", str(server.data)]),
-        ("in use by a server: stop it first", ["store", "copy", str(server.data), "copy"]),
-    ):
-        argv = [*inside, sys.executable, "-m", "xds.cli.main", *arguments]
-        ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-        assert (ended.returncode, told in ended.stderr, "Traceback" in ended.stderr) == (1, True, False), ended.stderr
+    told = "in use by another process: only one server can use it"
+    check_told(run("serve", "--data", str(server.data), *ports), told)
+
+
+def check_told(ended: tuple[int, str], told: str) -> None:
+    code, message = ended
+    assert (code, told in message, "Traceback" in message) == (1, True, False), message
 
 
 @mounting
@@ -292,7 +308,14 @@ def test_a_read_only_file_system_is_served(server: ServerProcess, tmp_path: Path
     refused = push(served, [r.static_cluster("b", 1_000)])
     assert refused.status_code == 507 and "can only be read" in refused.json()["detail"]
     assert served.metrics()["xds_server_store_read_only"] == 1.0
-    check_alone(served, [])
+
+    def run(command: str, *arguments: str) -> tuple[int, str]:
+        if command == "serve":
+            return serve_to_end(tmp_path, *arguments)
+        ended = xds(command, *arguments)
+        return ended.code, ended.err
+
+    check_alone(run, served)
     told = check(served)
     assert told.code == 1 and "can only be read" in told.out
     taken = xds("backup", tmp_path / "xds.tar", environment=address(served.http_port))

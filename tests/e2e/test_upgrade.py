@@ -26,6 +26,7 @@ from tests.support.envoy import EnvoyProcess
 from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.recorded_xds import RecordedXds
 from tests.support.server import ServerProcess
+from tests.support.server_forks import serve_to_end
 from xds.store.sql.tables import SCHEMA_VERSION
 
 Json = dict[str, Any]
@@ -204,8 +205,8 @@ def test_a_newer_directory_is_refused_with_a_sentence(tmp_path: Path) -> None:
         store.commit()
         before = list(store.iterdump())
     ports = [f"--{port}={LOOPBACK}:{free_port()}" for port in ("grpc", "http")]
-    refused = xds("serve", "--data", server.data, "--config", LATEST / "xds.yaml", *ports)
+    code, log = serve_to_end(tmp_path, "--data", server.data, "--config", LATEST / "xds.yaml", *ports)
     told = f"the data has schema {newer}, this release supports {SCHEMA_VERSION}; use a newer release"
-    assert (refused.code, told in refused.err, "Traceback" in refused.err) == (1, True, False), refused.err
+    assert (code, told in log, "Traceback" in log) == (1, True, False), log
     with closing(sqlite3.connect(path)) as store:
         assert list(store.iterdump()) == before

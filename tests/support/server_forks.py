@@ -29,11 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tests.support.process import REPOSITORY, ChildProcess, Running, child_environment, dying_with_us
+from tests.support.process import REPOSITORY, ChildProcess, Running, child_environment, dying_with_us, wait_until
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 _MESSAGE_BYTES = 1 << 17
+_ENDED = "ended"
 _PR_SET_PDEATHSIG = 1
 # What the interpreter and the libraries below us read when they are loaded: too late in a fork.
 _READ_AT_START = ("PYTHON", "GRPC", "LD_", "MALLOC", "UVLOOP", "PROTOCOL_BUFFERS")
@@ -63,6 +64,24 @@ class ForkedServer(ChildProcess):
     ) -> Running:
         assert not piped, "a forked server has no pipes"
         return FORKS.start(argv, log, child_environment(environment), self._working)
+
+
+def serve_to_end(
+    directory: Path, *arguments: str | Path, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run ``xds serve`` where it must end by itself; its exit code and all that it wrote.
+
+    ``directory`` is that of its log.
+    """
+    (directory / f"{_ENDED}.log").unlink(missing_ok=True)
+    server = ForkedServer(_ENDED, ["serve", *map(str, arguments)], directory, environment)
+    try:
+        wait_until(lambda: not server.running, "the server ends", detail=server.log_tail)
+        code = server.exit_code
+        assert code is not None
+        return code, server.log()
+    finally:
+        server.kill()
 
 
 class Fork:

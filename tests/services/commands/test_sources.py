@@ -11,6 +11,7 @@ import yaml
 from tests.cli.conftest import Remote
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
+from tests.support.server_forks import serve_to_end
 
 
 def start(directory: Path, running: ExitStack, sources: dict[str, object]) -> Remote:
@@ -66,10 +67,8 @@ def test_without_sources(remote: Remote) -> None:
 
 
 def test_a_source_that_cannot_be_built_stops_the_start(tmp_path: Path) -> None:
-    from tests.support.commands import xds
-
     file = tmp_path / "xds.yaml"
     file.write_text("sources: {mine: {kind: python, object: 'no_such_module_here:make'}}")
-    ran = xds("serve", "--store", "memory", "--config", file)
-    assert ran.code != 0
-    assert "sources.mine: no_such_module_here:make: ModuleNotFoundError" in ran.err
+    code, log = serve_to_end(tmp_path, "--store", "memory", "--config", file)
+    assert code != 0
+    assert "sources.mine: no_such_module_here:make: ModuleNotFoundError" in log
