@@ -41,13 +41,15 @@ class PostgresConnection:
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
         """Run a statement."""
-        return self.raw.execute(_translated(statement), values or None, binary=True)
+        rows: Rows = self.raw.execute(_translated(statement), values or None, binary=True)
+        return rows
 
     def executemany(self, statement: str, rows: Iterable[Any], /) -> Rows:
         """Run a statement for each row of values."""
         cursor = self.raw.cursor(binary=True)
         cursor.executemany(_translated(statement), rows)
-        return cursor
+        written: Rows = cursor
+        return written
 
 
 def check_url(url: str) -> None:

@@ -53,7 +53,8 @@ def failure(error: psycopg.Error, place: str) -> Exception:
     for classes, meaning, text in _MEANINGS:
         if isinstance(error, classes):
             return meaning(text.format(place=place, reason=reason(error)))
-    return error  # a bug, not a state of the database
+    bug: Exception = error
+    return bug
 
 
 def reason(error: psycopg.Error) -> str:
