@@ -37,7 +37,7 @@ async def test_a_push_after_a_failure_began_is_not_blamed(api: Api) -> None:
         answer = await api.client.put("/api/v1/groups/edge/snapshot", json={"resources": [cluster]})
         assert answer.status_code == 200, answer.text
     deps = api.services
-    began = (await deps.publisher.history("edge", None, 1))[0].meta.time_s
+    began = (await deps.publisher.history.lines("edge", None, 1))[0].meta.time_s
     found = await push_before(deps, "edge", FailureStart(began, 1.0))
     assert found is not None and found.revision == 2, "within a report"
     assert await push_before(deps, "edge", FailureStart(began - 60, 5.0)) is None

@@ -23,7 +23,7 @@ B = static_cluster("b", 80)
 
 
 def held(api: Api, group: str = "edge") -> ResourceSet:
-    return api.plane.publisher.content(group).snapshot.get(CLUSTER)
+    return api.plane.publisher.groups.content(group).snapshot.get(CLUSTER)
 
 
 def connected(api: Api, node_id: str = "n1") -> Client:
@@ -142,7 +142,7 @@ async def test_push_that_waits_is_answered_when_the_nodes_have_it(api: Api) -> N
     client.ack(held(api))
     push = asyncio.create_task(api.put("edge", B, headers={"prefer": "wait=60"}))
     async with asyncio.timeout(30):
-        while api.plane.publisher.content("edge").revision != 2:
+        while api.plane.publisher.groups.content("edge").revision != 2:
             await asyncio.sleep(0)
     assert (await api.client.get("/api/v1/groups/edge/revisions/2/progress")).json()["verdict"] == "pending"
     client.ack(held(api))

@@ -86,7 +86,7 @@ async def test_a_transaction_needs_the_scope_of_each_group(api: Api) -> None:
     changes = [{"group": group, "put": [A]} for group in ("edge-1", "core")]
     answer = await ask(api, "writer", "POST", "/api/v1/transactions", json={"changes": changes})
     assert (answer.status_code, answer.json()["missing_scope"]) == (403, "write:group/core")
-    assert api.plane.publisher.groups() == []
+    assert api.plane.publisher.groups.all() == []
     answer = await ask(api, "writer", "POST", "/api/v1/transactions", json={"changes": changes[:1]})
     assert answer.status_code == 200
 
@@ -122,7 +122,7 @@ async def test_the_token_signs_the_push_whatever_the_client_says(api: Api) -> No
     for author in ("", "the-boss", "all"):
         body = {"resources": [static_cluster("a", 80 + len(author))]}
         await ask(api, "writer", "PUT", SNAPSHOT, json=body, params={"author": author})
-        meta = api.plane.publisher.content("edge").meta
+        meta = api.plane.publisher.groups.content("edge").meta
         assert (meta.actor, meta.author) == ("writer", author)
 
 

@@ -175,7 +175,7 @@ async def test_explain_a_connected_node(api: Api) -> None:
     await api.put("default", A)
     client = Client(api.plane.fleet, Node("n/1"), "default")
     client.subscribe(CLUSTER)
-    client.ack(api.plane.publisher.content("default").snapshot.get(CLUSTER))
+    client.ack(api.plane.publisher.groups.content("default").snapshot.get(CLUSTER))
     path = f"/api/v1/nodes/{quote('n/1', safe='')}/explain"
     body = (await api.client.get(path)).json()
     assert (body["group"], body["node"]["connected"], body["resources_total"]) == ("default", True, 1)

@@ -21,7 +21,7 @@ HIDDEN = KEY_PEM.replace("MIIE", "hidden00")
 
 
 def held(api: Api, type_url: str = CLUSTER) -> ResourceSet:
-    return api.plane.publisher.content("edge").snapshot.get(type_url)
+    return api.plane.publisher.groups.content("edge").snapshot.get(type_url)
 
 
 @pytest.fixture

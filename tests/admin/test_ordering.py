@@ -28,7 +28,7 @@ WAITING = {
 
 
 def pushed(api: Api) -> ResourceSet:
-    return api.plane.publisher.content("edge").snapshot.get(CLUSTER)
+    return api.plane.publisher.groups.content("edge").snapshot.get(CLUSTER)
 
 
 async def get(api: Api, path: str) -> Any:

@@ -48,7 +48,7 @@ async def test_a_misspelt_dry_run_is_no_push(api: Api) -> None:
             "index": -1,
         }
     ]
-    assert api.plane.publisher.groups() == []
+    assert api.plane.publisher.groups.all() == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ async def test_the_hint_names_the_closest_parameter(api: Api, given: str, hint: 
     answer = await api.client.put(f"{SNAPSHOT}?{given}", json=BODY)
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["hint"].startswith(hint)
-    assert api.plane.publisher.groups() == []
+    assert api.plane.publisher.groups.all() == []
 
 
 @pytest.mark.parametrize("value", ["", "maybe", "%20true", "true%20", "2", "tru", "null"])
@@ -74,19 +74,19 @@ async def test_an_odd_boolean_is_no_push(api: Api, value: str) -> None:
     answer = await api.client.put(f"{SNAPSHOT}?dry_run={value}", json=BODY)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == "/dry_run"
-    assert api.plane.publisher.groups() == []
+    assert api.plane.publisher.groups.all() == []
 
 
 async def test_a_boolean_without_a_value_is_no_push(api: Api) -> None:
     answer = await api.client.put(f"{SNAPSHOT}?dry_run", json=BODY)
-    assert (answer.status_code, api.plane.publisher.groups()) == (422, [])
+    assert (answer.status_code, api.plane.publisher.groups.all()) == (422, [])
 
 
 async def test_a_parameter_given_twice_is_refused(api: Api) -> None:
     answer = await api.client.put(f"{SNAPSHOT}?dry_run=true&dry_run=false", json=BODY)
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["detail"] == "the query parameter 'dry_run' is given 2 times"
-    assert api.plane.publisher.groups() == []
+    assert api.plane.publisher.groups.all() == []
 
 
 async def test_each_wrong_parameter_is_named(api: Api) -> None:

@@ -13,7 +13,7 @@ ROLLOUT = "/api/v1/groups/edge/rollout"
 
 async def test_each_node_and_type_is_counted(api: Api) -> None:
     await api.put("edge", eds_cluster("c"), cluster_load_assignment("c", 80))
-    sets = api.plane.publisher.content("edge").snapshot.sets
+    sets = api.plane.publisher.groups.content("edge").snapshot.sets
     taken, late, refusing, idle = (Client(api.plane.fleet, Node(name), "edge") for name in ("n1", "n2", "n3", "n4"))
     for client in (taken, late, refusing):
         client.subscribe(CLUSTER_TYPE)
@@ -43,7 +43,7 @@ async def test_a_group_without_nodes(api: Api) -> None:
 
 async def test_many_nodes_are_counted_once(api: Api) -> None:
     await api.put("edge", eds_cluster("c"))
-    held = api.plane.publisher.content("edge").snapshot.sets[CLUSTER_TYPE]
+    held = api.plane.publisher.groups.content("edge").snapshot.sets[CLUSTER_TYPE]
     for number in range(450):
         client = Client(api.plane.fleet, Node(f"n{number}"), "edge")
         client.subscribe(CLUSTER_TYPE)

@@ -75,7 +75,7 @@ async def test_an_assignment_by_hand_is_served_instead_of_the_pushed_one_without
     change = await plane.by_hand.edit(KEY, setting(81, 82), ALICE)
     assert change.changed and served(plane) == {81: UP, 82: UP}
     assert plane.woken == [G]
-    assert plane.publisher.content(G).revision == 1
+    assert plane.publisher.groups.content(G).revision == 1
     assert plane.publisher.live.owner(*KEY) == Owner(OwnerKind.HAND, actor="alice", time_s=plane.now_s)
     again = await plane.by_hand.edit(KEY, setting(81, 82), ALICE)
     assert not again.changed and plane.woken == [G]
@@ -88,7 +88,7 @@ async def test_pushes_undo_and_rollback_leave_it_as_it_is(plane: Plane) -> None:
     assert served(plane) == {81: UP, 82: UP}
     await plane.publisher.rollback(G, 1)
     assert served(plane) == {81: UP, 82: UP}
-    assert plane.publisher.content(G).revision == 3
+    assert plane.publisher.groups.content(G).revision == 3
     await plane.by_hand.delete(KEY, NOW)
     assert served(plane) == {81: UP}
 
@@ -362,7 +362,7 @@ async def test_a_change_during_the_deletion_of_its_group_leaves_nothing_behind(p
     ]
     results = await asyncio.gather(*work, return_exceptions=True)
     assert all(not isinstance(one, BaseException) or isinstance(one, NotFoundError) for one in results)
-    assert plane.publisher.group_names() == []
+    assert plane.publisher.groups.names() == []
     assert await plane.store.docs(KIND) == []
     assert plane.publisher.live.owners(G) == {} and plane.cache.observed(G) == {}
 

@@ -78,12 +78,12 @@ def served(plane: Plane, type_url: str, group: str = GROUP) -> Mapping[str, Reso
 
 
 def bodies(plane: Plane, group: str = GROUP) -> dict[tuple[str, str], bytes]:
-    content = plane.publisher.content(group)
+    content = plane.publisher.groups.content(group)
     return {(each.type_url, each.name): each.body for each in content.resources()}
 
 
 def version(plane: Plane, type_url: str, group: str = GROUP) -> str:
-    return plane.publisher.content(group).snapshot.get(type_url).version_info
+    return plane.publisher.groups.content(group).snapshot.get(type_url).version_info
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ class TestDocuments:
         assert set(served(shop, LISTENER)) == {LISTENER_NAME}
         assert set(served(shop, ROUTE)) == {"web"}
         assert version(shop, ROUTE).startswith("e1+")
-        lines = await shop.publisher.history(GROUP)
+        lines = await shop.publisher.history.lines(GROUP)
         assert [line.kind for line in lines] == [LOWERED, "push"]
 
     async def test_a_document_creates_a_group_with_a_selector(self, plane: Plane) -> None:
@@ -134,7 +134,7 @@ class TestDocuments:
     async def test_a_dry_run_shows_the_resources_and_changes_nothing(self, plane: Plane) -> None:
         result = await put_upstreams(plane, "web", options=PushOptions(dry_run=True))
         assert result.changes["clusters"] == Change(added=(WEB,))
-        assert plane.publisher.group_names() == []
+        assert plane.publisher.groups.names() == []
         assert len(plane.mesh.lowered) == 0
         assert await plane.store.docs("upstreams") == []
 
@@ -159,7 +159,7 @@ class TestDocuments:
         assert await shop.store.docs("upstreams") == []
         assert len(shop.mesh.lowered) == 0
         await put_entries(shop, splitter(50))
-        assert shop.publisher.find_content(GROUP) is None
+        assert shop.publisher.groups.find(GROUP) is None
         # Its restored revision has what was pushed, and no upstreams.
         await shop.publisher.rollback(GROUP, 2)
         assert set(bodies(shop)) == {(CLUSTER, "pushed")}
@@ -192,12 +192,12 @@ class TestEntries:
         assert version(shop, CLUSTER).startswith("e1+")
 
     async def test_undo_brings_the_very_same_bytes_back(self, shop: Plane) -> None:
-        before, digest = bodies(shop), shop.publisher.content(GROUP).etag.partition("-")[2]
+        before, digest = bodies(shop), shop.publisher.groups.content(GROUP).etag.partition("-")[2]
         await put_entries(shop, splitter(50), {**RESOLVER, "ConnectTimeout": "1s"})
         assert bodies(shop) != before
         await shop.mesh.entries.roll_back(1)
         assert bodies(shop) == before
-        assert shop.publisher.content(GROUP).etag.partition("-")[2] == digest
+        assert shop.publisher.groups.content(GROUP).etag.partition("-")[2] == digest
         assert version(shop, ROUTE).startswith("e3+")
         await shop.mesh.entries.roll_back(0)
         assert set(served(shop, CLUSTER)) == {"pushed", WEB}
@@ -238,7 +238,7 @@ class TestEntries:
     async def test_a_change_that_comes_out_the_same_makes_no_revision(self, shop: Plane) -> None:
         result = await put_entries(shop, {"Kind": "service-defaults", "Name": "web", "Protocol": "http"})
         assert [each for each in result.groups if each.changed] == []
-        assert shop.publisher.content(GROUP).revision == 2
+        assert shop.publisher.groups.content(GROUP).revision == 2
         origins = shop.mesh.lowered.content(GROUP).origins[ROUTE, "web"]
         assert ("service-defaults", "web") in origins.entries
 
@@ -281,7 +281,7 @@ class TestEntries:
         first = await put_entries(shop, splitter(50), options=PushOptions(push_id="p"))
         again = await put_entries(shop, splitter(50), options=PushOptions(push_id="p"))
         assert (again.revision, again.replayed) == (first.revision, True)
-        assert shop.publisher.content(GROUP).revision == 3
+        assert shop.publisher.groups.content(GROUP).revision == 3
 
     async def test_a_deleted_entry_lowers_to_the_rest(self, shop: Plane) -> None:
         await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
@@ -301,7 +301,7 @@ class TestPushes:
         await put_entries(shop, splitter(50))
         again = await shop.publisher.push(GROUP, [cluster("new")], options=PushOptions(push_id="p"))
         assert again.revision == 3
-        assert shop.publisher.content(GROUP).revision == 4
+        assert shop.publisher.groups.content(GROUP).revision == 4
 
     async def test_an_empty_push_leaves_lowered_resources(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [])
@@ -312,11 +312,11 @@ class TestPushes:
         await publisher.push(GROUP, [cluster("new")])
         await put_entries(shop, splitter(50))
         lowered = {key: body for key, body in bodies(shop).items() if key[1] != "new"}
-        plan = await publisher.undo_plan(GROUP)
+        plan = await publisher.undo.plan(GROUP)
         assert (plan.takes_back.revision, plan.to is not None and plan.to.revision) == (3, 2)
         await publisher.rollback(GROUP, 1)
         assert bodies(shop) == {**lowered, (CLUSTER, "pushed"): cluster("pushed").body}
-        kinds = {line.revision: (line.kind, line.undone_by) for line in await publisher.history(GROUP)}
+        kinds = {line.revision: (line.kind, line.undone_by) for line in await publisher.history.lines(GROUP)}
         assert kinds == {5: ("rollback", 0), 4: (LOWERED, 0), 3: ("push", 5), 2: (LOWERED, 0), 1: ("push", 0)}
         await publisher.rollback(GROUP, 4, keeps_endpoints=True)
         assert bodies(shop) == {**lowered, (CLUSTER, "new"): cluster("new").body}
@@ -324,18 +324,18 @@ class TestPushes:
     async def test_undo_goes_back_to_before_the_first_push(self, plane: Plane) -> None:
         await put_upstreams(plane, "web")
         await plane.publisher.push(GROUP, [cluster("new")])
-        plan = await plane.publisher.undo_plan(GROUP)
+        plan = await plane.publisher.undo.plan(GROUP)
         assert (plan.takes_back.revision, plan.to is not None and plan.to.revision) == (2, 1)
         await plane.publisher.rollback(GROUP, 1)
         assert set(served(plane, CLUSTER)) == {WEB}
         with pytest.raises(NotFoundError):
-            await plane.publisher.undo_plan(GROUP)
+            await plane.publisher.undo.plan(GROUP)
 
     async def test_undo_takes_back_no_change_of_entries(self, shop: Plane) -> None:
         await shop.publisher.push(GROUP, [cluster("new")])
         await put_entries(shop, splitter(50))
         await put_entries(shop, splitter(40))
-        plan = await shop.publisher.undo_plan(GROUP)
+        plan = await shop.publisher.undo.plan(GROUP)
         assert plan.takes_back.revision == 3
 
     async def test_writes_of_entries_and_pushes_at_once_lose_nothing(self, shop: Plane) -> None:
@@ -357,7 +357,7 @@ class TestPushes:
         for group in (GROUP, "other"):
             assert bodies(again, group) == bodies(shop, group)
             made = again.mesh.lowered.content(group)
-            held = again.publisher.content(group).blob_ids
+            held = again.publisher.groups.content(group).blob_ids
             assert {key: one.blob_id for key, one in made.records.items()}.items() <= held.items()
 
 
@@ -375,7 +375,7 @@ class TestOwners:
             await publisher.delete(GROUP, (CLUSTER, name))
         with pytest.raises(ValidationError, match="lowered from"):
             await publisher.put(GROUP, assignment(name))
-        assert shop.publisher.content(GROUP).revision == 2
+        assert shop.publisher.groups.content(GROUP).revision == 2
 
     async def test_a_document_with_a_pushed_name_is_refused(self, plane: Plane) -> None:
         await plane.publisher.push(GROUP, [cluster(WEB)])
@@ -432,7 +432,7 @@ class TestEndpoints:
         after = served(shop, ENDPOINT)
         assert after[V1] is before[V1]
         assert after[V2].version != before[V2].version
-        assert shop.publisher.content(GROUP).revision == 2
+        assert shop.publisher.groups.content(GROUP).revision == 2
         assert shop.mesh.lowered.content(GROUP).owns((ENDPOINT, V2))
 
     async def test_an_unknown_service_is_empty_after_a_while_and_never_before_the_catalog_is_loaded(
@@ -472,7 +472,7 @@ class TestRestart:
         await put_entries(shop, splitter(50))
         again = shop.restarted()
         await again.publisher.load()
-        content, other = shop.publisher.content(GROUP), again.publisher.content(GROUP)
+        content, other = shop.publisher.groups.content(GROUP), again.publisher.groups.content(GROUP)
         assert (content.etag, content.versions()) == (other.etag, other.versions())
         await put_entries(again, splitter(20))
         assert version(again, ROUTE).startswith("e3+")
@@ -493,7 +493,7 @@ class TestRestart:
         again = shop.restarted()
         await again.publisher.load()
         assert set(served(again, CLUSTER)) == {"pushed", "api.default.dc1.internal.consul"}
-        line = (await again.publisher.history(GROUP))[0]
+        line = (await again.publisher.history.lines(GROUP))[0]
         assert (line.kind, line.revision) == (LOWERED, 3)
         assert len(lowered) == 1
 
@@ -555,7 +555,7 @@ class TestLostAnswers:
     async def test_committed_content_is_served_without_another_write(
         self, forgetful: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xds.push.publisher.RETRY_DERIVED_S", 0.01)
+        monkeypatch.setattr("xds.push.lost_commits.RETRY_DERIVED_S", 0.01)
         sink = forgetful.catalog.sink("s", "file")
         sink.put("web", [Instance("a", "10.0.0.1", 80)])
         await forgetful.catalog.tick()

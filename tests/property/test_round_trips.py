@@ -85,9 +85,11 @@ async def travel(struct: Json, text: str) -> None:
 
     again = Plane(await moved(api.plane.store))
     await again.publisher.load()
-    assert again.publisher.content("g").etag == api.plane.publisher.content("g").etag
-    assert again.publisher.content("g").versions() == first["versions"]
-    assert list(again.publisher.content("g").resources()) == list(api.plane.publisher.content("g").resources())
+    assert again.publisher.groups.content("g").etag == api.plane.publisher.groups.content("g").etag
+    assert again.publisher.groups.content("g").versions() == first["versions"]
+    assert list(again.publisher.groups.content("g").resources()) == list(
+        api.plane.publisher.groups.content("g").resources()
+    )
 
     plain = {name: value for name, value in first["resources"][0].items() if name != "@type"}
     converted = convert({"static_resources": {"clusters": [plain]}})

@@ -58,7 +58,7 @@ class Watched:
         """Names of the clusters of every group."""
         return {
             content.group: [resource.name for resource in content.resources()]
-            for content in self.plane.publisher.groups()
+            for content in self.plane.publisher.groups.all()
         }
 
     async def wait(self, condition: Callable[[], bool]) -> None:
@@ -113,7 +113,7 @@ async def test_a_reload_applies_all_files_again(watched: Watched, monkeypatch: p
 
     monkeypatch.setattr(publisher, "push", restored_meanwhile)
     watched.put("edge.yaml", "c")
-    await watched.wait(lambda: watched.held()["edge"] == ["c"] and publisher.content("edge").revision >= 5)
+    await watched.wait(lambda: watched.held()["edge"] == ["c"] and publisher.groups.content("edge").revision >= 5)
 
 
 async def test_files_and_directories_are_groups(watched: Watched) -> None:
@@ -124,7 +124,7 @@ async def test_files_and_directories_are_groups(watched: Watched) -> None:
     watched.put(".hidden.yaml", "e")
     await watched.directory.start()
     assert watched.held() == {"core": ["b", "c"], "edge": ["a"]}
-    assert watched.plane.publisher.content("edge").meta.author == "watch"
+    assert watched.plane.publisher.groups.content("edge").meta.author == "watch"
 
 
 async def test_changes_are_applied(watched: Watched) -> None:
@@ -136,7 +136,7 @@ async def test_changes_are_applied(watched: Watched) -> None:
     await watched.wait(lambda: watched.held().get("core") == ["c"])
     watched.put("core/two.yaml", "d")
     await watched.wait(lambda: watched.held().get("core") == ["c", "d"])
-    assert watched.plane.publisher.content("edge").revision == 2
+    assert watched.plane.publisher.groups.content("edge").revision == 2
 
 
 async def test_a_directory_that_is_swapped_by_a_link_is_followed(watched: Watched) -> None:
@@ -362,7 +362,7 @@ class TestBesideLowered:
         shop.put("shop.yaml", "bad")
         await shop.wait(lambda: "bad" in shop.held()["shop"])
         await put_entries(shop.plane, splitter(50))
-        plan = await shop.plane.publisher.undo_plan("shop")
+        plan = await shop.plane.publisher.undo.plan("shop")
         assert plan.to is not None
         await shop.plane.publisher.rollback("shop", plan.to.revision)
         assert set(served(shop.plane, CLUSTER)) == {"pushed", V1, V2}

@@ -14,7 +14,7 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.events import HeldContent
 from xds.push.explain import ExplainQuery, Explanation
 from xds.push.groups import GroupSettings
-from xds.push.publisher import PushOptions
+from xds.push.request import PushOptions
 from xds.snapshots.linger import Removal
 
 NODE = Node("n1", "edge", metadata={"role": "edge"})
@@ -28,7 +28,7 @@ async def push(plane: Plane, group: str, **names: str) -> None:
 
 
 def held(plane: Plane, type_url: str, group: str = "default") -> ResourceSet:
-    return plane.publisher.content(group).snapshot.get(type_url)
+    return plane.publisher.groups.content(group).snapshot.get(type_url)
 
 
 def deliveries(found: Explanation) -> list[tuple[str, str, str]]:
@@ -43,7 +43,7 @@ async def test_candidate_groups_are_explained_in_the_order_of_their_trial(plane:
     await plane.publisher.configure("green", GroupSettings("node.metadata.role == edge"))
     await plane.publisher.configure("unborn", GroupSettings("node.cluster == edge", 9))
     await plane.publisher.configure("odd", GroupSettings("node.metadata.role.x == y", 8))
-    found = await plane.publisher.explain_node(NODE)
+    found = await plane.publisher.views.explain_node(NODE)
     assert [(each.match.group, each.match.rule, each.matched) for each in found.candidates] == [
         ("unborn", "selector", False),
         ("odd", "selector", False),
@@ -61,13 +61,13 @@ async def test_candidate_groups_are_explained_in_the_order_of_their_trial(plane:
 
 
 async def test_no_group_at_all(plane: Plane) -> None:
-    found = await plane.publisher.explain_node(NODE, ExplainQuery(CLUSTER, "a"))
+    found = await plane.publisher.views.explain_node(NODE, ExplainQuery(CLUSTER, "a"))
     assert (found.chosen, found.revision, deliveries(found)) == (None, None, [("clusters", "a", "no_group")])
 
 
 async def test_a_disconnected_node_is_explained_by_the_answer_that_it_would_get(plane: Plane) -> None:
     await push(plane, "default", alpha="1", beta="1")
-    explain = plane.publisher.explain_node
+    explain = plane.publisher.views.explain_node
     assert deliveries(await explain(NODE)) == []
     served = [("clusters", "alpha", "served"), ("clusters", "beta", "served")]
     assert deliveries(await explain(NODE, ExplainQuery(CLUSTER))) == served
@@ -83,7 +83,7 @@ async def test_a_connected_node_is_explained_by_its_subscriptions(plane: Plane) 
     client.ack(held(plane, CLUSTER))
     client.subscribe(ROUTE, "local_route", "local_ruote")
     client.ack(held(plane, ROUTE))
-    found = await plane.publisher.explain("n1")
+    found = await plane.publisher.views.explain("n1")
     assert deliveries(found) == [
         ("clusters", "alpha", "sent"),
         ("routes", "local_route", "sent"),
@@ -91,12 +91,12 @@ async def test_a_connected_node_is_explained_by_its_subscriptions(plane: Plane) 
     ]
     assert found.resources[0].version == held(plane, CLUSTER).resources["alpha"].version
     assert "'local_route'" in found.resources[2].detail
-    unasked = await plane.publisher.explain("n1", ExplainQuery(ROUTE, "web"))
+    unasked = await plane.publisher.views.explain("n1", ExplainQuery(ROUTE, "web"))
     assert deliveries(unasked) == [("routes", "web", "not_subscribed")]
-    assert deliveries(await plane.publisher.explain("n1", ExplainQuery(ENDPOINT))) == [
+    assert deliveries(await plane.publisher.views.explain("n1", ExplainQuery(ENDPOINT))) == [
         ("endpoints", "", "not_subscribed")
     ]
-    (listener,) = (await plane.publisher.explain("n1", ExplainQuery(LISTENER, "web"))).resources
+    (listener,) = (await plane.publisher.views.explain("n1", ExplainQuery(LISTENER, "web"))).resources
     assert (listener.status.value, "the group has it" in listener.detail) == ("not_subscribed", True)
 
 
@@ -114,7 +114,7 @@ async def connected(plane: Plane) -> Client:
 async def test_held_content_is_explained_with_the_clusters_that_it_waits_for(plane: Plane) -> None:
     client = await connected(plane)
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), ("beta",)))
-    beta, alpha, route = (await plane.publisher.explain("n1")).resources
+    beta, alpha, route = (await plane.publisher.views.explain("n1")).resources
     assert (beta.name, beta.status.value) == ("beta", "pending")
     assert (alpha.name, alpha.status.value, alpha.detail) == (
         *("alpha", "pending"),
@@ -123,12 +123,12 @@ async def test_held_content_is_explained_with_the_clusters_that_it_waits_for(pla
     assert (route.status.value, "held until clusters beta are warm on the node" in route.detail) == ("held", True)
     many = tuple(f"c{number}" for number in range(7))
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
-    route = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
+    route = (await plane.publisher.views.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
     assert "c4 and 2 more are warm on the node; the clusters that it refers to cannot be determined" in route.detail
     others = ((LISTENER, frozenset({"web"})),)
     for clusters, told in (((), ""), (("beta",), "clusters beta are warm on the node and ")):
         client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), clusters, waits_for_others=others))
-        (route,) = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources
+        (route,) = (await plane.publisher.views.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources
         assert route.detail == f"it is held until {told}the node accepts listeners/web"
 
 
@@ -136,10 +136,10 @@ async def test_lingering_content_is_explained_with_its_end(plane: Plane) -> None
     client = await connected(plane)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
     asked = ExplainQuery(CLUSTER, "alpha")
-    (alpha,) = (await plane.publisher.explain("n1", asked)).resources
+    (alpha,) = (await plane.publisher.views.explain("n1", asked)).resources
     assert (alpha.status.value, "lingers until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, None))
-    (alpha,) = (await plane.publisher.explain("n1", asked)).resources
+    (alpha,) = (await plane.publisher.views.explain("n1", asked)).resources
     assert (alpha.status.value, "its time starts" in alpha.detail) == ("lingering", True)
 
 
@@ -150,10 +150,10 @@ async def test_rejected_content_is_explained_with_the_message_of_the_node(plane:
     client.ack(held(plane, CLUSTER))
     await push(plane, "default", alpha="2")
     client.nack(held(plane, CLUSTER), "no such thing as alpha")
-    (alpha,) = (await plane.publisher.explain("n1")).resources
+    (alpha,) = (await plane.publisher.views.explain("n1")).resources
     assert (alpha.status.value, "no such thing as alpha" in alpha.detail) == ("refused", True)
     client.ack(held(plane, CLUSTER))
-    assert deliveries(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
+    assert deliveries(await plane.publisher.views.explain("n1")) == [("clusters", "alpha", "sent")]
 
 
 async def test_a_node_without_a_group_keeps_its_resources(plane: Plane) -> None:
@@ -162,7 +162,7 @@ async def test_a_node_without_a_group_keeps_its_resources(plane: Plane) -> None:
     client.subscribe(CLUSTER)
     client.ack(held(plane, CLUSTER))
     await plane.publisher.delete_group("default", PushOptions(allow_empty=True))
-    (answer,) = (await plane.publisher.explain("n1")).resources
+    (answer,) = (await plane.publisher.views.explain("n1")).resources
     assert (answer.name, answer.status.value) == ("*", "no_group")
 
 
@@ -170,13 +170,13 @@ async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane:
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     client.leave()
-    found = await plane.publisher.explain("n1", ExplainQuery(CLUSTER))
+    found = await plane.publisher.views.explain("n1", ExplainQuery(CLUSTER))
     assert (found.connected, deliveries(found)) == (False, [("clusters", "alpha", "served")])
     with pytest.raises(NotFoundError):
-        await plane.publisher.explain("stranger")
+        await plane.publisher.views.explain("stranger")
 
 
 async def test_an_explanation_is_bounded(plane: Plane) -> None:
     await plane.publisher.push("default", [make_resource(CLUSTER, f"c{number}", "1") for number in range(1500)])
-    found = await plane.publisher.explain_node(NODE, ExplainQuery(CLUSTER))
+    found = await plane.publisher.views.explain_node(NODE, ExplainQuery(CLUSTER))
     assert (len(found.resources), found.total) == (1000, 1500)

@@ -14,7 +14,7 @@ from xds.model.node import GroupMatch, Node
 from xds.model.resource_type import CLUSTER
 from xds.push import groups
 from xds.push.groups import GroupSettings, read_settings
-from xds.push.publisher import PushOptions
+from xds.push.request import PushOptions
 from xds.snapshots.order import GroupOrder
 from xds.store.base import UnavailableError
 
@@ -94,7 +94,7 @@ async def test_the_same_settings_again_change_nothing(plane: Plane) -> None:
 async def test_settings_make_no_revision_and_outlast_a_push(plane: Plane) -> None:
     await push(plane, "blue", "b")
     await plane.publisher.configure("blue", EDGE)
-    assert plane.publisher.content("blue").revision == 1
+    assert plane.publisher.groups.content("blue").revision == 1
     await push(plane, "blue", "c")
     assert plane.publisher.settings.get("blue") == EDGE
 
@@ -108,7 +108,7 @@ async def test_a_dry_run_says_whether_something_would_change(plane: Plane) -> No
 async def test_a_group_with_settings_only_takes_no_nodes_until_it_has_a_snapshot(plane: Plane) -> None:
     await push(plane, "default", "d")
     await plane.publisher.configure("blue", EDGE)
-    assert plane.publisher.group_names() == ["blue", "default"]
+    assert plane.publisher.groups.names() == ["blue", "default"]
     assert plane.cache.match(NODE) == GroupMatch("default", "default")
     await push(plane, "blue", "b")
     assert plane.cache.match(NODE) == GroupMatch("blue", "selector")
@@ -130,7 +130,7 @@ async def test_settings_go_with_the_group(plane: Plane) -> None:
     await plane.publisher.delete_group("blue", PushOptions(dry_run=True))
     assert plane.publisher.settings.get("blue") == EDGE
     await plane.publisher.delete_group("blue")
-    assert (plane.publisher.group_names(), await plane.store.docs(groups.KIND)) == ([], [])
+    assert (plane.publisher.groups.names(), await plane.store.docs(groups.KIND)) == ([], [])
     await push(plane, "blue", "b")
     assert plane.cache.match(NODE) is None
 

@@ -38,7 +38,7 @@ def held(plane: Plane, type_url: str = CLUSTER) -> ResourceSet:
 
 
 async def progress(plane: Plane, revision: int) -> tuple[int, int, int]:
-    found = await plane.publisher.pushes.progress(GROUP, revision)
+    found = await plane.publisher.groups.pushes.progress(GROUP, revision)
     assert found is not None
     return found.synced, found.pending, found.nacked
 
@@ -84,4 +84,4 @@ async def test_nodes_about_to_move_to_a_new_group_count(plane: Plane) -> None:
 
 
 async def test_unknown_push_has_no_progress(plane: Plane) -> None:
-    assert await plane.publisher.pushes.progress(GROUP, 1) is None
+    assert await plane.publisher.groups.pushes.progress(GROUP, 1) is None

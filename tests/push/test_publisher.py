@@ -28,8 +28,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.model.snapshot import content_digest
 from xds.push.groups import GroupSettings
-from xds.push.publisher import PushOptions
-from xds.push.request import replace_all
+from xds.push.request import PushOptions, replace_all
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import NO_META, Commit, GroupPush, Meta, UnavailableError
@@ -106,7 +105,7 @@ async def test_a_label_that_nobody_chose_shows_the_content(plane: Plane) -> None
     after = plane.restarted()
     await after.publisher.load()
     assert _labels(after) == _labels(plane)
-    lines = await plane.publisher.history(GROUP)
+    lines = await plane.publisher.history.lines(GROUP)
     assert [line.versions.get(CLUSTER) for line in reversed(lines)][:4:3] == [first["clusters"], again["clusters"]]
 
 
@@ -119,7 +118,7 @@ def _labels(plane: Plane) -> dict[str, str]:
         anew = content_digest((one.name, one.version) for one in each.resources.values())
         assert each.digest == anew
         assert not plus or shown == anew.hex()[:8]
-    return plane.publisher.content(GROUP).versions()
+    return plane.publisher.groups.content(GROUP).versions()
 
 
 async def test_labels_of_an_earlier_release_stay_as_they_are(plane: Plane) -> None:
@@ -167,7 +166,7 @@ async def test_the_publisher_has_the_content_of_the_store(plane: Plane) -> None:
     await plane.publisher.delete(GROUP, (CLUSTER, "a"))
     await plane.publisher.put(GROUP, clusters("c", timeout="3s")[0])
     manifest = await plane.store.manifest(GROUP)
-    content = plane.publisher.content(GROUP)
+    content = plane.publisher.groups.content(GROUP)
     assert tuple(content.entries()) == manifest.entries
     assert content.revision == manifest.revision
     assert {found.type.type_url: found.version_info for found in content.snapshot} == manifest.versions
@@ -176,10 +175,10 @@ async def test_the_publisher_has_the_content_of_the_store(plane: Plane) -> None:
 async def test_restart_serves_the_same(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(eds_cluster("a"), cluster_load_assignment("a", 80)), label="first")
     await plane.publisher.put(GROUP, clusters("b")[0], PushOptions(meta=Meta("me", "why")))
-    before = plane.publisher.content(GROUP)
+    before = plane.publisher.groups.content(GROUP)
     after = plane.restarted()
     await after.publisher.load()
-    found = after.publisher.content(GROUP)
+    found = after.publisher.groups.content(GROUP)
     assert (found.etag, found.versions(), found.meta.author) == (before.etag, before.versions(), "me")
     assert list(found.resources()) == list(before.resources())
 
@@ -269,7 +268,7 @@ async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
     await plane.publisher.delete_group(GROUP)
     assert plane.cache.get(GROUP) is None
     with pytest.raises(NotFoundError):
-        plane.publisher.content(GROUP)
+        plane.publisher.groups.content(GROUP)
 
 
 async def test_a_deleted_group_says_where_its_nodes_go(plane: Plane) -> None:
@@ -282,7 +281,7 @@ async def test_a_deleted_group_says_where_its_nodes_go(plane: Plane) -> None:
         Client(plane.fleet, node, "canary")
     preview = await plane.publisher.delete_group("canary", PushOptions(dry_run=True))
     assert (preview.moves, preview.changed) == ({"edge": 4, "core": 1}, True)
-    assert plane.publisher.find_content("canary") is not None
+    assert plane.publisher.groups.find("canary") is not None
     done = await plane.publisher.delete_group("canary")
     assert done.moves == {"edge": 4, "core": 1}
 
@@ -344,7 +343,7 @@ async def test_names_that_new_groups_cannot_have(plane: Plane, name: str) -> Non
     ):
         with pytest.raises(ValidationError, match="the name of a new group has"):
             await refused
-    assert plane.publisher.group_names() == []
+    assert plane.publisher.groups.names() == []
 
 
 async def test_groups_that_are_there_keep_their_names(plane: Plane) -> None:
@@ -424,7 +423,7 @@ async def test_push_whose_answer_was_lost_is_published_after_all() -> None:
     # The next push starts from what the store turned out to hold.
     await plane.publisher.put(GROUP, clusters("b")[0])
     assert served(plane.cache) == ["a", "b"]
-    assert tuple(plane.publisher.content(GROUP).entries()) == (await store.manifest(GROUP)).entries
+    assert tuple(plane.publisher.groups.content(GROUP).entries()) == (await store.manifest(GROUP)).entries
     await plane.publisher.close()
 
 
@@ -493,7 +492,7 @@ async def test_names_that_do_not_fit_in_one_request_are_warned_of(plane: Plane) 
 async def test_warnings_are_errors_when_strict(plane: Plane) -> None:
     with pytest.raises(ValidationError, match="no cluster 'nope'"):
         await plane.publisher.push(GROUP, refer("nope"), options=PushOptions(strict=True))
-    assert plane.publisher.groups() == []
+    assert plane.publisher.groups.all() == []
 
 
 async def test_content_that_envoy_surely_rejects_is_not_served(plane: Plane) -> None:
@@ -503,7 +502,7 @@ async def test_content_that_envoy_surely_rejects_is_not_served(plane: Plane) -> 
     await plane.publisher.push(GROUP, [first])
     with pytest.raises(ValidationError, match="address"):
         await plane.publisher.put(GROUP, second)
-    assert plane.publisher.content(GROUP).revision == 1
+    assert plane.publisher.groups.content(GROUP).revision == 1
     await plane.publisher.delete(GROUP, (LISTENER, "a"))
     assert (await plane.publisher.put(GROUP, second)).revision == 3
 

@@ -12,8 +12,7 @@ from tests.support.plane import Plane
 from xds.model.errors import ConflictError, EmptyingError, NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
-from xds.push.publisher import PushOptions
-from xds.push.request import ChangeError, PushRequest, patch, replace_all
+from xds.push.request import ChangeError, PushOptions, PushRequest, patch, replace_all
 from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Drop, ReusedPushIdError, Rollback, UnavailableError
 

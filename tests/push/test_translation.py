@@ -49,7 +49,7 @@ def node(plane: Plane) -> NodeState:
 
 
 def unsent(plane: Plane) -> dict[str, list[tuple[str, str]]]:
-    found = plane.publisher.unexpressed(node(plane))
+    found = plane.publisher.views.unexpressed(node(plane))
     return {alias: [(each.name, each.problem) for each in members] for alias, members in found.items()}
 
 
@@ -118,7 +118,7 @@ async def test_pushes_wait_for_nodes_on_the_old_transport(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(cluster("a"), cluster("b"), newer("c")))
 
     async def decided() -> PushVerdict:
-        found = await plane.publisher.pushes.progress(GROUP, 2)
+        found = await plane.publisher.groups.pushes.progress(GROUP, 2)
         assert found is not None
         return verdict_of(found)
 
@@ -142,6 +142,6 @@ async def test_own_types_of_another_api_are_not_waited_for(plane: Plane) -> None
     connected(plane, api="", type_url=V2_URLS[CLUSTER])
     connected(plane)
     await plane.publisher.push(GROUP, resources(cluster("a")))
-    found = await plane.publisher.pushes.progress(GROUP, 1)
+    found = await plane.publisher.groups.pushes.progress(GROUP, 1)
     assert found is not None
     assert found.pending == 1

@@ -40,7 +40,7 @@ async def move(plane: Plane, name: str, port: int) -> int:
 
 async def undo(plane: Plane, endpoints: bool = False) -> int:
     """As the command does it: plan, then roll back with the etag of the plan."""
-    return await follow(plane, await plane.publisher.undo_plan(GROUP), endpoints)
+    return await follow(plane, await plane.publisher.undo.plan(GROUP), endpoints)
 
 
 async def follow(plane: Plane, plan: UndoPlan, endpoints: bool = False) -> int:
@@ -51,17 +51,17 @@ async def follow(plane: Plane, plan: UndoPlan, endpoints: bool = False) -> int:
 
 
 def names(plane: Plane) -> set[str]:
-    return {resource.name for resource in plane.publisher.content(GROUP).resources()}
+    return {resource.name for resource in plane.publisher.groups.content(GROUP).resources()}
 
 
 def body(plane: Plane, type_url: str, name: str) -> bytes | None:
-    found = plane.publisher.content(GROUP).get((type_url, name))
+    found = plane.publisher.groups.content(GROUP).get((type_url, name))
     return found.body if found is not None else None
 
 
 async def marks(plane: Plane) -> Mapping[int, tuple[str, int, int]]:
     """Kind, the revision it went back to, and the revision that undid it, by revision."""
-    lines = await plane.publisher.history(GROUP)
+    lines = await plane.publisher.history.lines(GROUP)
     return {line.revision: (line.kind, line.content_of, line.undone_by) for line in lines}
 
 
@@ -86,7 +86,7 @@ async def test_undo_twice_goes_further_back_and_never_to_an_undone_revision(plan
 async def test_one_of_two_concurrent_undos_succeeds(plane: Plane) -> None:
     for name in ("first", "second", "bad"):
         await push(plane, cluster(name, 80))
-    plans = [await plane.publisher.undo_plan(GROUP) for _ in range(2)]
+    plans = [await plane.publisher.undo.plan(GROUP) for _ in range(2)]
     assert await follow(plane, plans[0]) == 4
     with pytest.raises(ConflictError):
         await follow(plane, plans[1])
@@ -99,7 +99,7 @@ async def test_a_push_behind_an_undo_is_undone_to_before_it(plane: Plane) -> Non
         await push(plane, cluster(name, 80))
     await undo(plane)
     await push(plane, cluster("again", 80), message="another try")
-    plan = await plane.publisher.undo_plan(GROUP)
+    plan = await plane.publisher.undo.plan(GROUP)
     assert (plan.takes_back.revision, plan.takes_back.meta.actor, plan.to and plan.to.revision) == (4, "team", 3)
     await undo(plane)
     assert names(plane) == {"first"}
@@ -111,12 +111,12 @@ async def test_endpoints_pushed_since_stay(plane: Plane) -> None:
     for port in (2, 3, 4):
         await move(plane, "a", port)
     now = body(plane, ENDPOINT, "a")
-    plan = await plane.publisher.undo_plan(GROUP)
+    plan = await plane.publisher.undo.plan(GROUP)
     assert (plan.takes_back.revision, plan.to and plan.to.revision) == (2, 1)
     await follow(plane, plan)
     assert names(plane) == {"a"} and body(plane, CLUSTER, "bad") is None
     assert body(plane, ENDPOINT, "a") == now
-    lines = await plane.publisher.history(GROUP)
+    lines = await plane.publisher.history.lines(GROUP)
     assert [(line.endpoints_only, line.undone_by) for line in lines] == [
         (False, 0),  # the undo
         *[(True, 0)] * 3,  # what it kept
@@ -141,7 +141,7 @@ async def test_the_state_before_a_change_has_the_endpoints_of_before(plane: Plan
     await move(plane, "a", 2)
     before = body(plane, ENDPOINT, "a")
     await push(plane, eds_cluster("a"), cluster_load_assignment("a", 3), cluster("bad", 80))
-    plan = await plane.publisher.undo_plan(GROUP)
+    plan = await plane.publisher.undo.plan(GROUP)
     assert plan.to is not None and plan.to.revision == 2
     await follow(plane, plan, endpoints=True)
     assert body(plane, ENDPOINT, "a") == before
@@ -153,7 +153,7 @@ async def test_clusters_that_come_and_go_bring_and_take_their_endpoints(plane: P
         await push(plane, *clusters, cluster_load_assignment("a", 1), cluster_load_assignment(other, 1))
     await move(plane, "a", 9)
     await undo(plane)
-    content = plane.publisher.content(GROUP)
+    content = plane.publisher.groups.content(GROUP)
     assert {key[1] for key in content.blob_ids if key[0] == ENDPOINT} == {"a", "b"}
 
 
@@ -185,7 +185,7 @@ async def test_only_endpoints_changed(plane: Plane) -> None:
     await push(plane, eds_cluster("a"), cluster_load_assignment("a", 1))
     await move(plane, "a", 2)
     with pytest.raises(NotFoundError, match="only endpoints changed since revision 1"):
-        await plane.publisher.undo_plan(GROUP)
+        await plane.publisher.undo.plan(GROUP)
 
 
 async def test_a_deleted_group_differs_from_one_that_never_existed(plane: Plane) -> None:
@@ -193,9 +193,9 @@ async def test_a_deleted_group_differs_from_one_that_never_existed(plane: Plane)
     await push(plane, cluster("b", 80))
     await plane.publisher.delete_group(GROUP)
     with pytest.raises(NotFoundError, match="deleted in revision 3; name a revision to go back to, such as 2"):
-        await plane.publisher.undo_plan(GROUP)
+        await plane.publisher.undo.plan(GROUP)
     with pytest.raises(NotFoundError, match="no such group: 'other'"):
-        await plane.publisher.undo_plan("other")
+        await plane.publisher.undo.plan("other")
     await plane.publisher.rollback(GROUP, 2, keeps_endpoints=True)
     assert names(plane) == {"b"}
 
@@ -206,18 +206,18 @@ async def test_undo_skips_revisions_that_nodes_rejected(plane: Plane) -> None:
     for client in clients:
         client.subscribe(CLUSTER)
     await push(plane, cluster("refused", 80))
-    refused = plane.publisher.content(GROUP).snapshot.get(CLUSTER)
+    refused = plane.publisher.groups.content(GROUP).snapshot.get(CLUSTER)
     clients[0].nack(refused, "no")
     for client in clients[1:]:
         client.ack(refused)
     await push(plane, cluster("worse", 80))
-    plan = await plane.publisher.undo_plan(GROUP)
+    plan = await plane.publisher.undo.plan(GROUP)
     assert plan.to is not None and plan.to.revision == 1
     assert [(each.line.revision, each.reason) for each in plan.candidates] == [(2, "rejected by 1 of 4 nodes"), (1, "")]
     # This is known after a restart, too.
     again = plane.restarted()
     await again.publisher.load()
-    plan = await again.publisher.undo_plan(GROUP)
+    plan = await again.publisher.undo.plan(GROUP)
     assert plan.to is not None and plan.to.revision == 1
     await again.publisher.close()
 
@@ -229,9 +229,9 @@ async def test_few_refusals_are_no_reason(plane: Plane) -> None:
     for client in clients:
         client.subscribe(CLUSTER)
     await push(plane, cluster("mostly", 80))
-    clients[0].nack(plane.publisher.content(GROUP).snapshot.get(CLUSTER), "no")
+    clients[0].nack(plane.publisher.groups.content(GROUP).snapshot.get(CLUSTER), "no")
     await push(plane, cluster("worse", 80))
-    plan = await plane.publisher.undo_plan(GROUP)
+    plan = await plane.publisher.undo.plan(GROUP)
     assert plan.to is not None and plan.to.revision == 2
 
 
@@ -239,7 +239,7 @@ async def test_undo_is_refused_when_all_earlier_revisions_were_undone(plane: Pla
     for name in ("first", "second"):
         await push(plane, cluster(name, 80))
     await plane.store.record_outcome(GROUP, 1, 2, 2)
-    plan = await plane.publisher.undo_plan(GROUP)
+    plan = await plane.publisher.undo.plan(GROUP)
     assert plan.to is None
     assert [(each.line.revision, each.reason) for each in plan.candidates] == [(1, "rejected by 2 of 2 nodes")]
 
@@ -250,7 +250,7 @@ async def test_undo_does_not_go_behind_a_deletion(plane: Plane) -> None:
     await plane.publisher.delete_group(GROUP)
     await push(plane, cluster("third", 80))
     with pytest.raises(NotFoundError, match="no revision before 4"):
-        await plane.publisher.undo_plan(GROUP)
+        await plane.publisher.undo.plan(GROUP)
 
 
 async def test_a_deleted_group_is_restored(plane: Plane) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.push.test_publisher import GROUP, clusters, served
 from tests.support.plane import Plane
 from xds.model.resource_type import CLUSTER
-from xds.push.publisher import PushOptions
+from xds.push.request import PushOptions
 from xds.server.collector import Collector
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
@@ -58,8 +58,8 @@ async def test_a_roll_back_to_collected_content_is_refused(plane: Plane) -> None
     with pytest.raises(GoneError, match="revision 1 of group 'edge' is no longer kept"):
         await plane.publisher.rollback(GROUP, 1)
     with pytest.raises(GoneError):
-        await plane.publisher.content_at(GROUP, 1)
-    assert [line.content for line in await plane.publisher.history(GROUP)] == [True] * RETAINED + [False]
+        await plane.publisher.history.content(GROUP, 1)
+    assert [line.content for line in await plane.publisher.history.lines(GROUP)] == [True] * RETAINED + [False]
     assert (await plane.publisher.rollback(GROUP, 2)).changed
 
 

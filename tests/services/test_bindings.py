@@ -56,7 +56,7 @@ async def test_the_instances_are_laid_over_the_push_without_a_revision(plane: Pl
     sink(plane).put("web", [*instances(10), *instances(11, checks=(Check("c", Health.CRITICAL),))])
     await plane.catalog.tick()
     assert served(plane) == {10: "HEALTHY", 11: "UNHEALTHY"}
-    assert plane.publisher.content(G).revision == 1
+    assert plane.publisher.groups.content(G).revision == 1
     await push(plane, 2)
     assert served(plane) == {10: "HEALTHY", 11: "UNHEALTHY"}
     await plane.publisher.rollback(G, 1)

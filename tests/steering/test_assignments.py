@@ -108,7 +108,7 @@ async def test_a_push_is_overlaid_at_once(steered: Steered) -> None:
     before = steered.served(A)
     await steered.plane.publisher.put(GROUP, endpoints({"za": (1, 2, 5), "zb": (3,), "zc": (4,)}))
     assert steered.served(A) == {**before, "zc": (2, 1)}, "a zone that is new stays behind until the next decision"
-    content = steered.plane.publisher.content(GROUP)
+    content = steered.plane.publisher.groups.content(GROUP)
     assert content.get((ENDPOINT, "web")) == endpoints({"za": (1, 2, 5), "zb": (3,), "zc": (4,)})
 
 

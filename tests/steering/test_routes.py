@@ -229,7 +229,7 @@ async def test_the_resources_of_a_node_show_overlaid_ones(pushed: Api) -> None:
     client = Client(pushed.plane.fleet, node, "edge")
     client.subscribe(ENDPOINT, "web")
     client.ack(view.snapshot.get(ENDPOINT))
-    pushed_version = pushed.plane.publisher.content("edge").snapshot.get(ENDPOINT).resources["web"].version
+    pushed_version = pushed.plane.publisher.groups.content("edge").snapshot.get(ENDPOINT).resources["web"].version
     for side in ("acked", "sent", "served"):
         query = {"side": side, "contents": "true"}
         (item,) = (await pushed.client.get("/api/v1/nodes/n1/resources", params=query)).json()["items"]

@@ -76,8 +76,10 @@ class LinkerdSite:
         self.mesh = ServedMesh(self.store, self.publisher, DEFAULT_CHAIN_CONTEXT, self.fleet.events)
         self.catalog = ServiceCatalog(HoldRule(1.0), clock=lambda: self.now_s, store=self.store)
         held = self.publisher
-        by_hand = HandAssignments(self.store, self.cache, live, held.locks, held.is_group, self.fleet.events, 1.0)
-        self.bindings = Bindings(self.store, self.catalog, live, held.locks, by_hand, held.is_group, "dc1")
+        by_hand = HandAssignments(
+            self.store, self.cache, live, held.locks, held.groups.is_group, self.fleet.events, 1.0
+        )
+        self.bindings = Bindings(self.store, self.catalog, live, held.locks, by_hand, held.groups.is_group, "dc1")
         held.documents += [by_hand, self.bindings]
         await self.store.open()
         await held.load()

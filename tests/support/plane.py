@@ -46,7 +46,7 @@ class Plane:
             self.cache,
             publisher.live,
             publisher.locks,
-            publisher.is_group,
+            publisher.groups.is_group,
             self.fleet.events,
             clock=lambda: self.now_s,
         )
@@ -57,7 +57,7 @@ class Plane:
             publisher.live,
             publisher.locks,
             self.by_hand,
-            publisher.is_group,
+            publisher.groups.is_group,
             "dc1",
             lambda: self.now_s,
         )

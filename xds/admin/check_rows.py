@@ -75,11 +75,11 @@ async def _store(deps: Services) -> Finding:
     wrong = found.lost or found.read_only or found.full or found.behind
     if wrong:
         return FAILED, wrong
-    groups = deps.publisher.groups()
+    groups = deps.publisher.groups.all()
     if not groups:
         return OK, "has no group yet"
     group = groups[0].group
-    (head,) = await deps.publisher.history(group, None, 1)
+    (head,) = await deps.publisher.history.lines(group, None, 1)
     return OK, f"reads: group {group} is at revision {head.revision}"
 
 

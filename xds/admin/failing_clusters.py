@@ -120,7 +120,7 @@ async def push_before(deps: Services, group: str, start: FailureStart | None) ->
     """The latest revision of a group that may have caused a failure; None if there is none. Raises ``StoreError``."""
     before_s = start.at + start.step_s + _REPORTED_S if start is not None else inf
     try:
-        revisions = await deps.publisher.history(group, None, _REVISIONS_READ)
+        revisions = await deps.publisher.history.lines(group, None, _REVISIONS_READ)
     except NotFoundError:  # the group is gone
         return None
     return next((each for each in revisions if each.meta.time_s <= before_s), None)

@@ -31,7 +31,7 @@ from xds.admin.problem import is_consul, problem
 from xds.admin.routing import AUTHOR_LIMIT, peer_of
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.push.audit_log import AuditLog
-from xds.push.request import GROUP_NAME_LIMIT
+from xds.push.group_names import GROUP_NAME_LIMIT
 from xds.tasks.lifecycle import Phase
 from xds.tasks.threads import WAITER, Waiter
 

@@ -201,7 +201,9 @@ async def wait_for_answer(
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:
-        found = await pushing.deps.publisher.pushes.wait_for_verdict(result.group, result.revision, pushing.wait_s)
+        found = await pushing.deps.publisher.groups.pushes.wait_for_verdict(
+            result.group, result.revision, pushing.wait_s
+        )
         if found is not None:
             body["progress"] = progress_item(found)
             return body, verdict_of(found) is PushVerdict.PENDING

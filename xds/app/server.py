@@ -242,7 +242,7 @@ class Server:
             self.cache,
             self.publisher.live,
             self.publisher.locks,
-            self.publisher.is_group,
+            self.publisher.groups.is_group,
             self.fleet.events,
             self.settings.order.endpoint_drain_s,
         )

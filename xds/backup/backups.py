@@ -24,8 +24,8 @@ from xds.backup.stored_entries import kind_of_entry
 from xds.codec.record import load_record
 from xds.model.errors import ValidationError, Violation
 from xds.push.directory import WatchedDirectory
+from xds.push.group_names import CONFIG_ENTRIES_LINE, check_group_name
 from xds.push.publisher import Publisher
-from xds.push.request import CONFIG_ENTRIES_LINE, check_group_name
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.records import GROUPS

@@ -193,19 +193,19 @@ class Server:
         Returns how many of these nodes have it; ``verdict_of`` of the result is ``DONE``, ``PENDING`` or ``REFUSED``.
         Raises ``NotFoundError`` for a push that is not among the last 64.
         """
-        found = await self._running.publisher.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
+        found = await self._running.publisher.groups.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
         if found is None:
             raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
         return found
 
     def revision(self, group: str) -> int:
         """The revision of a group; 0 if there is no such group."""
-        held = self._running.publisher.find_content(group)
+        held = self._running.publisher.groups.find(group)
         return held.revision if held is not None else 0
 
     def groups(self) -> list[str]:
         """The names of all groups."""
-        return list(self._running.publisher.group_names())
+        return list(self._running.publisher.groups.names())
 
     async def _decoded(self, document: Mapping[str, Any], resources_n: int) -> DecodedPush:
         return await run_sized(partial(self._running.decoder.values, dict(document)), resources=resources_n)
@@ -243,7 +243,7 @@ class Server:
 
         Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
         """
-        check_assignment(self._running.publisher.find_content(group), assignment)
+        check_assignment(self._running.publisher.groups.find(group), assignment)
         bindings = self._running.feature(ServedServices).bindings
         return await bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
 

@@ -19,7 +19,8 @@ from typing import Any
 from xds.access.caller import Caller
 from xds.mesh.core.entries.entry import ConfigEntry, Key, WrittenKey, entry_from_json, entry_json, entry_key, key_of
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
-from xds.push.request import CONFIG_ENTRIES_LINE, PushOptions, PushResult
+from xds.push.group_names import CONFIG_ENTRIES_LINE
+from xds.push.request import PushOptions, PushResult
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Entry, blob_id
 

@@ -26,7 +26,6 @@ from xds.mesh.core.entries.entry import Key
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.lowering import LoweringSettings
 from xds.mesh.core.lower.upstreams import UpstreamsDocument, read_upstreams
-from xds.mesh.entry_records import LINE
 from xds.mesh.group_lowering import Compile, GroupLowering, LoweredGroup, own_entry
 from xds.mesh.lowered_content import (
     NOTHING_LOWERED,
@@ -69,8 +68,6 @@ class LoweredGroups:
     ``endpoints`` serves the assignments of lowered clusters; None: they are not served. At most ``limit`` groups can
     have upstreams.
     """
-
-    line = LINE
 
     def __init__(self, store: Store, entries: EntryTable, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT) -> None:
         self.lock = asyncio.Lock()

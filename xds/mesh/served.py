@@ -24,9 +24,10 @@ from xds.mesh.lowered_groups import GROUPS_LIMIT, LoweredGroups
 from xds.mesh.metrics import LoweredMetrics
 from xds.mesh.parts import EntryPart, UpstreamsPart
 from xds.mesh.settings import chain_context
+from xds.push.group_names import check_group_name
 from xds.push.groups import GroupSettings, SettingsWrite, check_settings
 from xds.push.publisher import Publisher
-from xds.push.request import PushOptions, PushResult, check_group_name
+from xds.push.request import PushOptions, PushResult
 from xds.services.served import ServedServices
 from xds.store.base import Store
 from xds.store.document_keys import Key

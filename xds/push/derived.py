@@ -263,8 +263,8 @@ def unchanged(content: DerivedContent) -> DerivedChange:
 class DerivedWrite(Protocol):
     """A write of the documents that resources are derived from, as a part of a transaction.
 
-    The publisher holds the lock of `Derived.line` from the first call to the last. ``settings`` are settings of a group
-    that are written with it.
+    The publisher holds the lock of config entries from the first call to the last; it is taken before those of groups.
+    ``settings`` are settings of a group that are written with it.
     """
 
     settings: SettingsWrite | None
@@ -298,12 +298,7 @@ class DerivedWrite(Protocol):
 
 
 class Derived(GroupDocuments, Protocol):
-    """The documents that resources of groups are derived from.
-
-    ``line`` is a line of the store; its lock is taken before those of groups.
-    """
-
-    line: str
+    """The documents that resources of groups are derived from."""
 
     def groups(self) -> Collection[str]:
         """The groups that have derived resources."""
@@ -327,8 +322,7 @@ class Derived(GroupDocuments, Protocol):
 class NothingDerived:
     """All resources are pushed."""
 
-    def __init__(self, line: str) -> None:
-        self.line = line
+    def __init__(self) -> None:
         self.lock = asyncio.Lock()
 
     def groups(self) -> Collection[str]:

@@ -27,7 +27,8 @@ from xds.codec.snapshot_directory import files_by_group
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.push.journal import PushJournal
-from xds.push.publisher import Publisher, PushOptions
+from xds.push.publisher import Publisher
+from xds.push.request import PushOptions
 from xds.store.base import Meta, UnavailableError
 from xds.tasks.lifecycle import BackgroundTask
 

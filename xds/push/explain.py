@@ -10,12 +10,14 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 
-from xds.envoy.translation import V2, V2_TYPES
+from xds.envoy.translation import V2, V2_TYPES, UnexpressedResource, unexpressed
+from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
 from xds.fleet.order_state import Clients, held_by_name, lingering_until
-from xds.fleet.state import NackRecord
+from xds.fleet.state import NackRecord, NackState, NodeState
 from xds.live.owners import LiveEndpoints, Owner
+from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, v3_url
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -24,6 +26,7 @@ from xds.push.content import type_label
 from xds.push.derived import NOTHING_DERIVED, DerivedContent
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import GroupCandidate
+from xds.tasks.threads import run_sized
 
 RESOURCES_LIMIT = 1_000
 _CLOSE_NAMES_LIMIT = 20  # missing names for which similar names are searched
@@ -384,3 +387,51 @@ def node_context(
         owners=dict(owners),  # it is read in a thread
         derived=derived(plain.group) if plain is not None else NOTHING_DERIVED,
     )
+
+
+class NodeViews:
+    """What nodes are served, and why.
+
+    ``live`` has the owners of live assignments; ``derived`` the derived resources.
+    """
+
+    def __init__(
+        self, cache: SnapshotCache, fleet: Fleet, live: LiveEndpoints, derived: Callable[[str], DerivedContent]
+    ) -> None:
+        self._cache = cache
+        self._fleet = fleet
+        self._live = live
+        self._derived = derived
+
+    def served(self, node_id: str) -> Snapshot | None:
+        """The snapshot of a node, overlays for its locality included; None if no group matches."""
+        node = self._fleet.identity(node_id)
+        return self._context(node).snapshot("") if node is not None else None
+
+    def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
+        """The requested resources that are not sent since the node's API cannot express them, by type alias."""
+        return unexpressed(self._cache, node)
+
+    async def explain(self, node_id: str, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
+        """Why a node that is or was connected receives each resource. Raises ``NotFoundError``."""
+        node, state = self._fleet.identity(node_id), self._fleet.node(node_id)
+        if node is None or state is None:
+            raise NotFoundError(f"no node {node_id!r} has connected recently")
+        holdings = self._fleet.holdings(node_id)
+        refusals = tuple(self._fleet.nack_log.select(node=node_id, state=NackState.OPEN))
+        context = replace(
+            self._context(node),
+            connected=state.connected,
+            holdings=holdings,
+            refusals=refusals,
+            clients=self._fleet.clients(node_id),
+        )
+        size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
+        return await run_sized(explain, context, query, resources=size)
+
+    async def explain_node(self, node: Node, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
+        """What a node with this identity would receive."""
+        return await run_sized(explain, self._context(node), query, resources=0)
+
+    def _context(self, node: Node) -> NodeContext:
+        return node_context(self._cache, node, self._live, self._derived)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
+from time import monotonic, time
 from uuid import uuid4
-
-import structlog
 
 from xds.access.caller import SERVER, UNKNOWN_CALLER, Caller
 from xds.fleet.fleet import Fleet
@@ -18,54 +16,56 @@ from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.push.audit_log import AuditLog, push_note
 from xds.push.certificates import PushedCertificates
-from xds.push.content import Key
-from xds.push.derived import DerivedChange, DerivedWrite, unchanged
-from xds.push.groups import GroupSettings, SettingsWrite, check_settings
+from xds.push.content import BlobIds, Key, changes
+from xds.push.derived import Derived, DerivedChange, DerivedContent, DerivedWrite, NothingDerived, unchanged
+from xds.push.documents import GroupDocuments
+from xds.push.explain import NodeViews
+from xds.push.group_names import CONFIG_ENTRIES_LINE, check_group_name, check_new_group_name
+from xds.push.groups import KIND as SETTINGS_KIND
+from xds.push.groups import GroupSettings, GroupTable, SettingsWrite, check_settings
+from xds.push.history import GroupHistory, Retained, StoredReach
+from xds.push.journal import PushJournal
+from xds.push.lost_commits import LostCommits
 from xds.push.request import (
     DEFAULT_OPTIONS,
     ChangeError,
     PlannedChange,
+    Published,
     PushOptions,
     PushRequest,
     PushResult,
-    check_group_name,
+    build,
+    by_type_label,
     dry_run_result,
     patch,
+    precomputed,
     replace_all,
 )
 from xds.push.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
-from xds.push.serving import ServedState, Wake
+from xds.push.served import ServedGroups
 from xds.push.transaction import Transaction, derived_request, refused_group
-from xds.push.undo import REFUSED_SHARE
-from xds.snapshots.cache import SnapshotCache
-from xds.store.base import (
-    Commit,
-    Drop,
-    GroupPush,
-    Meta,
-    Rollback,
-    Store,
-    StoreError,
-    UnavailableError,
-)
+from xds.push.undo import REFUSED_SHARE, UndoPlanner
+from xds.snapshots.cache import Precomputed, SnapshotCache
+from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, UnavailableError
 from xds.tasks.threads import run_sized
-from xds.tasks.writes import HeldLocks, RunningWrites
+from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
 from xds.version import __version__
 
-__all__ = ["DEFAULT_OPTIONS", "Publisher", "PushOptions", "PushResult", "check_group_name"]
-
-RETRY_DERIVED_S = 1.0
-
-_log = structlog.get_logger(logger_name="xds.push.publisher")
+# Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
+Wake = Callable[[Collection[str]], None]
+Review = Callable[[PlannedChange], Iterable[Violation]]  # warnings about a planned change
 
 
-class Publisher(ServedState):
+class Publisher:
     """Applies pushes, one at a time per group, and publishes what the store has committed.
 
     A cancelled caller does not stop a push. So a committed push is always published, and a push that was not
     acknowledged is either applied completely or not at all.
 
-    ``live`` has the live assignments. ``request_bytes`` is the size of the largest request of a client.
+    ``groups`` are served, ``history`` has their revisions, ``undo`` plans to take one back, ``views`` are what nodes
+    see. ``derived`` makes the derived resources of groups; its documents are loaded first. ``documents`` are the other
+    tables of documents that belong to groups. ``reviews`` see each change that is planned. ``live`` has the live
+    assignments. ``request_bytes`` is the size of the largest request of a client.
     """
 
     def __init__(
@@ -79,12 +79,27 @@ class Publisher(ServedState):
         live: LiveEndpoints | None = None,
         request_bytes: int = REQUEST_BYTES,
     ) -> None:
-        super().__init__(store, cache, fleet, wake, on_nack, refused_share, live)
+        self.journal = PushJournal(fleet.events)
+        self.settings = GroupTable(store, cache, wake)
+        self.groups = ServedGroups(cache, fleet, self.settings, on_nack)
+        self.history = GroupHistory(store, self.groups)
+        self.undo = UndoPlanner(store, cache, fleet, self.groups.find, refused_share)
+        self.live = live if live is not None else LiveEndpoints(cache, wake)
+        self.views = NodeViews(cache, fleet, self.live, self._derived_content)
         self.audit = AuditLog(store)
-        self.certificates = PushedCertificates(self.group_names, self.find_content)
+        self.certificates = PushedCertificates(self.groups.names, self.groups.find)
+        self.derived: Derived = NothingDerived()
+        self.documents: list[GroupDocuments] = []
+        self.reviews: list[Review] = []
+        self.locks = WriteLocks()
+        self._store = store
+        self._cache = cache
+        self._fleet = fleet
+        self._wake = wake
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
-        self._is_derived_behind, self._request_bytes = False, request_bytes
+        self._lost = LostCommits(self.locks, self._refresh, self._refresh_derived, self._adopt_stored)
+        self._request_bytes = request_bytes
 
     # Start and stop
 
@@ -94,7 +109,8 @@ class Publisher(ServedState):
         await self._load_documents()
         derived_by_blob: dict[str, Resource] = {}
         for group in await self._stored_groups():
-            self._serve(*await self._read(group, derived_by_blob))
+            retained, computed = await self._read(group, derived_by_blob)
+            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
         await self._settle()
 
     async def reload(self) -> None:
@@ -102,20 +118,19 @@ class Publisher(ServedState):
         groups = await self._stored_groups()
         contents = [await self._read(group) for group in groups]
         await self._load_documents()
-        former_groups = set(self._contents)
+        former_groups = {content.group for content in self.groups.all()}
         for group in former_groups - set(groups):
-            self._withdraw(group)
-        for retained, precomputed in contents:
-            self._serve(retained, precomputed)
+            self.groups.withdraw(group)
+        for retained, computed in contents:
+            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
         await self.settings.load()
         await self._settle()
-        self._wake(former_groups | set(self._contents))
+        self._wake(former_groups.union(groups))
 
     async def close(self) -> None:
         """Wait for the pushes in progress, then stop."""
         await self._running.wait()
-        for task in self._behind.values():
-            task.cancel()
+        self._lost.close()
         await self.audit.close()
 
     # Writing
@@ -134,7 +149,7 @@ class Publisher(ServedState):
         ``label`` and ``labels`` (by type URL) become the version_info of the types that change. Raises
         ``ValidationError``, ``ConflictError``, ``EmptyingError``, ``StoreError``.
         """
-        return await self._push(await replace_all(group, resources, label, labels, self._contents.get(group)), options)
+        return await self._push(await replace_all(group, resources, label, labels, self.groups.find(group)), options)
 
     async def put(self, group: str, resource: Resource, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
         """Add or replace one resource. Raises as ``push``."""
@@ -186,7 +201,7 @@ class Publisher(ServedState):
             return self.settings.get(group) != settings
         changed = await self._running.finish(self.settings.put(group, settings, selector, etag, by))
         if changed:
-            self.journal.configured(group, time.time(), by)
+            self.journal.configured(group, time(), by)
         return changed
 
     async def transaction(
@@ -212,7 +227,7 @@ class Publisher(ServedState):
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
         request = PushRequest(group, Drop())
-        if group in self.settings and group not in self._contents and not (options.expect or options.etag):
+        if group in self.settings and self.groups.find(group) is None and not (options.expect or options.etag):
             pushes = [GroupPush(group, request.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
@@ -239,7 +254,7 @@ class Publisher(ServedState):
         groups = [request.group for request in requests]
         async with self._locked(groups, write) as locks:
             if write is not None:
-                await self._refresh_derived(locks)  # also before the answer to a repeated write
+                await self._lost.catch_up_derived(locks)  # also before the answer to a repeated write
             if options.push_id and (commits := await self._committed(requests, options, write)) is not None:
                 return await self._replayed(commits, len(requests), write)
             try:
@@ -262,9 +277,9 @@ class Publisher(ServedState):
         """
         has_settings = write is not None and write.settings is not None
         while True:
-            locks_line = write is not None or self._is_derived_behind
-            async with self.locks.groups([self.derived.line] if locks_line else groups) as locks:
-                if locks_line or not self._is_derived_behind:
+            locks_line = write is not None or self._lost.is_derived_behind
+            async with self.locks.groups([CONFIG_ENTRIES_LINE] if locks_line else groups) as locks:
+                if locks_line or not self._lost.is_derived_behind:
                     async with self.settings.lock if has_settings else nullcontext():
                         yield locks
                     return
@@ -281,11 +296,11 @@ class Publisher(ServedState):
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None, locks: HeldLocks
     ) -> Transaction:
         """Plan all changes, and those that follow from ``write``. Raises ``ChangeError``."""
-        await self._refresh_derived(locks)
+        await self._lost.catch_up_derived(locks)
         groups = {request.group for request in requests}
         touched = {*groups, *(await write.plan() if write is not None else ())}
         await locks.add(touched)
-        await self._refresh_all(touched)
+        await self._lost.catch_up(touched)
         deleted = {request.group for request in requests if isinstance(request.change, Drop)}
         changes = await write.derive(deleted) if write is not None else {}
         requested = [self._with_derived(each, changes.get(each.group)) for each in requests]
@@ -304,22 +319,22 @@ class Publisher(ServedState):
         if write is not None:
             await write.replay(commits[-1])
         own = commits[:requests_n]
-        return [await self._revisions.replayed(commit, self._contents.get(commit.group)) for commit in own]
+        return [await self.history.replayed(commit) for commit in own]
 
     async def _preview(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
         return [dry_run_result(each) for each in transaction.planned]
 
     async def _apply(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
         planned, write = transaction.planned, transaction.write
-        meta = replace(options.meta, time_s=time.time())
+        meta = replace(options.meta, time_s=time())
         await self.undo.note_refusals(each.group for each in planned)
         try:
             commits = await self._commit(transaction, options, meta)
         except UnavailableError as error:
             if error.maybe_committed:
-                self._catch_up_later(transaction)
+                self._lost.note([each.group for each in planned], write is not None)
             raise
-        built = [await self._build(each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
+        built = [await build(self._cache, each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
         with_new_endpoints = write.begin(commits[len(planned) :], meta) if write is not None else ()
         for published in built:
@@ -350,13 +365,13 @@ class Publisher(ServedState):
     async def _plan(self, request: PushRequest, options: PushOptions) -> PlannedChange:
         if isinstance(request.change, Drop):
             request = replace(request, change=self._drop(request.group))
-        change, current = request.change, self._contents.get(request.group)
-        target = await self.content_at(request.group, change.to) if isinstance(change, Rollback) else None
+        change, current = request.change, self.groups.find(request.group)
+        target = await self.history.content(request.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(request, current) if target is None else len(target)
         live = tuple(self.live.owners(request.group))
         planned = await run_sized(plan_reviewed, request, current, target, live, self._request_bytes, resources=size)
         warnings = [warning for review in self.reviews for warning in review(planned)]
-        warnings += review_nodes(planned, self._fleet, time.time())
+        warnings += review_nodes(planned, self._fleet, time())
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
         if not request.is_derived:
             options.check_warnings(planned.warnings, change)
@@ -377,43 +392,57 @@ class Publisher(ServedState):
         push = planned.group_push()
         return push if planned.request.changes_derived_only else replace(push, note=push_note(planned, options, meta))
 
-    def _catch_up_later(self, transaction: Transaction) -> None:
-        """Read what the store holds once it answers again: its answer to this transaction was lost."""
-        for planned in transaction.planned:
-            self._catch_up(planned.group)
-        if transaction.write is not None:
-            self._is_derived_behind = True
-            if self.derived.line not in self._behind:
-                self._behind[self.derived.line] = asyncio.create_task(self._catch_up_derived())
+    def _publish_commit(self, published: Published, meta: Meta) -> None:
+        """Serve a committed change, and record it in the journal."""
+        planned, commit, content = published.planned, published.commit, published.content
+        is_derived = planned.request.changes_derived_only
+        if not commit.changed and content is not None:
+            self.journal.unchanged(is_derived=is_derived)
+            self.groups.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
+            return
+        self.journal.committed(
+            commit.group,
+            commit.revision,
+            planned.request.change,
+            meta,
+            by_type_label(published.difference),
+            len(planned.blob_ids),
+            new=planned.current is None,
+            is_derived=is_derived,
+        )
+        if content is None:
+            self._forget(commit.group)
+        else:
+            self.groups.publish(content, frozenset(published.difference), published.precomputed)
+
+    def _forget(self, group: str) -> None:
+        """Serve a group no longer, and forget its documents; the store has deleted them with the group."""
+        self.groups.withdraw(group)
+        self.settings.dropped(group)
+        for table in self.tables():
+            table.dropped(group)
+
+    def _drop(self, group: str) -> Drop:
+        """The deletion of a group with its present documents. The caller holds the lock of the group."""
+        documents = [document for table in self.tables() for document in table.documents(group)]
+        return Drop(docs=((SETTINGS_KIND, group), *documents))
+
+    def _check_name(self, group: str) -> None:
+        """Raises ``ValidationError`` for the name of a new group. Existing groups keep their names."""
+        if not self.groups.is_group(group):
+            check_new_group_name(group)
 
     # Derived resources
+
+    def _derived_content(self, group: str) -> DerivedContent:
+        return self.derived.content(group)
 
     def _with_derived(self, request: PushRequest, change: DerivedChange | None = None) -> PushRequest:
         return replace(request, derived=change or unchanged(self.derived.content(request.group)))
 
     def _adopt_stored(self) -> list[str]:
         """Take over the stored derived resources. Returns the groups for which this release makes other ones."""
-        return [group for group in self.derived.groups() if not self.derived.adopt(group, self._contents.get(group))]
-
-    async def _refresh_derived(self, locks: HeldLocks) -> None:
-        """Catch up with the documents that resources are derived from, and with their groups. Raises ``StoreError``."""
-        if self._is_derived_behind:
-            await self.derived.load()
-            groups = self.derived.groups()
-            await locks.add(groups)
-            await self._refresh_all(groups)
-            self._adopt_stored()
-            self._is_derived_behind = False
-
-    async def _catch_up_derived(self) -> None:
-        while self._is_derived_behind:
-            await asyncio.sleep(RETRY_DERIVED_S)
-            try:
-                async with self.locks.groups((self.derived.line,)) as locks:
-                    await self._refresh_derived(locks)
-            except StoreError as error:
-                _log.warning("derived.behind", error_message=str(error))
-        del self._behind[self.derived.line]
+        return [group for group in self.derived.groups() if not self.derived.adopt(group, self.groups.find(group))]
 
     async def _settle(self) -> None:
         """Derive resources again where the stored ones differ, as after an upgrade."""
@@ -426,3 +455,43 @@ class Publisher(ServedState):
         changes = await write.derive(())
         planned = [await self._plan(derived_request(group, each), options) for group, each in changes.items()]
         await self._apply(Transaction(planned, write), options)
+
+    # What the store has
+
+    def tables(self) -> tuple[GroupDocuments, ...]:
+        """All tables of documents that belong to groups."""
+        return (self.derived, *self.documents)
+
+    async def _load_documents(self) -> None:
+        self.live.forget_owners()
+        for table in self.tables():
+            await table.load()
+        self.live.remove_unowned()
+
+    async def _stored_groups(self) -> list[str]:
+        return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
+
+    async def _read(self, group: str, derived: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
+        """Read what a start serves of a group; ``derived`` as in `GroupHistory.retained`. Raises ``StoreError``."""
+        reach = StoredReach(self._cache.rules_of(group), self._cache.refused_versions(), time(), monotonic())
+        retained = await self.history.retained(group, reach, derived)
+        return retained, await precomputed(self._cache, retained.head)
+
+    async def _refresh(self, group: str) -> None:
+        """Publish the stored head of a group, if it is not served."""
+        head, current = await self._store.head(group), self.groups.find(group)
+        if head is None or (current is not None and current.revision == head.revision):
+            return
+        self.journal.caught_up(group, head.revision)
+        if head.live:
+            content = await self.history.head(group)
+            difference = changes(current.blob_ids if current is not None else BlobIds(), content.blob_ids)
+            self.groups.publish(content, frozenset(difference), await precomputed(self._cache, content))
+        else:
+            self._forget(group)
+        self._wake((group,))
+
+    async def _refresh_derived(self) -> Collection[str]:
+        """Load the documents that resources are derived from. Returns the groups that have derived resources."""
+        await self.derived.load()
+        return self.derived.groups()

@@ -7,7 +7,7 @@ answer to the caller.
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,14 +22,16 @@ from xds.push.content import (
     Key,
     amended,
     blob_ids,
+    build_next_content,
     changes,
     digests_of,
     encode_resources,
     type_label,
 )
 from xds.push.derived import NOTHING_CHANGES, DerivedChange, extend
+from xds.push.group_names import check_group_name
 from xds.push.undo import with_kept_endpoints
-from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed
+from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import (
     LOWERED,
     NO_META,
@@ -40,20 +42,13 @@ from xds.store.base import (
     FullSet,
     GroupChange,
     GroupPush,
+    Manifest,
     Meta,
     Rollback,
     StoredContent,
 )
 from xds.tasks.threads import run_sized
 
-GROUP_NAME_LIMIT = 256
-# Characters that need no escaping in paths, labels and shells. A slash is allowed since node ids may contain one.
-# Groups that are older than this rule keep their names.
-_SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
-GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
-# The line of the store that keeps config entries. It is not a group, and no new group may have a name with this
-# character.
-CONFIG_ENTRIES_LINE = "%config-entries"
 ANY_ETAG = "*"
 
 
@@ -361,32 +356,6 @@ def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:
     return {type_label(type_url): change for type_url, change in difference.items()}
 
 
-def check_group_name(group: str) -> None:
-    """Raises ``ValidationError`` for a name that is too long, not printable, or that of a line that is not a group."""
-    if group == CONFIG_ENTRIES_LINE:
-        detail = "this name is reserved for config entries, which are not a group"
-        raise ValidationError([Violation("invalid_group", detail, resource=group)])
-    if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
-        detail = f"the name of a group has 1 to {GROUP_NAME_LIMIT} printable characters"
-        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
-
-
-def check_is_group(group: str) -> None:
-    """Raises ``NotFoundError`` for the line of config entries, which is not a group."""
-    if group == CONFIG_ENTRIES_LINE:
-        raise NotFoundError(f"no such group: {group!r}")
-
-
-def check_new_group_name(group: str) -> None:
-    """Raises ``ValidationError`` for a name that a new group cannot have. Existing groups keep their names."""
-    if len(group) > GROUP_NAME_LIMIT or GROUP_NAME.fullmatch(group) is None:
-        detail = (
-            f"the name of a new group has 1 to {GROUP_NAME_LIMIT} of A-Z a-z 0-9 . _ ~ : @ + = - and / between them"
-        )
-        hint = "it begins with a letter, a digit or _; use a selector for nodes with other ids or clusters"
-        raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT], hint=hint)])
-
-
 def _check_exists(group: str, current: GroupContent | None) -> None:
     if current is None:
         raise NotFoundError(f"no such group: {group!r}")
@@ -417,3 +386,24 @@ def _encoded(
 
 def _by_key(resources: Iterable[Resource]) -> dict[Key, Resource]:
     return {(item.type_url, item.name): item for item in resources}
+
+
+async def build(cache: SnapshotCache, planned: PlannedChange, commit: Commit, meta: Meta) -> Published:
+    """Build the content of a commit. Unchanged resources and sets stay the same objects."""
+    if not commit.changed:
+        return Published(planned, commit, planned.current)
+    if isinstance(planned.request.change, Drop):
+        return Published(planned, commit, None)
+    manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
+    known = (planned.resources, planned.current, planned.digests, cache.precompute)
+    content, computed = await run_sized(
+        build_next_content, manifest, planned.blob_ids, *known, resources=planned.touched
+    )
+    if cache.is_overlaid(commit.group):
+        await asyncio.to_thread(cache.prepare_overlays, content.snapshot)
+    return Published(planned, commit, content, computed)
+
+
+async def precomputed(cache: SnapshotCache, content: GroupContent) -> Precomputed:
+    """What the streams of a group will need of this content."""
+    return await run_sized(cache.precompute, content.snapshot, resources=len(content.blob_ids))

@@ -18,6 +18,7 @@ from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
 from xds.push.content import GroupContent, Key
+from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.progress import rollout_status
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.resource_lookup import assignment_name
@@ -79,12 +80,15 @@ class UndoPlanner:
         self._share = refused_share
         self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
 
-    async def plan(self, content: GroupContent) -> UndoPlan:
-        """Plan ``undo`` for a group with this content.
+    async def plan(self, group: str) -> UndoPlan:
+        """Plan ``undo`` for a group.
 
-        Raises ``NotFoundError`` if there is no earlier revision, ``StoreError``.
+        Raises ``NotFoundError`` if there is no earlier revision, ``StoreError``. The deletion of a group is undone by a
+        rollback to a named revision only; the error names one.
         """
-        group = content.group
+        content = self._find_content(group)
+        if content is None:
+            raise await self._absent(group)
         await self.note_refusals([group])
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
@@ -115,6 +119,13 @@ class UndoPlanner:
             raise NotFoundError(await self._why_none(content, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])
         return UndoPlan(group, content.revision, content.etag, takes_back, chosen, shown, last_undo)
+
+    async def _absent(self, group: str) -> NotFoundError:
+        lines = await self._store.history(group, limit=2) if group != CONFIG_ENTRIES_LINE else []
+        if len(lines) == 2 and lines[0].kind == DELETE:
+            hint = f"name a revision to go back to, such as {lines[1].revision}"
+            return NotFoundError(f"group {group} was deleted in revision {lines[0].revision}; {hint}")
+        return NotFoundError(f"no such group: {group!r}")
 
     async def note_refusals(self, groups: Iterable[str]) -> None:
         """Store how many nodes reject the published content of these groups, if any do. Raises ``StoreError``."""

@@ -67,7 +67,7 @@ class ServedServices(ServedFeature):
             publisher.live,
             publisher.locks,
             kernel.by_hand,
-            publisher.is_group,
+            publisher.groups.is_group,
             settings.chains.datacenter,
         )
         sources = Sources((*build_sources(settings), *added), catalog.sink)

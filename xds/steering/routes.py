@@ -45,7 +45,7 @@ Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)
 async def list_assignments(deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment) -> Response:
     """The traffic assignment policies of a group by cluster, each with its latest decision."""
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     found = await paging.find_items_after(steering.policies.of(group))
     return await paging.answer(request, found, str, lambda cluster: _item(steering, (group, cluster)))
 
@@ -88,7 +88,7 @@ async def put_assignment(
 
     This makes no revision and changes no pushed resource: nodes are served other weights.
     """
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     policy = parse_policy(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
     PushOptions(strict=strict).check_warnings(steering.assignments.warnings(key, policy))

@@ -219,7 +219,7 @@ async def test_rights(api: Api) -> None:
 
 
 def cluster_names(api: Api) -> set[str]:
-    content = api.plane.publisher.content("shop")
+    content = api.plane.publisher.groups.content("shop")
     return set(content.snapshot.get(CLUSTER).resources)
 
 

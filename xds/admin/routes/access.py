@@ -79,7 +79,7 @@ async def test_access(deps: Deps, body: Body, content_type: ContentType = "") ->
     identity, node = _read_credential(
         access, await parse_one(body, content_type, "a node and its credential", BODY_BYTES)
     )
-    found = await deps.publisher.explain_node(node)
+    found = await deps.publisher.views.explain_node(node)
     match = found.chosen.match if found.chosen is not None else None
     return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
 

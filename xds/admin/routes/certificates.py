@@ -53,7 +53,7 @@ async def list_certificates(
     Files on the machines of the proxies and trusted authorities are not among them.
     """
     publisher = deps.publisher
-    if group and not publisher.is_group(group):
+    if group and not publisher.groups.is_group(group):
         raise NotFoundError(f"no such group: {group!r}")
     found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
     found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))

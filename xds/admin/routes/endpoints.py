@@ -71,7 +71,7 @@ async def list_endpoints(
     live: Annotated[bool, Query(description="Only live assignments, which replace pushed ones")] = False,
 ) -> Response:
     """The assignments of a group by name, pushed and live ones, each with its owner."""
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     names = set(deps.publisher.live.owners(group))
     if not live:
         names |= deps.by_hand.served(group).keys()
@@ -83,7 +83,7 @@ async def list_endpoints(
 @router.get(_PATH, response_model=LiveAssignmentItem)
 async def get_endpoints(deps: Deps, request: Request, group: Segment, name: Segment) -> Response:
     """One assignment as it is served: its owner, and its endpoints with their health and weight."""
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     key = (group, name)
     if deps.publisher.live.owner(group, name) is None and name not in deps.by_hand.served(group):
         raise NotFoundError(f"group {group!r} has no assignment named {name!r}")

@@ -169,7 +169,7 @@ async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = ""
 
     It must be connected or have disconnected recently.
     """
-    found = await deps.publisher.explain(id, _query(type, name))
+    found = await deps.publisher.views.explain(id, _query(type, name))
     known = deps.fleet.node(id)
     principals = known.principals if known is not None else ()
     item = explanation_item(found, principals, _origins(deps, found, name))
@@ -184,7 +184,7 @@ async def explain_document(
 ) -> Response:
     """Explain a node that need not exist: the groups that are tried, and what it would get."""
     node = await _node(body, content_type)
-    found = await deps.publisher.explain_node(node, _query(type, name))
+    found = await deps.publisher.views.explain_node(node, _query(type, name))
     return JSONResponse(explanation_item(found, (), _origins(deps, found, name)))
 
 

@@ -61,7 +61,7 @@ async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
 
     Requests that still use them may fail.
     """
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     nodes = deps.fleet.connected(group)
     return JSONResponse(document_of(await _release(deps, nodes, group, "", by)))
 
@@ -178,7 +178,7 @@ def _status(deps: Services, node: NodeState) -> NodeStatus:
     return NodeStatus.from_domain(
         node,
         time.time(),
-        deps.publisher.unexpressed(node),
+        deps.publisher.views.unexpressed(node),
         deps.load.streams(node.id),
         {id: answer for feature in deps.features for id, answer in feature.stream_answers(node.id).items()},
         admin if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT else "",

@@ -76,7 +76,7 @@ WithLowered = Annotated[
 async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
     counts = deps.fleet.nodes_by_group()
-    found = await paging.find_items_after(deps.publisher.group_names())
+    found = await paging.find_items_after(deps.publisher.groups.names())
     return await paging.answer(
         request, found, lambda group: group, lambda group: item_of(deps, group, nodes=counts[group])
     )
@@ -108,7 +108,7 @@ async def get_snapshot(
 
     PUT refuses redacted values: to copy secrets, use `show_secrets`.
     """
-    return await snapshot_response(deps.publisher.content(group), request, show_secrets, lowered)
+    return await snapshot_response(deps.publisher.groups.content(group), request, show_secrets, lowered)
 
 
 @router.put("/groups/{group}/snapshot", response_model=PushAnswer)
@@ -130,7 +130,7 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
 @router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
 async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
     """Remove all pushed resources of a group. The group remains, empty."""
-    pushing.deps.publisher.content(group)
+    pushing.deps.publisher.groups.content(group)
     return await answer(pushing, await pushing.deps.publisher.push(group, [], options=pushing.options))
 
 
@@ -139,7 +139,7 @@ async def list_resources(
     deps: Deps, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
 ) -> Response:
     """The resources of one type, by name."""
-    held = deps.publisher.content(group).snapshot.get(type_url_of(type)).resources
+    held = deps.publisher.groups.content(group).snapshot.get(type_url_of(type)).resources
     found = (held[name] for name in await paging.find_items_after(held))
     owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
     content = deps.publisher.derived.content(group)
@@ -156,7 +156,7 @@ async def get_resource(
     deps: Deps, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
 ) -> Response:
     """One resource, in the form that PUT accepts. Its etag is that of the group."""
-    content = deps.publisher.content(group)
+    content = deps.publisher.groups.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
         detail = f"group {group!r} has no {type} resource named {name!r}"
@@ -325,7 +325,7 @@ def _own_settings_etag(deps: Services, request: Request, group: str, settings: G
 def item_of(deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
     """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
     publisher = deps.publisher
-    content, table = publisher.find_content(group), publisher.settings
+    content, table = publisher.groups.find(group), publisher.settings
     if content is None and settings is None and group not in table:
         raise NotFoundError(f"no such group: {group!r}")
     shown = settings or table.get(group)

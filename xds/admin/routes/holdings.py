@@ -129,7 +129,7 @@ def _side_of(deps: Services, held: Holding, side: Side, node_id: str) -> Resourc
         return held.acked
     if side is Side.SENT:
         return held.sent
-    served = deps.publisher.served(node_id)
+    served = deps.publisher.views.served(node_id)
     return served.get(type_url_of(held.type)) if served is not None else None
 
 

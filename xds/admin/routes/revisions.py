@@ -38,7 +38,7 @@ from xds.admin.shapes.groups import (
 )
 from xds.model.errors import NotFoundError
 from xds.push.content import Key, type_label
-from xds.push.published_state import ComparedResources
+from xds.push.history import ComparedResources
 from xds.push.request import by_type_label
 from xds.tasks.threads import run_sized
 
@@ -71,7 +71,7 @@ async def list_revisions(
 ) -> Response:
     """All revisions of a group, newest first: kind, author, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await deps.publisher.history(group, before, paging.limit + 1, endpoints)
+    found = await deps.publisher.history.lines(group, before, paging.limit + 1, endpoints)
     return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
 
 
@@ -85,7 +85,7 @@ async def get_revision(
     lowered: WithLowered = False,
 ) -> Response:
     """The pushed resources of a group at a revision, in the form that PUT accepts."""
-    content = await deps.publisher.content_at(group, revision)
+    content = await deps.publisher.history.content(group, revision)
     return await snapshot_response(content, request, show_secrets, lowered)
 
 
@@ -103,7 +103,7 @@ async def get_progress(
 
     The server keeps the progress of the latest 64 pushes until it stops; 404 for others.
     """
-    found = await deps.publisher.pushes.wait_for_verdict(group, revision, wait)
+    found = await deps.publisher.groups.pushes.wait_for_verdict(group, revision, wait)
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))
@@ -112,7 +112,7 @@ async def get_progress(
 @router.get("/rollout", response_model=RolloutItem)
 async def get_rollout(deps: Deps, group: Segment) -> Response:
     """The progress of the connected nodes with the present revision of the group, type by type."""
-    return JSONResponse(rollout_item(await deps.publisher.rollout(group)))
+    return JSONResponse(rollout_item(await deps.publisher.groups.rollout(group)))
 
 
 @router.post("/rollback", response_model=PushAnswer)
@@ -136,7 +136,7 @@ async def get_undo(deps: Deps, group: Segment) -> Response:
     that was neither undone nor rejected by more than `server.undo_refused_share` of its nodes. It is null if there is
     none: a person has to choose one of the `candidates`. 404 if there is nothing to undo.
     """
-    plan = await deps.publisher.undo_plan(group)
+    plan = await deps.publisher.undo.plan(group)
     return JSONResponse(undo_item(plan), headers=etag_header(plan.etag))
 
 
@@ -203,7 +203,7 @@ async def get_difference(
     ] = True,
 ) -> Response:
     """The difference between two revisions of a group. A revision that deleted the group has no resources."""
-    found = await deps.publisher.compare(group, revision - 1 if base is None else base, revision)
+    found = await deps.publisher.history.compare(group, revision - 1 if base is None else base, revision)
     document: Json = {
         "group": group,
         "from": found.old,
@@ -214,7 +214,7 @@ async def get_difference(
         touched = found.touched()
         page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _KEY_BYTES)
         keys: list[Key] = page.pop("items")
-        sides = await deps.publisher.compared_resources(found, keys)
+        sides = await deps.publisher.history.compared_resources(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
         document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
         document.update(page)

@@ -20,7 +20,7 @@ from xds.model.snapshot import Change
 from xds.push.content import GroupContent, Key, type_label
 from xds.push.derived import DerivedContent, DerivedOrigin
 from xds.push.progress import RolloutStatus, verdict_of
-from xds.push.publisher import PushResult
+from xds.push.request import PushResult
 from xds.push.undo import UndoPlan
 from xds.store.base import Meta, RevisionInfo
 

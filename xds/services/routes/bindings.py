@@ -36,7 +36,7 @@ Expected = Annotated[str, Depends(etag_precondition("b", "succeed only if there 
 @router.get("/groups/{group}/bindings", response_model=BindingPage)
 async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
     """The bindings of a group by assignment, with their state."""
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     found = await paging.find_items_after(served(deps).bindings.of(group), lambda bound: bound.key[1])
     return await paging.answer(request, found, lambda bound: bound.key[1], lambda bound: _item(deps, bound))
 
@@ -66,11 +66,11 @@ async def put_binding(
     belongs
     to an upstream.
     """
-    deps.publisher.check_group(group)
+    deps.publisher.groups.check(group)
     document = await parse_one(body, content_type, "a binding", BINDING_BYTES)
     binding = await run_for_caller(read_binding, document)
     key = (group, assignment)
-    check_assignment(deps.publisher.find_content(group), assignment)
+    check_assignment(deps.publisher.groups.find(group), assignment)
     bound = served(deps).bindings.draft(key, binding)
     PushOptions(strict=strict).check_warnings(_warnings(deps, bound, len(served(deps).bindings.selected(bound))))
     if dry_run:
