@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.http_peer import Peer, serving
 from tests.support.process import LOOPBACK
+from xds.calls import fleet, groups
+from xds.calls.call import ApiCall
 from xds.cli.arguments import parse_address
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.resources import known_type
 
@@ -46,8 +49,15 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
 def test_exit_codes_of_http_statuses(peer: Peer, status: int, code: Exit) -> None:
     peer.answers(status, {"detail": "because"})
     with pytest.raises(CommandError, match="because") as caught:
-        Client(peer.url).call("PUT", "/groups/edge", body={})
+        Client(peer.url).run(groups.configure_group("edge"))
     assert caught.value.code is code
+
+
+CALLS: dict[str, ApiCall[Any]] = {
+    "GET": groups.groups(),
+    "PUT": groups.configure_group("edge"),
+    "DELETE": groups.delete_group("edge"),
+}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +72,7 @@ def test_exit_codes_of_http_statuses(peer: Peer, status: int, code: Exit) -> Non
 def test_a_wrong_argument_is_a_usage_error(peer: Peer, method: str, source: str, code: Exit) -> None:
     peer.answers(422, {"detail": "1", "errors": [{"source": source, "detail": "because"}]})
     with pytest.raises(CommandError, match="because") as caught:
-        Client(peer.url).call(method, "/groups")
+        Client(peer.url).run(CALLS[method])
     assert caught.value.code is code
 
 
@@ -70,7 +80,7 @@ def test_findings_are_reported_with_place_and_hint(peer: Peer) -> None:
     error = {"source": "f:1:2", "resource": "clusters/a", "pointer": "/nmae", "detail": "no", "hint": "did you mean"}
     peer.answers(422, {"detail": "1", "errors": [error, {"detail": "plain"}]})
     with pytest.raises(CommandError) as caught:
-        Client(peer.url).call("GET", "/groups")
+        Client(peer.url).run(groups.groups())
     assert str(caught.value) == "f:1:2 clusters/a /nmae: no (did you mean)\nplain"
 
 
@@ -78,13 +88,13 @@ def test_findings_are_reported_with_place_and_hint(peer: Peer) -> None:
 def test_answers_of_another_server_are_recognised(peer: Peer, body: bytes) -> None:
     peer.answers(200, body)
     with pytest.raises(CommandError, match="not the admin API of an xDS server") as caught:
-        Client(peer.url).call("GET", "/groups")
+        Client(peer.url).run(groups.groups())
     assert caught.value.code is Exit.UNREACHABLE
 
 
 def test_https_to_a_port_without_tls_says_so(peer: Peer) -> None:
     with pytest.raises(CommandError, match="plain HTTP there; use http://") as caught:
-        Client(peer.url.replace("http://", "https://")).call("GET", "/groups")
+        Client(peer.url.replace("http://", "https://")).run(groups.groups())
     assert caught.value.code is Exit.UNREACHABLE
 
 
@@ -103,17 +113,17 @@ def test_pages_are_one_list(peer: Peer) -> None:
     items = [{"id": name} for name in "abc"]
     pages = {"": {"items": items[:2], "next_page_token": "a b"}, "?page_token=a+b": {"items": items[2:]}}
     peer.plan = lambda path: (200, pages[path.removeprefix("/api/v1/nodes")], False)
-    assert list(Client(peer.url).items("/nodes")) == items
+    assert list(Client(peer.url).items(fleet.nodes())) == items
 
 
 def test_a_connection_that_was_given_up_is_made_again(peer: Peer) -> None:
     client = Client(peer.url)
     peer.answers(200, {"turn": 1}, is_last=True)
-    assert [client.call("GET", "/groups") for _ in range(3)] == [{"turn": 1}] * 3
+    assert [client.run(groups.groups()) for _ in range(3)] == [{"turn": 1}] * 3
 
 
 def test_server_may_stand_below_a_path(peer: Peer) -> None:
-    Client(f"{peer.url}/team/").call("GET", group_path("a/b", "/snapshot"))
+    Client(f"{peer.url}/team/").run(groups.snapshot("a/b"))
     assert peer.asked[0][0] == "/team/api/v1/groups/a%2Fb/snapshot"
 
 
@@ -123,7 +133,7 @@ def test_sources_of_the_token(peer: Peer, tmp_path: Path, monkeypatch: pytest.Mo
         file.write_text(f"{file.name}\n")
 
     def sent(file: Path | None = None) -> str:
-        Client(peer.url, file).call("GET", "/groups")
+        Client(peer.url, file).run(groups.groups())
         return peer.asked[-1][1].get("Authorization", "")
 
     assert sent() == ""
@@ -151,7 +161,7 @@ def test_an_invalid_url_is_wrong_usage(url: str) -> None:
 
 def test_no_server_answers() -> None:
     with pytest.raises(CommandError, match=r"cannot reach http://127\.0\.0\.1:1: ") as caught:
-        Client(f"{LOOPBACK}:1").call("GET", "/groups")
+        Client(f"{LOOPBACK}:1").run(groups.groups())
     assert caught.value.code is Exit.UNREACHABLE
 
 
@@ -159,6 +169,6 @@ def test_proxy_of_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("http_proxy", f"http://{LOOPBACK}:1")
     monkeypatch.setenv("no_proxy", "")
     with pytest.raises(CommandError, match="cannot reach"):
-        Client(peer.url).call("GET", "/groups")
+        Client(peer.url).run(groups.groups())
     monkeypatch.setenv("no_proxy", LOOPBACK)
-    assert Client(peer.url).call("GET", "/groups") == {}
+    assert Client(peer.url).run(groups.groups()) == {}

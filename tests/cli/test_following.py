@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import pytest
 
+from xds.calls import fleet
+from xds.calls.call import ApiCall
 from xds.cli.client import Client
 from xds.cli.commands import events
 from xds.cli.commands.events import read_events
@@ -24,21 +27,19 @@ class Feed(Client):
         self.newest, self.plan = newest, plan
         self.asked: list[str] = []
 
-    def lines(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        begun: Callable[[Mapping[str, str]], None],
-    ) -> Iterator[str]:
+    def lines(self, call: ApiCall[Any], begun: Callable[[Mapping[str, str]], None]) -> Iterator[str]:
         newest, count = self.newest.pop(0), self.plan.pop(0)
-        self.asked.append(query.get("last_event_id", ""))
-        start = int(query.get("last_event_id", newest))
+        self.asked.append(call.headers.get("last-event-id", ""))
+        start = int(call.headers.get("last-event-id", newest))
         begun({"last-event-id": str(start)})
         yield ""  # a keep-alive line
         for number in range(start + 1, start + 1 + count):
             yield json.dumps({"id": number, "kind": "push"})
         raise LOST
+
+
+def all_events(after: str) -> ApiCall[None]:
+    return fleet.events(after=after)
 
 
 @pytest.fixture(autouse=True)
@@ -48,17 +49,17 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_changes_before_the_first_event_are_not_missed() -> None:
     feed = Feed(newest=[7, 9, 9], plan=[0, 0, 3])
-    assert [event["id"] for event in islice(read_events(feed, {}), 3)] == [8, 9, 10]
+    assert [event["id"] for event in islice(read_events(feed, all_events), 3)] == [8, 9, 10]
     assert feed.asked == ["", "7", "7"]
 
 
 def test_following_continues_after_the_last_event() -> None:
     feed = Feed(newest=[7, 9, 12], plan=[2, 1, 5])
-    assert [event["id"] for event in islice(read_events(feed, {}), 5)] == [8, 9, 10, 11, 12]
+    assert [event["id"] for event in islice(read_events(feed, all_events), 5)] == [8, 9, 10, 11, 12]
     assert feed.asked == ["", "9", "10"]
 
 
 def test_following_begins_at_the_given_cursor() -> None:
     feed = Feed(newest=[7, 7], plan=[0, 2])
-    assert [event["id"] for event in islice(read_events(feed, {}, since="0"), 2)] == [1, 2]
+    assert [event["id"] for event in islice(read_events(feed, all_events, since="0"), 2)] == [1, 2]
     assert feed.asked == ["0", "0"]

@@ -1,14 +1,14 @@
 """A call of the admin API as a value: the request, and how to read its answer. No I/O.
 
-The functions that make calls are in modules ``calls`` here and in features. All senders send the same calls, so that
-they behave alike.
+The functions that make calls are in the modules of this package, and in ``calls`` of each feature. All senders send
+the same calls, so that they behave alike.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -56,7 +56,7 @@ class ApiCall(Generic[T]):
     method: str
     path: str
     read: Callable[[Any], T | ApiCall[T]]
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: object = None
     wait_s: float = 0.0
@@ -66,10 +66,14 @@ class ApiCall(Generic[T]):
         """Whether the request may be sent again after its answer was lost."""
         return self.method == "GET" or IDEMPOTENCY_KEY in self.headers
 
+    def limited(self, items_n: int) -> ApiCall[T]:
+        """The same call, with at most this many items on a page."""
+        return replace(self, query={**self.query, "limit": str(items_n)})
+
     def target(self, page: str = "") -> str:
         """Path and query; ``page`` is the token of a page."""
         query = {**self.query, **({"page_token": page} if page else {})}
-        return f"{self.path}?{urlencode(query)}" if query else self.path
+        return f"{self.path}?{urlencode(query, doseq=True)}" if query else self.path
 
     def content(self) -> bytes | IO[bytes] | None:
         """The body as it is sent."""
@@ -104,21 +108,28 @@ def next_page(document: Json) -> str:
     return str(document.get("next_page_token", ""))
 
 
-class EntryArguments(TypedDict, total=False):
-    """Options of writes of config entries, all optional.
+class WriteArguments(TypedDict, total=False):
+    """Options of writes, all optional.
 
-    ``message`` and ``author`` go into the history; the server also records the authenticated caller. ``if_match`` is an
-    etag, or a revision as a number, that must still be the current one; 0 means that there must be nothing yet. A
-    repeated call with the same ``idempotency_key`` gets the first answer again. ``dry_run`` checks and compares, and
-    changes nothing; with ``strict``, warnings are errors.
+    ``author`` goes into the history; the server also records the authenticated caller. ``if_match`` is an etag, or a
+    revision as a number, that must still be the current one; 0 means that there must be nothing yet. ``dry_run`` checks
+    and compares, and changes nothing; with ``strict``, warnings are errors.
+    """
+
+    author: str
+    if_match: str | int
+    dry_run: bool
+    strict: bool
+
+
+class EntryArguments(WriteArguments, total=False):
+    """Options of writes that have a history: also ``message``, for the history, and ``idempotency_key``.
+
+    A repeated call with the same key gets the first answer again.
     """
 
     message: str
-    author: str
-    if_match: str | int
     idempotency_key: str
-    dry_run: bool
-    strict: bool
 
 
 class PushArguments(EntryArguments, total=False):
@@ -134,6 +145,7 @@ class PushArguments(EntryArguments, total=False):
     wait_s: float
 
 
+WRITE_ARGUMENTS = WriteArguments.__optional_keys__
 PUSH_ARGUMENTS = PushArguments.__optional_keys__
 ENTRY_ARGUMENTS = EntryArguments.__optional_keys__
 
@@ -143,14 +155,35 @@ def place(*parts: str) -> str:
     return PREFIX + "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def reader(kind: Any) -> Callable[[Any], Any]:
-    """Reads an answer as a value of a type."""
-    return lambda value: read_value(kind, value)
+def document(value: Any) -> Json:
+    """Reads an answer as it is."""
+    found: Json = read_value(Json, value)
+    return found
 
 
-def items(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
-    """Reads the items of a page."""
-    return lambda value: tuple(read_value(kind, each) for each in value["items"])
+def documents(value: Any) -> tuple[Json, ...]:
+    """Reads the items of a page as they are."""
+    found: tuple[Json, ...] = read_value(tuple[Json, ...], value["items"])
+    return found
+
+
+def reader(name: str) -> Callable[[Any], Any]:
+    """Reads an answer as the class of this name in `xds.calls.results`.
+
+    The classes are imported when an answer is read: a command, which reads documents, starts without them.
+    """
+    return lambda value: read_value(_result_class(name), value)
+
+
+def items(name: str, member: str = "items") -> Callable[[Any], tuple[Any, ...]]:
+    """Reads the items of a page, as `reader` does."""
+    return lambda value: tuple(read_value(_result_class(name), each) for each in value[member])
+
+
+def _result_class(name: str) -> Any:
+    from xds.calls import results
+
+    return getattr(results, name)
 
 
 def flags(**given: object) -> dict[str, str]:
@@ -181,7 +214,7 @@ def write_parts(
     unknown = sorted(given.keys() - known)
     if unknown:
         raise TypeError(f"unknown option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
-    names = ("message", "author", "dry_run", "strict", "allow_empty", "force", "drain_s")
+    names = ("message", "author", "dry_run", "strict", "allow_empty", "force", "drain_s", "selector")
     headers = precondition(given.get("if_match"), prefix)
     if given.get("idempotency_key"):
         headers[IDEMPOTENCY_KEY] = given["idempotency_key"]

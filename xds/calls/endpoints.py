@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from xds.calls.call import ApiCall, flags, items, place, reader, write_parts
 from xds.calls.encoding import ResourceInput, encode_resource
-from xds.calls.results import ServedAssignment
+
+if TYPE_CHECKING:
+    from xds.calls.results import ServedAssignment
 
 
 class ResetArguments(TypedDict, total=False):
     """Options of writes of live endpoints, all optional.
 
-    ``drain_s``: how long removed endpoints drain. ``allow_empty`` permits that a cluster loses its last one.
+    ``drain_s``: how long removed endpoints drain. ``allow_empty`` permits that a cluster loses its last one. With
+    ``strict``, warnings are errors.
     """
 
     author: str
     drain_s: float | None
     dry_run: bool
     allow_empty: bool
+    strict: bool
 
 
 class EndpointArguments(ResetArguments, total=False):
@@ -30,12 +34,12 @@ class EndpointArguments(ResetArguments, total=False):
 
 def assignments(group: str, *, live: bool = False) -> ApiCall[tuple[ServedAssignment, ...]]:
     """The assignments of a group, without their endpoints; ``live``: only live assignments."""
-    return ApiCall("GET", place("groups", group, "endpoints"), items(ServedAssignment), flags(live=live))
+    return ApiCall("GET", place("groups", group, "endpoints"), items("ServedAssignment"), flags(live=live))
 
 
 def assignment(group: str, name: str) -> ApiCall[ServedAssignment]:
     """One assignment as it is served, with its endpoints."""
-    return ApiCall("GET", place("groups", group, "endpoints", name), reader(ServedAssignment))
+    return ApiCall("GET", place("groups", group, "endpoints", name), reader("ServedAssignment"))
 
 
 def set_endpoints(
@@ -72,4 +76,4 @@ def _edit(
     method: str, group: str, name: str, body: object, given: EndpointArguments | ResetArguments
 ) -> ApiCall[ServedAssignment]:
     query, headers = write_parts(given, EndpointArguments.__optional_keys__, "e-")
-    return ApiCall(method, place("groups", group, "endpoints", name), reader(ServedAssignment), query, headers, body)
+    return ApiCall(method, place("groups", group, "endpoints", name), reader("ServedAssignment"), query, headers, body)

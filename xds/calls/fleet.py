@@ -1,17 +1,20 @@
-"""The calls about nodes, NACKs and events."""
+"""The calls about nodes, NACKs, what nodes hold, and events."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from xds.admin.models.nacks import Nack
-from xds.admin.models.nodes import NodeStatus
 from xds.admin.models.reading import ShapeError, read_object
-from xds.calls.call import ApiCall, flags, items, place, reader
+from xds.calls.call import ApiCall, Json, document, documents, flags, items, place, reader
 from xds.calls.failures import ServerBusyError, UnreachableServerError
-from xds.calls.results import ServerEvent
+
+if TYPE_CHECKING:
+    from xds.admin.models.nacks import Nack
+    from xds.admin.models.nodes import NodeStatus
+    from xds.calls.results import ServerEvent
 
 NDJSON = "application/x-ndjson"
 LAST_EVENT_ID = "last-event-id"
@@ -20,12 +23,12 @@ RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in whi
 
 def nodes(*, group: str = "", state: str = "", selector: str = "") -> ApiCall[tuple[NodeStatus, ...]]:
     """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
-    return ApiCall("GET", place("nodes"), items(NodeStatus), flags(group=group, state=state, selector=selector))
+    return ApiCall("GET", place("nodes"), items("NodeStatus"), flags(group=group, state=state, selector=selector))
 
 
 def node(id: str) -> ApiCall[NodeStatus]:
     """One node with its streams."""
-    return ApiCall("GET", place("nodes", id), reader(NodeStatus))
+    return ApiCall("GET", place("nodes", id), reader("NodeStatus"))
 
 
 def disconnect(id: str, *, author: str = "") -> ApiCall[int]:
@@ -33,13 +36,76 @@ def disconnect(id: str, *, author: str = "") -> ApiCall[int]:
     return ApiCall("DELETE", place("nodes", id), lambda value: int(value["streams"]), flags(author=author))
 
 
+def release_node(id: str, *, author: str = "") -> ApiCall[Json]:
+    """End the lingering of removed resources of a node."""
+    return ApiCall("POST", place("nodes", id, "release"), document, flags(author=author))
+
+
+def held_resources(
+    id: str, *, type: str = "", name: str = "", side: str = "", contents: bool = False, show_secrets: bool = False
+) -> ApiCall[tuple[Json, ...]]:
+    """The resources that a node has, by type and name; with ``contents``, also their documents.
+
+    ``name`` is a pattern (``web-*``); ``side`` is ``acked``, ``sent`` or ``served``.
+    """
+    query = flags(type=type, name=name, side=side, contents=contents, show_secrets=show_secrets)
+    return ApiCall("GET", place("nodes", id, "resources"), documents, query)
+
+
+def explain(id: str, *, type: str = "", name: str = "") -> ApiCall[Json]:
+    """What a node is served, and why: its group, the rule that chose it, and each resource."""
+    return ApiCall("GET", place("nodes", id, "explain"), document, flags(type=type, name=name))
+
+
+def explain_node(node: Mapping[str, Any], *, type: str = "", name: str = "") -> ApiCall[Json]:
+    """What a node would be served, and why. ``node`` is one as in a bootstrap; it need not be connected."""
+    return ApiCall("POST", place("explain"), document, flags(type=type, name=name), body=dict(node))
+
+
 def nacks(
     *, group: str = "", node: str = "", type: str = "", since: datetime | str = "", state: str = ""
 ) -> ApiCall[tuple[Nack, ...]]:
     """NACKs, the newest first. ``since`` is a time or an age (``15m``), ``state`` ``open`` or ``resolved``."""
+    query = _nack_query(group, node, type, since, state)
+    return ApiCall("GET", place("nacks"), items("Nack"), query)
+
+
+def nacks_by_message(
+    *, group: str = "", node: str = "", type: str = "", since: datetime | str = "", state: str = ""
+) -> ApiCall[tuple[Json, ...]]:
+    """As `nacks`; equal NACKs of several nodes are one item."""
+    query = {**_nack_query(group, node, type, since, state), "by": "message"}
+    return ApiCall("GET", place("nacks"), documents, query)
+
+
+def _nack_query(group: str, node: str, type: str, since: datetime | str, state: str) -> dict[str, str]:
     after = since if isinstance(since, str) else since.astimezone().isoformat()
-    query = flags(group=group, node=node, type=type, since=after, state=state)
-    return ApiCall("GET", place("nacks"), items(Nack), query)
+    return flags(group=group, node=node, type=type, since=after, state=state)
+
+
+def refused_streams(*, limit: int | None = None) -> ApiCall[Json]:
+    """Streams that were refused recently, and why."""
+    return ApiCall("GET", place("streams", "refused"), document, flags(limit=limit))
+
+
+def certificates(*, group: str = "") -> ApiCall[tuple[Json, ...]]:
+    """The certificates in the resources of groups; those that expire first at the top."""
+    return ApiCall("GET", place("certificates"), documents, flags(group=group))
+
+
+def events(
+    *,
+    kinds: Sequence[str] = (),
+    group: str = "",
+    node: str = "",
+    since: str = "",
+    follow: bool = True,
+    after: str = "",
+) -> ApiCall[None]:
+    """The events as lines: those after the event ``after``; without ``follow`` up to the latest one."""
+    query = flags(kinds=",".join(kinds), group=group, node=node, since=since, follow="" if follow else "false")
+    headers = {"Accept": NDJSON, **({LAST_EVENT_ID: after} if after else {})}
+    return ApiCall("GET", place("events"), lambda _: None, query, headers)
 
 
 class EventCursor:
@@ -49,7 +115,7 @@ class EventCursor:
     """
 
     def __init__(self, kinds: Sequence[str], group: str, node: str, after: str, reconnects: bool) -> None:
-        self._query = flags(kinds=",".join(kinds), group=group, node=node)
+        self._kinds, self._group, self._node = kinds, group, node
         self._after = after
         self.reconnects = reconnects
         self._has_begun = False
@@ -57,8 +123,7 @@ class EventCursor:
 
     def call(self) -> ApiCall[None]:
         """The request that continues after the last event."""
-        headers = {"Accept": NDJSON, **({LAST_EVENT_ID: self._after} if self._after else {})}
-        return ApiCall("GET", place("events"), lambda _: None, self._query, headers)
+        return events(kinds=self._kinds, group=self._group, node=self._node, after=self._after)
 
     def begin(self, headers: Mapping[str, str]) -> None:
         """Note the position at which an answer begins, so that no event is missed if it ends before the first one."""
@@ -67,6 +132,8 @@ class EventCursor:
 
     def read(self, line: str) -> ServerEvent | None:
         """The event of a line; None for an empty line, which keeps the connection open. Raises ``ShapeError``."""
+        from xds.calls.results import ServerEvent
+
         if not line.strip():
             return None
         try:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from xds.admin.models.reading import read_object, read_value
+from xds.admin.models.reading import read_object
 from xds.calls.call import (
     PUSH_ARGUMENTS,
     ApiCall,
     Json,
     PushArguments,
+    document,
+    documents,
     flags,
     items,
     place,
@@ -20,17 +22,19 @@ from xds.calls.call import (
 )
 from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
 from xds.calls.failures import NothingToUndoError
-from xds.calls.results import (
-    GroupRevision,
-    GroupSnapshot,
-    GroupState,
-    PushOutcome,
-    PushProgress,
-    ResourceDifference,
-    TransactionOutcome,
-    UndoProposal,
-    ValidationOutcome,
-)
+
+if TYPE_CHECKING:
+    from xds.calls.results import (
+        GroupRevision,
+        GroupSnapshot,
+        GroupState,
+        PushOutcome,
+        PushProgress,
+        ResourceDifference,
+        TransactionOutcome,
+        UndoProposal,
+        ValidationOutcome,
+    )
 
 
 class PatchInput(TypedDict, total=False):
@@ -45,7 +49,7 @@ class PatchInput(TypedDict, total=False):
 
 def _push(method: str, path: str, body: object = None, **given: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     query, headers = write_parts(given, PUSH_ARGUMENTS)
-    return ApiCall(method, path, reader(PushOutcome), query, headers, body, given.get("wait_s", 0.0))
+    return ApiCall(method, path, reader("PushOutcome"), query, headers, body, given.get("wait_s", 0.0))
 
 
 def apply(
@@ -66,7 +70,12 @@ def apply(
         body["version"] = version
     if versions:
         body["versions"] = dict(versions)
-    return _push("PUT", place("groups", group, "snapshot"), body, **options)
+    return apply_document(group, body, **options)
+
+
+def apply_document(group: str, snapshot: Json, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+    """As `apply`, of a document that has the members of a snapshot. The server checks it."""
+    return _push("PUT", place("groups", group, "snapshot"), snapshot, **options)
 
 
 def put(
@@ -91,13 +100,18 @@ def transact(
     """Change several groups, and config entries, all or none. ``if_match`` is a member of each change."""
     if "if_match" in options:
         raise TypeError("if_match is a member of each change of a transaction")
-    query, headers = write_parts(options, PUSH_ARGUMENTS)
     body: Json = {"changes": [_change(change) for change in changes]}
     if put_entries or delete_entries:
         deleted = [{"kind": kind, "name": name} for kind, name in delete_entries]
         body["config_entries"] = {"put": [dict(entry) for entry in put_entries], "delete": deleted}
-    wait_s = options.get("wait_s", 0.0)
-    return ApiCall("POST", place("transactions"), reader(TransactionOutcome), query, headers, body, wait_s)
+    return transact_document(body, **options)
+
+
+def transact_document(transaction: Json, **options: Unpack[PushArguments]) -> ApiCall[TransactionOutcome]:
+    """As `transact`, of a document that has the members of a transaction. The server checks it."""
+    query, headers = write_parts(options, PUSH_ARGUMENTS)
+    read, wait_s = reader("TransactionOutcome"), options.get("wait_s", 0.0)
+    return ApiCall("POST", place("transactions"), read, query, headers, transaction, wait_s)
 
 
 def _change(change: PatchInput) -> Json:
@@ -116,10 +130,16 @@ def _change(change: PatchInput) -> Json:
     return body
 
 
-def validate(resources: Iterable[ResourceInput], *, strict: bool = False) -> ApiCall[ValidationOutcome]:
-    """Check a snapshot without pushing it. Raises ``InvalidInputError`` with all findings."""
+def validate(
+    resources: Iterable[ResourceInput], *, strict: bool = False, envoy: bool = False
+) -> ApiCall[ValidationOutcome]:
+    """Check a snapshot without pushing it; ``envoy``: also by an Envoy of the server's machine.
+
+    Raises ``InvalidInputError`` with all findings.
+    """
     body = {"resources": encode_resources(resources)}
-    return ApiCall("POST", place("validate"), reader(ValidationOutcome), flags(strict=strict), body=body)
+    query = flags(strict=strict, envoy=envoy)
+    return ApiCall("POST", place("validate"), reader("ValidationOutcome"), query, body=body)
 
 
 def rollback(
@@ -132,7 +152,7 @@ def rollback(
 
 def undo_plan(group: str) -> ApiCall[UndoProposal]:
     """What ``undo`` would do."""
-    return ApiCall("GET", place("groups", group, "undo"), reader(UndoProposal))
+    return ApiCall("GET", place("groups", group, "undo"), reader("UndoProposal"))
 
 
 def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
@@ -144,6 +164,8 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     write_parts(options, PUSH_ARGUMENTS)  # an unknown option is told before anything is sent
 
     def planned(value: object) -> ApiCall[PushOutcome]:
+        from xds.calls.results import UndoProposal
+
         plan = read_object(UndoProposal, value)
         if plan.to is None:
             raise NothingToUndoError(plan)
@@ -157,17 +179,27 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
 def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushProgress]:
     """How many of the nodes that were connected at a recent push have it."""
     path = place("groups", group, "revisions", str(revision), "progress")
-    return ApiCall("GET", path, reader(PushProgress), flags(wait=wait_s or None), wait_s=wait_s)
+    return ApiCall("GET", path, reader("PushProgress"), flags(wait=f"{wait_s:g}" if wait_s else ""), wait_s=wait_s)
+
+
+def rollout(group: str) -> ApiCall[Json]:
+    """How many of the connected nodes have the current revision, in all and by type."""
+    return ApiCall("GET", place("groups", group, "rollout"), document)
+
+
+def release_group(group: str, *, author: str = "") -> ApiCall[Json]:
+    """End the lingering of removed resources of all nodes of a group."""
+    return ApiCall("POST", place("groups", group, "release"), document, flags(author=author))
 
 
 def groups() -> ApiCall[tuple[GroupState, ...]]:
     """All groups by name."""
-    return ApiCall("GET", place("groups"), items(GroupState))
+    return ApiCall("GET", place("groups"), items("GroupState"))
 
 
 def group(name: str) -> ApiCall[GroupState]:
     """One group."""
-    return ApiCall("GET", place("groups", name), reader(GroupState))
+    return ApiCall("GET", place("groups", name), reader("GroupState"))
 
 
 def configure_group(
@@ -196,7 +228,7 @@ def configure_group(
     }
     body = {key: value for key, value in settings.items() if value is not None}
     query = flags(author=author, dry_run=dry_run, allow_empty=allow_empty)
-    return ApiCall("PUT", place("groups", name), reader(GroupState), query, precondition(if_match, "s-"), body)
+    return ApiCall("PUT", place("groups", name), reader("GroupState"), query, precondition(if_match, "s-"), body)
 
 
 def delete_group(name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
@@ -204,22 +236,35 @@ def delete_group(name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOut
     return _push("DELETE", place("groups", name), **options)
 
 
-def snapshot(group: str, *, revision: int | None = None, show_secrets: bool = False) -> ApiCall[GroupSnapshot]:
-    """All resources of a group, now or at a revision."""
+def delete_snapshot(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+    """Delete the content of a group; its settings stay."""
+    return _push("DELETE", place("groups", group, "snapshot"), **options)
+
+
+def snapshot(
+    group: str, *, revision: int | None = None, show_secrets: bool = False, lowered: bool = False
+) -> ApiCall[GroupSnapshot]:
+    """All resources of a group, now or at a revision; ``lowered``: also those that its upstreams are lowered to."""
     parts = ("snapshot",) if revision is None else ("revisions", str(revision))
-    return ApiCall("GET", place("groups", group, *parts), reader(GroupSnapshot), flags(show_secrets=show_secrets))
+    query = flags(show_secrets=show_secrets, lowered=lowered)
+    return ApiCall("GET", place("groups", group, *parts), reader("GroupSnapshot"), query)
 
 
 def resource(group: str, type: str, name: str, *, show_secrets: bool = False) -> ApiCall[Json]:
     """One resource as a document."""
     path = place("groups", group, "resources", type, name)
-    return ApiCall("GET", path, reader(dict[str, Any]), flags(show_secrets=show_secrets))
+    return ApiCall("GET", path, document, flags(show_secrets=show_secrets))
+
+
+def resources(group: str, type: str, *, show_secrets: bool = False) -> ApiCall[tuple[Json, ...]]:
+    """The resources of one type by name, without their content."""
+    return ApiCall("GET", place("groups", group, "resources", type), documents, flags(show_secrets=show_secrets))
 
 
 def history(group: str, *, endpoints: bool = True) -> ApiCall[tuple[GroupRevision, ...]]:
     """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
     query = {} if endpoints else {"endpoints": "false"}
-    return ApiCall("GET", place("groups", group, "revisions"), items(GroupRevision), query)
+    return ApiCall("GET", place("groups", group, "revisions"), items("GroupRevision"), query)
 
 
 def difference(
@@ -228,4 +273,4 @@ def difference(
     """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing."""
     query = flags(**{"from": base, "show_secrets": show_secrets})
     path = place("groups", group, "revisions", str(revision), "diff")
-    return ApiCall("GET", path, lambda value: read_value(tuple[ResourceDifference, ...], value["resources"]), query)
+    return ApiCall("GET", path, items("ResourceDifference", "resources"), query)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from xds.admin.models.nacks import Nack
-from xds.admin.models.nodes import HeldOnNode
+from xds.admin.models.nodes import HeldOnNode, NodeStatus  # noqa: F401 - `reader` finds all classes here
 from xds.admin.models.values import NodeLocality
 
 Document = Mapping[str, Any]

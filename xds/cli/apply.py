@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from xds.cli.client import Client, RefusedError, group_path
+from xds.calls import groups
+from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
 from xds.cli.output import Format, counted, say, write, write_document
-from xds.cli.push_options import (
-    confirm,
-    if_match,
-    print_rest,
-    push_query,
-    summary,
-)
-from xds.cli.push_options import if_match as header
+from xds.cli.push_options import confirm, precondition, print_rest, summary, write_options
 from xds.cli.wait import wait_for
 
 Json = dict[str, Any]
@@ -102,9 +96,9 @@ def _show(answers: Sequence[Json], format: Format) -> None:
 
 
 def _push(client: Client, source: GroupInput, options: ApplyOptions) -> Json:
-    path, headers = group_path(source.group, "/snapshot"), if_match(options.if_match)
+    call = groups.apply_document(source.group, source.body(), **_write_options(options, options.if_match))
     try:
-        answer = client.call("PUT", path, _query(options), headers, source.body())
+        answer = client.run(call)
     except RefusedError as error:
         raise with_file_places(error, [source]) from None
     return {**answer, "warnings": with_places(answer.get("warnings", []), [source])}
@@ -114,15 +108,16 @@ def _push_all(client: Client, sources: Sequence[GroupInput], options: ApplyOptio
     """Push all groups, or none of them."""
     changes = [{"group": source.group, "snapshot": source.body()} for source in sources]
     try:
-        answer = client.call("POST", "/transactions", _query(options), body={"changes": changes})
+        answer = client.run(groups.transact_document({"changes": changes}, **_write_options(options)))
     except RefusedError as error:
         raise with_file_places(error, sources) from None
     return [{**result, "warnings": with_places(result.get("warnings", []), sources)} for result in answer["results"]]
 
 
-def _query(options: ApplyOptions) -> dict[str, str]:
-    return push_query(
+def _write_options(options: ApplyOptions, if_match: str = "") -> Json:
+    return write_options(
         options.message,
+        if_match,
         dry_run=options.dry_run is DryRun.SERVER,
         allow_empty=options.allow_empty,
         strict=options.strict,
@@ -132,7 +127,7 @@ def _query(options: ApplyOptions) -> dict[str, str]:
 def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[str]:
     """The groups without files, which ``--prune`` deletes; asks for confirmation on a terminal."""
     sourced = {source.group for source in sources}
-    pruned = [item["group"] for item in client.items("/groups") if item["group"] not in sourced]
+    pruned = [item["group"] for item in client.items(groups.groups()) if item["group"] not in sourced]
     if pruned:
         say(f"groups without files: {', '.join(pruned)}")
     if pruned and not options.dry_run:
@@ -141,12 +136,12 @@ def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: App
 
 
 def _delete(client: Client, group: str, options: ApplyOptions) -> Json:
-    query = push_query(options.message, dry_run=options.dry_run is DryRun.SERVER, allow_empty=options.allow_empty)
-    return {**client.call("DELETE", group_path(group), query), "deleted": True}
+    given = write_options(options.message, dry_run=options.dry_run is DryRun.SERVER, allow_empty=options.allow_empty)
+    return {**client.run(groups.delete_group(group, **given)), "deleted": True}
 
 
 def put_resources(
-    client: Client, files: Iterable[Path], group: str, query: Mapping[str, str], if_match: str, *, create: bool
+    client: Client, files: Iterable[Path], group: str, options: Json, if_match: str, *, create: bool
 ) -> Json:
     """Put all resources of the files in one push; the answer of the server. Raises ``CommandError``."""
     (source,) = read_sources(files, group)
@@ -156,7 +151,7 @@ def put_resources(
         raise CommandError(Exit.INVALID, "version is for whole snapshots: remove it from the file, or use xds apply")
     change = {"group": group, "put": source.resources, **_precondition(client, group, if_match, create)}
     try:
-        answer = client.call("POST", "/transactions", query, body={"changes": [change]})
+        answer = client.run(groups.transact_document({"changes": [change]}, **options))
     except RefusedError as error:
         if error.status == 412 and not (if_match or create):
             raise CommandError(Exit.NOT_FOUND, f"there is no group {group!r}; pass --create to make it") from None
@@ -167,10 +162,10 @@ def put_resources(
 
 def _precondition(client: Client, group: str, if_match: str, create: bool) -> dict[str, str]:
     """The precondition of the push: the group exists, unless ``create``. A mistyped name must not create a group."""
-    if if_match:
-        ((name, value),) = header(if_match).items()
-        return {name.lower().replace("-", "_"): value}
-    if create and not _exists(client, group):
+    if if_match and if_match != "0":
+        given = precondition(if_match)
+        return {"if_match": given if isinstance(given, str) else f"r{given}"}
+    if if_match or (create and not _exists(client, group)):
         return {"if_none_match": "*"}
     return {"if_match": "*"}
 
@@ -178,7 +173,7 @@ def _precondition(client: Client, group: str, if_match: str, create: bool) -> di
 def _exists(client: Client, group: str) -> bool:
     """Whether the group has a snapshot."""
     try:
-        return bool(client.call("GET", group_path(group))["revision"])
+        return bool(client.run(groups.group(group))["revision"])
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise

@@ -6,8 +6,9 @@ Written files are readable by their owner only. They appear complete or not at a
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +16,7 @@ from typing import IO, Any
 from xds.backup import archive
 from xds.backup.archive import CheckedArchive
 from xds.backup.backups import copy_directory, examine_directory
+from xds.calls import server
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, counted, say, write, write_document
@@ -27,22 +29,22 @@ from xds.store.sqlite.examination import Examination
 Json = dict[str, Any]
 
 STDOUT = "-"
-_TAR = "application/x-tar"
 
 
-def take_backup(client: Client, target: str, query: Mapping[str, str]) -> None:
+def take_backup(client: Client, target: str, *, history: bool, redact: bool) -> None:
     """Write a backup to standard output, or to a file that is verified before it gets its name.
 
     Raises ``CommandError``.
     """
+    call = server.backup(history=history, redact=redact)
     if target == STDOUT:
         if sys.stdout.isatty():
             raise CommandError(Exit.USAGE, "a backup is binary and cannot be written to a terminal: name a file")
-        client.download("/backup", query, sys.stdout.buffer.write)
+        client.download(call, sys.stdout.buffer.write)
         sys.stdout.buffer.flush()
         return
     with private_file(Path(target)) as file:
-        client.download("/backup", query, file.write)
+        client.download(call, file.write)
         checked = _check_archive(file, target)
     say(f"{target}: {_counts_text(checked)}")
 
@@ -61,11 +63,13 @@ def check_backup(source: Path, format: Format | None) -> None:
         say(f"warning: {problem.detail}")
 
 
-def restore_backup(client: Client, source: Path, query: Mapping[str, str], format: Format | None) -> None:
-    """Send a backup to the server for restoring. Raises ``CommandError``."""
+def restore_backup(client: Client, source: Path, options: Json, format: Format | None) -> None:
+    """Send a backup to the server for restoring; ``options`` are those of the call. Raises ``CommandError``."""
     with _open_file(source) as file:
         try:
-            result = client.upload("/restore", query, file, _TAR)
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            result = client.upload(server.restore(file, size_bytes, **options))
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
                 raise

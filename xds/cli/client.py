@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Any, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 
 from xds.calls import access
 from xds.calls.access import QUIET_S, TIMEOUT_S, ServerAccess
-from xds.calls.call import PREFIX, Answer, ApiCall, next_page
+from xds.calls.call import Answer, ApiCall, next_page
 from xds.calls.failures import UnreachableServerError
 from xds.calls.sender import BlockingSender, LongAnswer
 from xds.cli.errors import CommandError, Exit
@@ -99,70 +97,43 @@ class Client:
         """The host of the server; IPv6 addresses have brackets."""
         return f"[{self._access.host}]" if ":" in self._access.host else self._access.host
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: object = None,
-    ) -> Json:
-        """Send one request; returns the JSON of the answer. Raises ``CommandError`` unless the request succeeds."""
-        return document_of(self.fetch(method, path, query, headers, body))
+    def run(self, call: ApiCall[Any], page: str = "") -> Json:
+        """Send one call; returns the JSON of the answer. Raises ``CommandError`` unless the request succeeds."""
+        return document_of(self.fetch(call, page))
 
-    def fetch(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: object = None,
-    ) -> Answer:
-        """Send one request to a path under ``/api/v1``. Raises as ``call``."""
-        return self._fetch(self._sender, _call(method, f"{PREFIX}{path}", query, headers, body))
+    def fetch(self, call: ApiCall[Any], page: str = "") -> Answer:
+        """Send one call; ``page`` is the token of a page. Raises as ``run``."""
+        return self._fetch(self._sender, call, page)
 
-    def probe(self, path: str) -> Answer:
-        """GET of a path outside ``/api/v1``, such as ``/readyz``. Raises as ``call``."""
-        return self._fetch(self._sender, _call("GET", path))
-
-    def items(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
+    def items(self, call: ApiCall[Any]) -> Iterator[Json]:
         """All items of a list, page by page."""
         page, is_last = "", False
         while not is_last:
-            document = self.call("GET", path, {**(query or {}), **({"page_token": page} if page else {})})
+            document = self.run(call, page)
             yield from document["items"]
             page = next_page(document)
             is_last = not page
 
-    def lines(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        on_headers: Callable[[Mapping[str, str]], None],
-    ) -> Iterator[str]:
+    def lines(self, call: ApiCall[Any], on_headers: Callable[[Mapping[str, str]], None]) -> Iterator[str]:
         """The lines of an endless answer as they arrive. Ends when the server ends the answer.
 
         ``on_headers`` is called with the headers of the answer; their names are in lower case. Raises ``CommandError``,
         also if nothing arrives for ``QUIET_S``.
         """
-        with self._begun(_call("GET", f"{PREFIX}{path}", query, headers), QUIET_S) as answer:
+        with self._begun(call, QUIET_S) as answer:
             on_headers(answer.headers)
             yield from self._reading(answer.lines())
 
-    def download(self, path: str, query: Mapping[str, str], on_piece: Callable[[bytes], object]) -> None:
-        """GET of an answer that is too large for memory; ``on_piece`` is called with each piece. Raises as ``call``."""
-        with self._begun(_call("GET", f"{PREFIX}{path}", query, {"Accept": "*/*"}), TIMEOUT_S) as answer:
+    def download(self, call: ApiCall[Any], on_piece: Callable[[bytes], object]) -> None:
+        """An answer that is too large for memory; ``on_piece`` is called with each piece. Raises as ``run``."""
+        with self._begun(call, TIMEOUT_S) as answer:
             for piece in self._reading(answer.pieces()):
                 on_piece(piece)
 
-    def upload(self, path: str, query: Mapping[str, str], file: IO[bytes], media_type: str) -> Json:
-        """POST of a file, with a longer timeout; returns the JSON of the answer. Raises as ``call``."""
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        headers = {"Content-Type": media_type, "Content-Length": str(size)}
+    def upload(self, call: ApiCall[Any]) -> Json:
+        """Send a call with a file, with a longer timeout; returns the JSON of the answer. Raises as ``run``."""
         sender = BlockingSender(self._access, UPLOAD_TIMEOUT_S)
-        answer = self._fetch(sender, _call("POST", f"{PREFIX}{path}", query, headers, file))
+        answer = self._fetch(sender, call)
         sender.close()
         return document_of(answer)
 
@@ -175,15 +146,16 @@ class Client:
         """Close the connection. The next request opens another one."""
         self._sender.close()
 
-    def _fetch(self, sender: BlockingSender, call: ApiCall[Json]) -> Answer:
+    @staticmethod
+    def _fetch(sender: BlockingSender, call: ApiCall[Any], page: str = "") -> Answer:
         with _connection_errors():
-            answer = sender.send(call)
+            answer = sender.send(call, page)
         if not answer.is_success:
             raise _refused(answer, is_read=call.method == "GET")
         return answer
 
     @contextmanager
-    def _begun(self, call: ApiCall[Json], quiet_s: float) -> Iterator[LongAnswer]:
+    def _begun(self, call: ApiCall[Any], quiet_s: float) -> Iterator[LongAnswer]:
         with _connection_errors(), self._sender.begun(call, quiet_s) as answer:
             if not answer.is_success:
                 raise _refused(answer.whole(), is_read=True)
@@ -193,16 +165,6 @@ class Client:
     def _reading(parts: Iterator[T]) -> Iterator[T]:
         with _connection_errors():
             yield from parts
-
-
-def _call(
-    method: str,
-    path: str,
-    query: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
-    body: object = None,
-) -> ApiCall[Json]:
-    return ApiCall(method, path, dict, query or {}, headers or {}, body)
 
 
 def document_of(answer: Answer) -> Json:
@@ -241,11 +203,6 @@ def read_token_file(file: Path) -> str:
     """The bearer token in a file. Raises ``CommandError``."""
     with _usage_errors():
         return access.read_token_file(file)
-
-
-def group_path(group: str, rest: str = "") -> str:
-    """The path of a group, or of an object below it."""
-    return f"/groups/{quote(group, safe='')}{rest}"
 
 
 def group_option(group: str) -> str:

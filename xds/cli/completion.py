@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import typer
 
@@ -16,6 +15,7 @@ from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import V3_TYPES
 
 if TYPE_CHECKING:
+    from xds.calls.call import ApiCall
     from xds.cli.client import Client
 
 SHOWN = 200
@@ -25,12 +25,16 @@ _GROUPS, _NODES = frozenset({"group", "groups"}), frozenset({"node", "nodes"})
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     """Names of groups."""
-    return _names(context, "/groups", "group", incomplete)
+    from xds.calls import groups
+
+    return complete_names(context, groups.groups(), "group", incomplete)
 
 
 def complete_node(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of nodes."""
-    return _names(context, "/nodes", "id", incomplete)
+    from xds.calls import fleet
+
+    return complete_names(context, fleet.nodes(), "id", incomplete)
 
 
 def complete_type(incomplete: str) -> list[str]:
@@ -50,51 +54,39 @@ def complete_subject(incomplete: str) -> list[str]:
 
 def complete_resource(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the kind in the argument before: resources of the group, groups or nodes."""
-    kind = _given(context, "kind", "target", "type")
+    from xds.calls import groups
+
+    kind = given_value(context, "kind", "target", "type")
     if kind in _GROUPS:
         return complete_group(context, incomplete)
     if kind in _NODES:
         return complete_node(context, incomplete)
     alias = next((alias for alias in ALIASES if kind in (alias, alias.removesuffix("s"))), kind)
-    return _names(context, f"{_group_path(context)}/resources/{quote(alias, safe='')}", "name", incomplete)
+    return complete_names(context, groups.resources(given_group(context), alias), "name", incomplete)
 
 
 def complete_held_cluster(context: typer.Context, incomplete: str) -> list[str]:
     """Clusters that the node of the command has; all reported clusters if the node is not known while completing."""
-    node = quote(_given(context, "node"), safe="")
+    from xds.calls import fleet
+
+    node = given_value(context, "node")
     if not node:
         return complete_reported(context, incomplete)
-    return _names(context, f"/nodes/{node}/resources", "name", incomplete, {"type": "clusters"})
+    return complete_names(context, fleet.held_resources(node, type="clusters"), "name", incomplete)
 
 
 def complete_assignment(context: typer.Context, incomplete: str) -> list[str]:
     """Names of assignments of the group."""
-    return _names(context, f"{_group_path(context)}/endpoints", "name", incomplete)
+    from xds.calls import endpoints
 
-
-def complete_policy(context: typer.Context, incomplete: str) -> list[str]:
-    """Clusters of the group that have a policy of traffic assignment."""
-    return _names(context, f"{_group_path(context)}/assignments", "cluster", incomplete)
+    return complete_names(context, endpoints.assignments(given_group(context)), "name", incomplete)
 
 
 def complete_reported(context: typer.Context, incomplete: str) -> list[str]:
     """Clusters that proxies report load of."""
-    return _names(context, "/load", "cluster", incomplete)
+    from xds.calls import load
 
-
-def complete_service(context: typer.Context, incomplete: str) -> list[str]:
-    """Services of the catalog."""
-    return _names(context, "/services", "service", incomplete)
-
-
-def complete_source(context: typer.Context, incomplete: str) -> list[str]:
-    """Sources of instances."""
-    return _names(context, "/sources", "name", incomplete)
-
-
-def complete_entry(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of config entries of the kind in the argument before."""
-    return _names(context, "/config-entries", "name", incomplete, {"kind": _given(context, "kind")})
+    return complete_names(context, load.load(), "cluster", incomplete)
 
 
 def complete_context(incomplete: str) -> list[str]:
@@ -108,22 +100,22 @@ def complete_context(incomplete: str) -> list[str]:
         return []
 
 
-def _given(context: typer.Context, *names: str) -> str:
+def given_value(context: typer.Context, *names: str) -> str:
     """The value of the first of these parameters that the command line already has."""
     return next((str(context.params[name]) for name in names if context.params.get(name)), "")
 
 
-def _group_path(context: typer.Context) -> str:
-    return f"/groups/{quote(_given(context, 'group') or DEFAULT_GROUP, safe='')}"
+def given_group(context: typer.Context) -> str:
+    """The group of the command."""
+    return given_value(context, "group") or DEFAULT_GROUP
 
 
-def _names(
-    context: typer.Context, path: str, key: str, incomplete: str, query: dict[str, str] | None = None
-) -> list[str]:
+def complete_names(context: typer.Context, call: ApiCall[Any], key: str, incomplete: str) -> list[str]:
+    """The names in a list of the server: the member ``key`` of its items."""
     from xds.cli.errors import CommandError
 
     try:
-        return _with_prefix((str(item[key]) for item in _connect(context).items(path, query or {})), incomplete)
+        return _with_prefix((str(item[key]) for item in _connect(context).items(call)), incomplete)
     except CommandError:
         return []
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
-from urllib.parse import quote
 
-from xds.cli.client import Client, document_of, group_path
+from xds.calls import fleet, groups
+from xds.calls.server import watched_directory
+from xds.cli.client import Client, document_of
 from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.commands.nodes import NODES
 from xds.cli.commands.rollout import HISTORY, STATUS
@@ -15,7 +16,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
 from xds.cli.output import age, printable, to_yaml
-from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
+from xds.cli.resources import known_type, snapshot
 from xds.cli.table import Column, Style, TableLayout, actor_text, rendered
 
 Json = dict[str, Any]
@@ -88,10 +89,10 @@ def described_text(document: Json, style: Style) -> str:
 
 def _group(client: Client, group: str) -> Json:
     return {
-        "group": client.call("GET", group_path(group)),
-        "rollout": client.call("GET", group_path(group, "/rollout")),
-        "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
-        "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
+        "group": client.run(groups.group(group)),
+        "rollout": client.run(groups.rollout(group)),
+        "revisions": list(islice(client.items(groups.history(group).limited(SHOWN)), SHOWN)),
+        "nacks": list(islice(client.items(fleet.nacks(group=group, state="open")), SHOWN)),
         "watch_refused": _watch_refused(client, group),
         "certificates": _certificates(client, group),
     }
@@ -100,7 +101,7 @@ def _group(client: Client, group: str) -> Json:
 def _certificates(client: Client, group: str) -> list[Json]:
     """The certificates in the resources of a group, those that expire first at the top. Raises ``CommandError``."""
     try:
-        return list(islice(client.items("/certificates", {"group": group}), SHOWN))
+        return list(islice(client.items(fleet.certificates(group=group)), SHOWN))
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:  # an older server has no /certificates
             raise
@@ -110,7 +111,7 @@ def _certificates(client: Client, group: str) -> list[Json]:
 def _watch_refused(client: Client, group: str) -> list[Json]:
     """The files of the group's watched directory that cannot be applied. Raises ``CommandError``."""
     try:
-        refused: list[Json] = client.call("GET", "/watch", {"group": group})["refused"]
+        refused: list[Json] = client.run(watched_directory(group=group))["refused"]
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:  # an older server has no /watch
             raise
@@ -120,13 +121,13 @@ def _watch_refused(client: Client, group: str) -> list[Json]:
 
 def _node(client: Client, node: str) -> Json:
     return {
-        "node": client.call("GET", f"/nodes/{quote(node, safe='')}"),
-        "nacks": list(islice(client.items("/nacks", {"node": node}), SHOWN)),
+        "node": client.run(fleet.node(node)),
+        "nacks": list(islice(client.items(fleet.nacks(node=node)), SHOWN)),
     }
 
 
 def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -> Json:
-    answer = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
+    answer = client.fetch(groups.resource(group, type, name, show_secrets=secrets))
     return {
         "resource": document_of(answer),
         "group": group,

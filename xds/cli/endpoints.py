@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
+from xds.calls import endpoints
 from xds.cli.arguments import given
-from xds.cli.client import Client, group_option, group_path
+from xds.cli.client import Client, group_option
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import print_warnings
@@ -72,14 +72,9 @@ class EndpointOptions:
     hostname: str = ""
 
 
-def endpoints_path(group: str, name: str = "") -> str:
-    """The path of an assignment, or of all of a group."""
-    return group_path(group, f"/endpoints/{quote(name, safe='')}" if name else "/endpoints")
-
-
 def list_text(client: Client, group: str, live: bool, style: Style) -> str:
     """The assignments of a group. Raises ``CommandError``."""
-    assignments = client.items(endpoints_path(group), {"live": "true"} if live else {})
+    assignments = client.items(endpoints.assignments(group, live=live))
     what, command = ("live assignments", "endpoints list") if live else ("assignments", "get resources")
     empty = f"group {group} has no {what}: `xds {command}{group_option(group)}` shows what it has"
     return rendered(assignments, ASSIGNMENTS, style, empty)
@@ -98,8 +93,8 @@ def show(item: Json, style: Style, format: Format | None) -> None:
     print_warnings(item.get("warnings", ()))
 
 
-def put_body(addresses: Sequence[str], options: EndpointOptions) -> Json:
-    """The change that puts these endpoints. Raises ``CommandError``."""
+def put_items(addresses: Sequence[str], options: EndpointOptions) -> list[Json]:
+    """The endpoints to put. Raises ``CommandError``."""
     fields: Json = {**given(health=options.health, hostname=options.hostname)}
     if options.weight is not None:
         fields["weight"] = options.weight
@@ -107,12 +102,7 @@ def put_body(addresses: Sequence[str], options: EndpointOptions) -> Json:
         fields["priority"] = options.priority
     if options.locality:
         fields["locality"] = read_locality(options.locality)
-    return {"put": [{"address": address, **fields} for address in addresses]}
-
-
-def remove_body(addresses: Iterable[str]) -> Json:
-    """The change that removes these endpoints."""
-    return {"remove": list(addresses)}
+    return [{"address": address, **fields} for address in addresses]
 
 
 def read_locality(text: str) -> Json:
@@ -121,11 +111,6 @@ def read_locality(text: str) -> Json:
     if not any(parts):
         raise CommandError(Exit.USAGE, f"not a locality: {text!r} (REGION/ZONE/SUB_ZONE)")
     return dict(zip(_PARTS, parts, strict=False))
-
-
-def drain_query(query: Mapping[str, str], drain_s: float | None) -> dict[str, str]:
-    """The query with a drain time; None: the server's setting."""
-    return {**query, **({"drain_s": f"{drain_s:g}"} if drain_s is not None else {})}
 
 
 def _messages(item: Json) -> Iterator[str]:

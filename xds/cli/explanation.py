@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+from xds.calls import fleet
 from xds.cli.additions import ADDITIONS
-from xds.cli.arguments import given
 from xds.cli.client import Client
 from xds.cli.output import printable
 from xds.cli.resources import known_type
@@ -63,10 +62,10 @@ def _by_source(counts: Mapping[str, int]) -> str:
 
 def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
     """The server's explanation for a node id, or for a node as in a bootstrap."""
-    query = given(type=known_type(type) if type else "", name=name)
+    wanted = known_type(type) if type else ""
     if isinstance(node, str):
-        return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
-    return client.call("POST", "/explain", query, body=node)
+        return client.run(fleet.explain(node, type=wanted, name=name))
+    return client.run(fleet.explain_node(node, type=wanted, name=name))
 
 
 def explanation_text(explanation: Json, style: Style) -> str:

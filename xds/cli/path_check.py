@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
+from xds.calls import fleet
+from xds.calls import load as of_load
 from xds.cli.client import Client, RefusedError
 from xds.cli.commands.health import (
     DAY_S,
@@ -109,7 +110,7 @@ def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]
 
 def _node(client: Client, node_id: str) -> Json | None:
     try:
-        return client.call("GET", f"/nodes/{quote(node_id, safe='')}")
+        return client.run(fleet.node(node_id))
     except RefusedError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
@@ -119,7 +120,7 @@ def _node(client: Client, node_id: str) -> Json | None:
 def read_content(client: Client, node_id: str) -> NodeContent:
     """The resources of a connected node. Raises ``CommandError``."""
     content = NodeContent()
-    for item in client.items(f"/nodes/{quote(node_id, safe='')}/resources", {"contents": "true"}):
+    for item in client.items(fleet.held_resources(node_id, contents=True)):
         key = (item["type_url"], item["name"])
         content.states[key] = item["state"]
         if "resource" not in item:
@@ -262,7 +263,7 @@ def _certificate_step(client: Client, content: NodeContent, node: Json, path: li
             f"xds explain {node['id']} secrets {missing[0]}",
         )
     names = {(alias_of(url), name) for url, name in (*path, *wanted)}
-    items = client.items("/certificates", {"group": node["group"]}) if node["group"] else iter(())
+    items = client.items(fleet.certificates(group=node["group"])) if node["group"] else iter(())
     used = [item for item in items if (item["type"], item["name"]) in names]
     soon = [item for item in used if seconds_left(item) < EXPIRY_DAYS * DAY_S]
     describe = f"xds describe group {node['group']}"
@@ -277,8 +278,7 @@ def _certificate_step(client: Client, content: NodeContent, node: Json, path: li
 def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
     show = f"xds load {cluster} --by node"
     try:
-        query = {"window": str(WINDOW_S), "by": "node"}
-        load = client.call("GET", f"/load/{quote(cluster, safe='')}", query)
+        load = client.run(of_load.cluster_load(cluster, by="node", window_s=WINDOW_S))
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise

@@ -1,4 +1,4 @@
-"""Shared by all commands that change something: query parameters, confirmation, the summary of the answer."""
+"""Shared by all commands that change something: options of calls, confirmation, the summary of the answer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from xds.cli.output import Format, counted, printable, say, write, write_documen
 Json = dict[str, Any]
 
 
-def push_query(message: str = "", **flags: bool) -> dict[str, str]:
-    """Author, message and flags as query parameters of the API."""
-    query = {"author": author()}
+def write_options(message: str = "", if_match: str = "", **flags: bool) -> Json:
+    """Options of a call that changes something: author, message, precondition and flags.
+
+    ``if_match`` is a revision (``42``) or an etag; 0: there must be nothing yet.
+    """
+    given: Json = {"author": author(), **{name: True for name, is_set in flags.items() if is_set}}
     if message:
-        query["message"] = message
-    return {**query, **{name: "true" for name, is_set in flags.items() if is_set}}
+        given["message"] = message
+    if if_match:
+        given["if_match"] = precondition(if_match)
+    return given
 
 
 def author() -> str:
@@ -34,16 +39,9 @@ def author() -> str:
         return f"uid {os.getuid()}"
 
 
-def if_match(revision: str) -> dict[str, str]:
-    """The header that makes a push conditional on a revision (``42``) or an etag; empty without one.
-
-    Revision 0 is what does not exist yet.
-    """
-    if not revision:
-        return {}
-    if revision == "0":
-        return {"If-None-Match": "*"}
-    return {"If-Match": f"r{revision}" if revision.isdecimal() else revision}
+def precondition(revision: str) -> str | int:
+    """The revision (``42``), or the etag, that the option ``--if-match`` names; empty without one."""
+    return int(revision) if revision.isdecimal() else revision
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
-from xds.cli.client import Client, group_path
+from xds.calls import groups
+from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format
 from xds.cli.table import Column, Style, TableLayout, actor_text, rendered
@@ -85,14 +85,14 @@ def document(client: Client, request: ListRequest) -> Json:
     """A snapshot or a resource in the form that ``apply`` accepts."""
     if request.kind == "snapshot":
         return snapshot(client, request.group, secrets=request.show_secrets)
-    path = resources_path(request.group, known_type(request.kind), request.name)
-    return client.call("GET", path, secrets_query(request.show_secrets))
+    type = known_type(request.kind)
+    return client.run(groups.resource(request.group, type, request.name, show_secrets=request.show_secrets))
 
 
 def list_text(client: Client, request: ListRequest, style: Style) -> str:
     """A list of groups or resources as text."""
     if request.kind in {"group", "groups"}:
-        items = [client.call("GET", group_path(request.name))] if request.name else client.items("/groups")
+        items = [client.run(groups.group(request.name))] if request.name else client.items(groups.groups())
         return rendered(items, GROUPS, style, NO_GROUPS)
     is_of_any_type = request.kind in {"snapshot", "resources"}
     types = () if is_of_any_type else (known_type(request.kind),)
@@ -107,19 +107,13 @@ def list_text(client: Client, request: ListRequest, style: Style) -> str:
 
 def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:
     """The resources of a group, of the given types or of all."""
-    for type in tuple(types) or tuple(client.call("GET", group_path(group))["versions"]):
-        yield from client.items(resources_path(group, type), secrets_query(secrets))
-
-
-def secrets_query(secrets: bool) -> dict[str, str]:
-    """The query that asks for unredacted secrets, which needs the scope ``secrets:read``."""
-    return {"show_secrets": "true"} if secrets else {}
+    for type in tuple(types) or tuple(client.run(groups.group(group))["versions"]):
+        yield from client.items(groups.resources(group, type, show_secrets=secrets))
 
 
 def snapshot(client: Client, group: str, revision: int = 0, secrets: bool = False) -> Json:
     """The snapshot of a group, at a revision or the current one, as a document that ``apply`` accepts."""
-    rest = f"/revisions/{revision}" if revision else "/snapshot"
-    return client.call("GET", group_path(group, rest), secrets_query(secrets))
+    return client.run(groups.snapshot(group, revision=revision or None, show_secrets=secrets))
 
 
 def require_document(format: Format | None) -> None:
@@ -163,9 +157,3 @@ def _kind_hint(word: str, kinds: Sequence[str]) -> str:
         return f"; did you mean `xds {command}`?"
     near = get_close_matches(word, kinds, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def resources_path(group: str, type: str, name: str = "") -> str:
-    """The path of a type's resources in a group, or of one resource."""
-    path = group_path(group, f"/resources/{quote(type, safe='')}")
-    return f"{path}/{quote(name, safe='')}" if name else path

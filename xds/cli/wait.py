@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from xds.cli.client import Client, group_path
+from xds.calls import groups
+from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import first_names, held_text
 from xds.cli.nack_table import merge_equal
@@ -34,11 +35,11 @@ def wait_for(
     """
     from xds.push.progress import PushVerdict
 
-    path = group_path(group, f"/revisions/{revision}/progress")
     with progress(group) as show:
         while True:
             remaining_s = end - time.monotonic()
-            state = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, remaining_s)):g}"})
+            wait_s = max(0.0, min(POLL_S, remaining_s))
+            state = client.run(groups.progress(group, revision, wait_s=wait_s))
             show(state)
             decision = verdict_on(state, percent)
             if decision is not PushVerdict.PENDING or remaining_s <= 0:
@@ -62,7 +63,7 @@ def verdict_on(state: Json, percent: float) -> PushVerdict:
 
 def check_any_node(client: Client, group: str, state: Json) -> None:
     """Raises ``CommandError`` if no node of the group is connected: a wait for a mistyped group must not succeed."""
-    if state["synced"] + state["pending"] + state["nacked"] or client.call("GET", group_path(group))["nodes"]:
+    if state["synced"] + state["pending"] + state["nacked"] or client.run(groups.group(group))["nodes"]:
         return
     raise CommandError(Exit.NO_NODE, f"group {group}: none of its nodes is connected; pass --allow-none to accept that")
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
+from xds.calls.server import config
 from xds.cli.additions import ADDITIONS, ExplanationPart
 from xds.cli.app import Command, Shared, app, shared
 from xds.cli.arguments import parse_address
 from xds.cli.output import Format, write_document
 from xds.cli.table import Style
+from xds.linkerd import calls
 
 destination = typer.Typer(
     help="Request destinations as a Linkerd proxy does.", no_args_is_help=True, rich_markup_mode=None
@@ -89,8 +90,7 @@ def explain(context: typer.Context, authority: Authority, token: Token = "") -> 
       xds destination explain web.default.svc.cluster.local:80
     """
     options = shared(context)
-    query = {"token": token} if token else {}
-    explanation: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
+    explanation = options.connect().run(calls.destination(authority, token=token))
     write_document(explanation, options.document_format())
 
 
@@ -101,7 +101,7 @@ def _target(options: Shared, address: str) -> Any:
         parse_address(address)
     else:
         client = options.connect()
-        port = client.call("GET", "/config")["server"]["grpc"]["port"]
+        port = client.run(config())["server"]["grpc"]["port"]
         address = f"{client.host}:{port}"
     files: tuple[Path | None, ...] = (options.token_file, options.cacert, options.cert, options.key)
     return GrpcTarget(address, *files)

@@ -11,7 +11,8 @@ import typer
 from xds.cli.additions import ADDITIONS
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
-from xds.cli.completion import complete_policy
+from xds.cli.completion import complete_names, given_group
+from xds.steering import calls
 
 if TYPE_CHECKING:
     from xds.cli.validate import Checked, Checks
@@ -25,6 +26,11 @@ assignment = typer.Typer(
 app.add_typer(assignment, name="assignment")
 
 EtagOption = Annotated[str, etag_option("current policy")]
+
+
+def complete_policy(context: typer.Context, incomplete: str) -> list[str]:
+    """Clusters of the group that have a policy of traffic assignment."""
+    return complete_names(context, calls.policies(given_group(context)), "cluster", incomplete)
 
 
 @assignment.command(cls=Command)
@@ -49,16 +55,15 @@ def show(
     """
     from xds.cli.commands.events import show_again
     from xds.cli.output import write
-    from xds.steering.tables import assignment_path, list_text
+    from xds.steering.tables import list_text
     from xds.steering.tables import show as show_one
 
     options = shared(context)
     client, style = options.connect(), options.style()
     if cluster:
-        show_one(client.call("GET", assignment_path(group, cluster)), style, options.output)
+        show_one(client.run(calls.policy(group, cluster)), style, options.output)
     elif watch:
-        query = {"kinds": "assignment,push", "group": group}
-        show_again(options.connect(), query, lambda: list_text(client, group, style))
+        show_again(options.connect(), "assignment,push", group, lambda: list_text(client, group, style))
     else:
         write(list_text(client, group, style))
 
@@ -84,8 +89,7 @@ def history(
     options = shared(context)
     client, style = options.connect(), options.style()
     if watch:
-        query = {"kinds": "assignment", "group": group}
-        show_again(options.connect(), query, lambda: history_text(client, group, cluster, style))
+        show_again(options.connect(), "assignment", group, lambda: history_text(client, group, cluster, style))
     else:
         write(history_text(client, group, cluster, style))
 
@@ -111,14 +115,13 @@ def set_policy(
       xds assignment set -f web-policy.yaml --dry-run
       xds assignment set web -g edge -f policy.yaml
     """
-    from xds.cli.push_options import if_match as header
-    from xds.cli.push_options import push_query
+    from xds.cli.push_options import write_options
     from xds.steering.tables import put
     from xds.steering.tables import show as show_one
 
     options = shared(context)
-    query = push_query(dry_run=dry_run, strict=strict)
-    item = put(options.connect(), group, cluster, file, query, header(if_match))
+    given = write_options("", if_match, dry_run=dry_run, strict=strict)
+    item = put(options.connect(), group, cluster, file, given)
     show_one(item, options.style(), options.output)
 
 
@@ -140,15 +143,13 @@ def delete(
       xds assignment delete web -g edge
     """
     from xds.cli.output import say
-    from xds.cli.push_options import confirm, push_query
-    from xds.cli.push_options import if_match as header
-    from xds.steering.tables import assignment_path
+    from xds.cli.push_options import confirm, write_options
 
     options = shared(context)
     if not dry_run:
         confirm(f"delete the policy of cluster {cluster} of group {group}?", yes)
-    query = push_query(dry_run=dry_run)
-    options.connect().call("DELETE", assignment_path(group, cluster), query, header(if_match))
+    given = write_options("", if_match, dry_run=dry_run)
+    options.connect().run(calls.delete_policy(group, cluster, **given))
     say(f"cluster {cluster} of group {group}: its policy {'would be' if dry_run else 'is'} deleted")
 
 

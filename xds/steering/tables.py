@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from xds.cli.client import Client, RefusedError, group_option, group_path
+from xds.cli.client import Client, RefusedError, group_option
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import LocatedObject, read_located
 from xds.cli.output import Color, Format, can_show, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
+from xds.steering import calls
 
 Json = dict[str, Any]
 
@@ -151,17 +151,12 @@ HISTORY = TableLayout(
 )
 
 
-def assignment_path(group: str, cluster: str = "") -> str:
-    """The path of a policy, or of all policies of a group."""
-    return group_path(group, f"/assignments/{quote(cluster, safe='')}" if cluster else "/assignments")
-
-
 def list_text(client: Client, group: str, style: Style) -> str:
     """All policies of a group: a row for each source and one for each target, or the whole items.
 
     Raises ``CommandError``.
     """
-    items = client.items(assignment_path(group))
+    items = client.items(calls.policies(group))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         return rendered(items, SOURCES, style)
     return _tables(
@@ -188,21 +183,19 @@ def _tables(items: Sequence[Json], style: Style, empty: str = "") -> str:
 
 def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
     """The decisions about a cluster, newest first. Raises ``CommandError``."""
-    decisions = client.items(f"{assignment_path(group, cluster)}/history")
+    decisions = client.items(calls.policy_history(group, cluster))
     why = f"`xds assignment show {cluster}{group_option(group)}` says why"
     return rendered(decisions, HISTORY, style, f"nothing was decided yet: {why}")
 
 
-def put(
-    client: Client, group: str, cluster: str, file: Path, query: Mapping[str, str], headers: Mapping[str, str]
-) -> Json:
-    """Set the policy in a file, or try it with a dry run. Raises ``CommandError``."""
+def put(client: Client, group: str, cluster: str, file: Path, options: Json) -> Json:
+    """Set the policy in a file, or try it; ``options`` are those of the call. Raises ``CommandError``."""
     source = _located_policy(file)
     name = cluster or source.document.get("cluster", "")
     if not isinstance(name, str) or not name:
         raise CommandError(Exit.USAGE, "no cluster given: name it as an argument or in the policy")
     try:
-        return client.call("PUT", assignment_path(group, name), query, headers, source.document)
+        return client.run(calls.set_policy(group, name, source.document, **options))
     except RefusedError as error:
         raise source.located(error) from None
 

@@ -11,9 +11,10 @@ from xds.cli.files import shown_name
 from xds.cli.validate import Checked, Checks, with_source
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import CLUSTER
+from xds.steering import calls
 from xds.steering.core.policy_document import parse_policy
 from xds.steering.policy_review import review_policy
-from xds.steering.tables import assignment_path, read_policy
+from xds.steering.tables import read_policy
 
 
 def policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
@@ -38,7 +39,7 @@ def _server_policies(group: str, client: Client | None) -> list[dict[str, Any]]:
     if client is None:
         return []
     try:
-        return list(client.items(assignment_path(group)))
+        return list(client.items(calls.policies(group)))
     except RefusedError as error:
         if error.code is not Exit.NOT_FOUND:
             raise

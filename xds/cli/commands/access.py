@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from xds.access.certificate import Certificate, read_pem
+from xds.calls import server
 from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
 from xds.cli.table import Column, Style, TableLayout, rendered
@@ -135,7 +136,7 @@ def test(
 
     options = shared(context)
     body = question(node_id, cert, token, cluster, metadata or [], (region, zone, sub_zone))
-    verdict = options.connect().call("POST", "/auth/test", body=body)
+    verdict = options.connect().run(server.test_access(body))
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(verdict, options.document_format())
     else:
@@ -157,7 +158,7 @@ def whoami(context: typer.Context) -> None:
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    caller = options.connect().call("GET", "/whoami")
+    caller = options.connect().run(server.whoami())
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(caller, options.document_format())
     else:

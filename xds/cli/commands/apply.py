@@ -110,15 +110,15 @@ def put(
 
     from xds.cli.apply import put_resources
     from xds.cli.arguments import named_files, parse_duration, parse_percent
-    from xds.cli.push_options import push_query, show_answer
+    from xds.cli.push_options import show_answer, write_options
     from xds.cli.wait import wait_for
 
     options, given = shared(context), named_files(files, file)
     percent = parse_percent(wait) if wait else 0.0
     end = time.monotonic() + parse_duration(timeout)
     client = options.connect()
-    query = push_query(message, dry_run=dry_run, strict=strict)
-    answer = put_resources(client, given, group, query, if_match, create=create)
+    how = write_options(message, dry_run=dry_run, strict=strict)
+    answer = put_resources(client, given, group, how, if_match, create=create)
     show_answer(answer, options.output)
     if percent and not dry_run:
         wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)

@@ -37,8 +37,7 @@ def backup(
     """
     from xds.cli.backups import take_backup
 
-    query = {"history": str(not no_history).lower(), "redact": str(redact).lower()}
-    take_backup(shared(context).connect(), file, query)
+    take_backup(shared(context).connect(), file, history=not no_history, redact=redact)
 
 
 @app.command(cls=Command)
@@ -66,7 +65,7 @@ def restore(
       xds restore xds.tar --replace
     """
     from xds.cli.backups import check_backup, restore_backup
-    from xds.cli.push_options import author, confirm
+    from xds.cli.push_options import confirm, write_options
 
     options = shared(context)
     if check:
@@ -74,8 +73,8 @@ def restore(
         return
     if replace and not dry_run:
         confirm("replace all groups, settings and policies of the server?", yes)
-    query = {"replace": str(replace).lower(), "dry_run": str(dry_run).lower(), "author": author()}
-    restore_backup(options.connect(), file, query, options.output)
+    given = write_options(replace=replace, dry_run=dry_run)
+    restore_backup(options.connect(), file, given, options.output)
 
 
 app.add_typer(store, name="store")

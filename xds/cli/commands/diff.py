@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from urllib.parse import quote
 
 import typer
 
+from xds.calls import fleet
 from xds.cli.app import Command, Shared, app, shared
 from xds.cli.arguments import DescriptorsOption, GroupFilter
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, is_colored, paint, say, to_yaml, write, write_document
-from xds.cli.resources import secrets_query, snapshot
+from xds.cli.resources import snapshot
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type, name)
@@ -76,15 +76,15 @@ def between_revisions(client: Client, group: str, old: int, new: int) -> Differe
 def of_node(client: Client, node: str) -> Difference:
     """The resources that a node has, compared with the same resources of its group. Raises ``CommandError``."""
     has, served = (_node_documents(client, node, side) for side in ("acked", "served"))
-    group = str(client.call("GET", f"/nodes/{quote(node, safe='')}")["group"])
+    group = str(client.run(fleet.node(node))["group"])
     return Difference(group, DiffSide(f"{node} (has)", has), DiffSide(f"{group} (served)", served))
 
 
 def _node_documents(client: Client, node: str, side: str) -> dict[Key, Json]:
-    from xds.cli.commands.nodes import node_resources
+    def read(secrets: bool) -> list[Json]:
+        return list(client.items(fleet.held_resources(node, side=side, contents=True, show_secrets=secrets)))
 
-    query = {"side": side, "contents": "true"}
-    items = _with_secrets(lambda secrets: list(node_resources(client, node, {**query, **secrets_query(secrets)})))
+    items = _with_secrets(read)
     # Lingering resources are not a difference: they are removed later.
     lasting = (item for item in items if "resource" in item and not item.get("lingers"))
     return {(item["type"], item["name"]): item["resource"] for item in lasting}

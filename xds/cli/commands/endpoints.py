@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from xds.calls import endpoints as of_endpoints
+from xds.calls.call import ApiCall
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupOption, NoEndpointFlag, StrictFlag, WatchFlag, YesFlag, etag_option
 from xds.cli.completion import complete_assignment
@@ -62,8 +63,8 @@ def list_assignments(
     options = shared(context)
     client, style = options.connect(), options.style()
     if watch:
-        query = {"kinds": "endpoints,push,rollback", "group": group}
-        show_again(options.connect(), query, lambda: list_text(client, group, live, style))
+        kinds = "endpoints,push,rollback"
+        show_again(options.connect(), kinds, group, lambda: list_text(client, group, live, style))
     else:
         write(list_text(client, group, live, style))
 
@@ -77,12 +78,10 @@ def show(context: typer.Context, name: NameArgument, group: GroupOption = "defau
       xds endpoints show web
       xds endpoints show web -g edge -o yaml
     """
-    from xds.cli.endpoints import endpoints_path
     from xds.cli.endpoints import show as show_one
 
     options = shared(context)
-    item = options.connect().call("GET", endpoints_path(group, name))
-    show_one(item, options.style(), options.output)
+    show_one(options.connect().run(of_endpoints.assignment(group, name)), options.style(), options.output)
 
 
 @endpoints.command("set", cls=Command)
@@ -108,13 +107,14 @@ def set_assignment(
       xds endpoints set web -f web.yaml --dry-run
       xds endpoints set web -g edge -f - < web.json
     """
-    from xds.cli.endpoints import FILE_LIMIT_BYTES, drain_query
+    from xds.cli.endpoints import FILE_LIMIT_BYTES
     from xds.cli.files import read_object
-    from xds.cli.push_options import push_query
+    from xds.cli.push_options import write_options
 
-    query = drain_query(push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict), drain_time_s(drain, now))
-    body = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
-    _write(context, "PUT", (group, name), query, if_match, body)
+    given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
+    drain_s = drain_time_s(drain, now)
+    assignment = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
+    _write(context, of_endpoints.set_endpoints(group, name, assignment, drain_s=drain_s, **given))
 
 
 @endpoints.command(cls=Command)
@@ -146,18 +146,12 @@ def add(
       xds endpoints add web 10.0.0.3:8080 --weight 5
       xds endpoints add web 10.0.1.1:8080 --locality eu/eu-b --priority 1
     """
-    from xds.cli.endpoints import EndpointOptions, put_body
-    from xds.cli.push_options import push_query
+    from xds.cli.endpoints import EndpointOptions, put_items
+    from xds.cli.push_options import write_options
 
-    body = put_body(addresses, EndpointOptions(weight, health, locality, priority, hostname))
-    _write(
-        context,
-        "PATCH",
-        (group, name),
-        push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict),
-        if_match,
-        body,
-    )
+    put = put_items(addresses, EndpointOptions(weight, health, locality, priority, hostname))
+    given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
+    _write(context, of_endpoints.change_endpoints(group, name, put=put, **given))
 
 
 @endpoints.command(cls=Command)
@@ -183,13 +177,11 @@ def drain(
       xds endpoints drain web 10.0.0.3:8080
       xds endpoints drain web 10.0.0.3:8080 --for 10m
     """
-    from xds.cli.endpoints import drain_query, remove_body
-    from xds.cli.push_options import push_query
+    from xds.cli.push_options import write_options
 
-    query = drain_query(
-        push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict), drain_time_s(for_, now=False)
-    )
-    _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
+    given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
+    drain_s = drain_time_s(for_, now=False)
+    _write(context, of_endpoints.change_endpoints(group, name, remove=addresses, drain_s=drain_s, **given))
 
 
 @endpoints.command(cls=Command)
@@ -211,11 +203,11 @@ def remove(
       xds endpoints remove web 10.0.0.3:8080
       xds endpoints remove web 10.0.0.3:8080 --now
     """
-    from xds.cli.endpoints import drain_query, remove_body
-    from xds.cli.push_options import push_query
+    from xds.cli.push_options import write_options
 
-    query = drain_query(push_query(allow_empty=allow_empty, dry_run=dry_run, strict=strict), drain_time_s("", now))
-    _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
+    given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run, strict=strict)
+    drain_s = drain_time_s("", now)
+    _write(context, of_endpoints.change_endpoints(group, name, remove=addresses, drain_s=drain_s, **given))
 
 
 @endpoints.command(cls=Command)
@@ -236,31 +228,20 @@ def delete(
     Examples:
       xds endpoints delete web -g edge
     """
-    from xds.cli.endpoints import drain_query
-    from xds.cli.push_options import confirm, push_query
+    from xds.cli.push_options import confirm, write_options
 
     if not dry_run:
         confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
-    query = drain_query(push_query(allow_empty=allow_empty, dry_run=dry_run), drain_time_s(drain, now))
-    _write(context, "DELETE", (group, name), query, if_match)
+    given = write_options("", if_match, allow_empty=allow_empty, dry_run=dry_run)
+    _write(context, of_endpoints.reset_endpoints(group, name, drain_s=drain_time_s(drain, now), **given))
 
 
-def _write(
-    context: typer.Context,
-    method: str,
-    key: tuple[str, str],
-    query: Mapping[str, str],
-    if_match: str,
-    body: dict[str, Any] | None = None,
-) -> None:
-    """Write the assignment of a group and name, and print it as it is served afterwards."""
-    from xds.cli.endpoints import endpoints_path
+def _write(context: typer.Context, call: ApiCall[Any]) -> None:
+    """Write an assignment, and print it as it is served afterwards."""
     from xds.cli.endpoints import show as show_one
-    from xds.cli.push_options import if_match as header
 
     options = shared(context)
-    item = options.connect().call(method, endpoints_path(*key), query, header(if_match), body)
-    show_one(item, options.style(), options.output)
+    show_one(options.connect().run(call), options.style(), options.output)
 
 
 def drain_time_s(text: str, now: bool) -> float | None:

@@ -11,12 +11,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from queue import Empty, Queue
 from threading import Thread
 from typing import Annotated, Any
 
 import typer
 
+from xds.calls import fleet
+from xds.calls.call import ApiCall
+from xds.calls.fleet import LAST_EVENT_ID
+from xds.calls.server import audit as audit_call
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupFilter
 from xds.cli.client import Client
@@ -47,14 +52,16 @@ RENDER_S = 1.0  # between two renderings, at least
 REGULARLY_S = 2.0  # for data without events
 REFRESH_S = 10.0  # ages change without an event
 OLDEST = "0"
-_PAGE = "1000"  # the maximum of entries in one answer of the audit list
-_FEED = {"Accept": "application/x-ndjson"}
-_POSITION = "last-event-id"
+_PAGE = 1000  # the maximum of entries in one answer of the audit list
 _CLEAR = sequence("[H") + sequence("[2J")
 
 
-def read_events(client: Client, query: Mapping[str, str], since: str = "", follows: bool = True) -> Iterator[Json]:
+def read_events(
+    client: Client, make_call: Callable[[str], ApiCall[None]], since: str = "", follows: bool = True
+) -> Iterator[Json]:
     """Read events without end, also across restarts of the server; without ``follows`` up to the latest one.
+
+    ``make_call`` makes the call for the events after a position.
 
     No event is lost, even if the connection is lost before the first event: the answer begins with its position.
 
@@ -65,12 +72,11 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "", follo
 
     def on_headers(headers: Mapping[str, str]) -> None:
         nonlocal position
-        position = position or headers.get(_POSITION, "")
+        position = position or headers.get(LAST_EVENT_ID, "")
 
     while True:
-        parameter = {"last_event_id": position} if position else {}
         try:
-            for line in client.lines("/events", {**query, **parameter}, _FEED, on_headers):
+            for line in client.lines(make_call(position), on_headers):
                 is_first, delay_s = False, RETRY_S
                 event: Json = json.loads(line or "{}")
                 if "id" in event:
@@ -88,13 +94,16 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "", follo
         delay_s = min(delay_s * 2, RETRY_LIMIT_S)
 
 
-def show_again(client: Client, query: Mapping[str, str], render: Callable[[], str]) -> None:
+def show_again(client: Client, kinds: str, group: str, render: Callable[[], str]) -> None:
     """Write the result of ``render`` now and whenever it changes, until interrupted.
+
+    It is called after each event of these ``kinds`` (separated by commas), of all groups or of one.
 
     A terminal shows only the latest result. A file or pipe gets each result, after an empty line.
     """
     changes: Queue[CommandError | None] = Queue(maxsize=1)
-    Thread(target=_watch, args=(client, query, changes), daemon=True).start()
+    calls = partial(_event_call, kinds=kinds, group=group)
+    Thread(target=_watch, args=(client, calls, changes), daemon=True).start()
     shown = ""
     while True:
         shown = _show_change(render, shown)
@@ -133,9 +142,13 @@ def _rendered(render: Callable[[], str], shown: str) -> str:
     return shown
 
 
-def _watch(client: Client, query: Mapping[str, str], changes: Queue[CommandError | None]) -> None:
+def _event_call(after: str, *, kinds: str, group: str) -> ApiCall[None]:
+    return fleet.events(kinds=kinds.split(","), group=group, after=after)
+
+
+def _watch(client: Client, make_call: Callable[[str], ApiCall[None]], changes: Queue[CommandError | None]) -> None:
     try:
-        for _ in read_events(client, query):
+        for _ in read_events(client, make_call):
             if changes.empty():
                 changes.put(None)
     except CommandError as error:
@@ -199,18 +212,18 @@ HISTORY = TableLayout(
 )
 
 
-def read_history(client: Client, filters: Mapping[str, str], until: str) -> list[Json]:
+def read_history(client: Client, filters: Mapping[str, Any], until: str) -> list[Json]:
     """The changes of all groups, newest first, up to a time (RFC 3339). Raises ``CommandError``."""
     end = _moment(until) if until else None
     changes: list[Json] = []
-    page = client.call("GET", "/audit", {**filters, "refused": "false"})
+    page = client.run(audit_call(**filters, refused=False))
     while True:
         if page["lagged"]:
             say("some entries of this time were deleted by retention")
         changes += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
         if "next_page_token" not in page:
             return changes[::-1]
-        page = client.call("GET", "/audit", {**filters, "refused": "false", "cursor": page["cursor"]})
+        page = client.run(audit_call(**filters, refused=False, cursor=page["cursor"]))
 
 
 def _moment(text: str) -> datetime:
@@ -224,16 +237,16 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> list[Json]:
+def latest_of_audit(client: Client, filters: Mapping[str, Any], limit: int) -> list[Json]:
     """The latest entries of the audit list, at most ``limit`` (0: all); newest first."""
     return list(deque(read_audit(client, filters, ""), limit or None))[::-1]
 
 
-def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
+def read_audit(client: Client, filters: Mapping[str, Any], cursor: str) -> Iterator[Json]:
     """The audit list after ``cursor``, oldest first. Messages say how to continue, and whether entries are missing."""
     position = cursor
     while True:
-        page = client.call("GET", "/audit", {**filters, "limit": _PAGE, **({"cursor": position} if position else {})})
+        page = client.run(audit_call(**filters, cursor=position).limited(_PAGE))
         if page["lagged"]:
             say("some entries after this cursor were deleted by retention")
         yield from page["items"]
@@ -275,15 +288,18 @@ def watch(
       xds watch --since 10m --no-follow
       xds watch --kinds nack,push -g edge -o json
     """
-    from xds.cli.arguments import given
     from xds.cli.output import Format, write_document
 
     options = shared(context)
-    query = given(kinds=kinds, group=group, node=node, follow="" if follow else "false")
-    start = since or ("" if follow else OLDEST)
+    start, age = since or ("" if follow else OLDEST), ""
     if start and not start.isdecimal():
-        query, start = {**query, "since": start}, OLDEST
-    for at, event in enumerate(read_events(options.connect(), query, start, follow), 1):
+        start, age = OLDEST, start
+
+    def make_call(after: str) -> ApiCall[None]:
+        wanted = kinds.split(",") if kinds else ()
+        return fleet.events(kinds=wanted, group=group, node=node, since=age, follow=follow, after=after)
+
+    for at, event in enumerate(read_events(options.connect(), make_call, start, follow), 1):
         if options.output in {Format.JSON, Format.JSONL}:
             write_document(event, Format.JSONL)
         elif options.output is Format.YAML:
@@ -346,8 +362,9 @@ def audit(
     from xds.cli.table import write_items
 
     options = shared(context)
-    chosen = "" if refused is None else str(refused).lower()
-    filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
+    filters: Json = given(group=group, actor=actor, action=action, since=since)
+    if refused is not None:
+        filters["refused"] = refused
     empty = "no write matches: `xds audit` shows all" if filters or cursor else "no writes: `xds apply` makes the first"
     client = options.connect()
     entries = read_audit(client, filters, cursor) if cursor else latest_of_audit(client, filters, options.limit)

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from xds.calls import groups
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
-from xds.cli.client import Client, RefusedError, group_path, problem_text
+from xds.cli.client import Client, RefusedError, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
-from xds.cli.resources import NO_GROUPS, known_type, resources_path, seconds
+from xds.cli.resources import NO_GROUPS, known_type, seconds
 from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
@@ -83,9 +84,7 @@ class GivenSettings:
         return changed
 
 
-def set_group(
-    client: Client, group: str, given: GivenSettings, query: Mapping[str, str], if_match: str = ""
-) -> tuple[Json, Json]:
+def set_group(client: Client, group: str, given: GivenSettings, options: Json, if_match: str = "") -> tuple[Json, Json]:
     """Change the given settings; returns the group before (empty if it did not exist) and after.
 
     Other settings stay, also those that another user changes at the same time. With ``if_match`` the settings must
@@ -94,7 +93,7 @@ def set_group(
     changes = given.changes()
     for _ in range(ATTEMPTS if not if_match else 1):
         try:
-            return _change(client, group, changes, query, if_match)
+            return _change(client, group, changes, options, if_match)
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
                 raise _with_option_names(error) from None
@@ -102,13 +101,13 @@ def set_group(
     raise last
 
 
-def _change(client: Client, group: str, changes: Json, query: Mapping[str, str], if_match: str) -> tuple[Json, Json]:
+def _change(client: Client, group: str, changes: Json, options: Json, if_match: str) -> tuple[Json, Json]:
     before = _current(client, group)
     current = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
     settings = {name: value for name, value in {**current, **changes}.items() if value is not None}
     etag = if_match or before.get("settings_etag") or NONE
-    headers = {"If-None-Match": "*"} if etag in {NONE, "0"} else {"If-Match": etag}
-    return before, client.call("PUT", group_path(group), query, headers, body=settings)
+    expected = 0 if etag in {NONE, "0"} else etag
+    return before, client.run(groups.configure_group(group, if_match=expected, **settings, **options))
 
 
 def difference(before: Json, after: Json) -> str:
@@ -137,7 +136,7 @@ def fields(item: Json) -> dict[str, object]:
 
 def _current(client: Client, group: str) -> Json:
     try:
-        return client.call("GET", group_path(group))
+        return client.run(groups.group(group))
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
@@ -164,16 +163,14 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) else repr(value)
 
 
-def delete_group(client: Client, group: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Json:
-    """Delete a group; the answer to the push. Raises ``CommandError``."""
-    return {**client.call("DELETE", group_path(group), query, headers), "deleted": True}
+def delete_group(client: Client, group: str, options: Json) -> Json:
+    """Delete a group; the answer to the push. ``options`` are those of the call. Raises ``CommandError``."""
+    return {**client.run(groups.delete_group(group, **options)), "deleted": True}
 
 
-def delete_resource(
-    client: Client, group: str, kind: str, name: str, query: Mapping[str, str], headers: Mapping[str, str]
-) -> Json:
+def delete_resource(client: Client, group: str, kind: str, name: str, options: Json) -> Json:
     """Remove one resource from a group; the answer to the push. Raises ``CommandError``."""
-    return client.call("DELETE", resources_path(group, known_type(kind), name), query, headers)
+    return client.run(groups.delete(group, known_type(kind), name, **options))
 
 
 app.add_typer(group, name="group")
@@ -191,7 +188,7 @@ def list_groups(context: typer.Context) -> None:
     from xds.cli.table import write_items
 
     options = shared(context)
-    write_items(options.connect().items("/groups"), SETTINGS, options.style(), NO_GROUPS)
+    write_items(options.connect().items(groups.groups()), SETTINGS, options.style(), NO_GROUPS)
 
 
 @group.command(cls=Command)
@@ -207,7 +204,7 @@ def show(context: typer.Context, group: GroupArgument) -> None:
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    document = options.connect().call("GET", group_path(group))
+    document = options.connect().run(groups.group(group))
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(document, options.document_format())
     else:
@@ -250,12 +247,12 @@ def set_settings(
       xds group set edge --priority 20 --if-match s-1f3a9c07
     """
     from xds.cli.output import Format, say, write, write_document
-    from xds.cli.push_options import push_query
+    from xds.cli.push_options import write_options
 
     options = shared(context)
     given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain)
-    query = push_query(dry_run=dry_run, allow_empty=allow_empty)
-    before, after = set_group(options.connect(), group, given, query, if_match)
+    how = write_options(dry_run=dry_run, allow_empty=allow_empty)
+    before, after = set_group(options.connect(), group, given, how, if_match)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(after, options.document_format())
     else:
@@ -285,11 +282,10 @@ def delete(
       xds group delete canary --dry-run
       xds group delete canary
     """
-    from xds.cli.push_options import confirm, push_query, show_answer
-    from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import confirm, show_answer, write_options
 
     options = shared(context)
     if not dry_run:
         confirm(f"delete group {group}?", yes)
-    query = push_query(message, allow_empty=allow_empty, dry_run=dry_run)
-    show_answer(delete_group(options.connect(), group, query, header(if_match)), options.output)
+    given = write_options(message, if_match, allow_empty=allow_empty, dry_run=dry_run)
+    show_answer(delete_group(options.connect(), group, given), options.output)

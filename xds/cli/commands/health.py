@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 import typer
 
+from xds.calls import server as of_server
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption
-from xds.cli.client import Client, RefusedError, document_of
+from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.table import Column, TableLayout
@@ -57,7 +58,7 @@ CheckResult = tuple[str, str]  # state and detail
 def versions(client: Client) -> dict[str, str]:
     """The versions of this command and of the server; empty if the server does not answer."""
     try:
-        server = str(client.call("GET", "/version").get("version", ""))
+        server = str(client.run(of_server.version()).get("version", ""))
     except CommandError:
         server = ""
     return {"client": __version__, "server": server}
@@ -75,10 +76,10 @@ def check_all(client: Client) -> list[Json]:
     """
     live = _item("live", _live(client))
     try:
-        of_server = list(client.call("GET", "/check")["items"])
+        checks = list(client.items(of_server.check()))
     except CommandError as error:
         return [live, *check_ready(client), _item("access", (FAILED, str(error)))]
-    return [live, *of_server, _item("version", _version(client)), _item("tls", _tls(client))]
+    return [live, *checks, _item("version", _version(client)), _item("tls", _tls(client))]
 
 
 def wait_until_ready(client: Client, timeout_s: float) -> None:
@@ -87,7 +88,7 @@ def wait_until_ready(client: Client, timeout_s: float) -> None:
     say(f"waiting for {client.server}")
     while True:
         try:
-            client.probe("/readyz")
+            client.run(of_server.ready())
         except CommandError as error:
             if error.code is not Exit.UNREACHABLE:
                 raise
@@ -104,13 +105,13 @@ def _item(name: str, result: CheckResult) -> Json:
 
 
 def _live(client: Client) -> CheckResult:
-    client.probe("/livez")
+    client.run(of_server.alive())
     return OK, f"{client.server} answers"
 
 
 def _ready(client: Client) -> CheckResult:
     try:
-        return OK, str(document_of(client.probe("/readyz")).get("status", "ready"))
+        return OK, str(client.run(of_server.ready()).get("status", "ready"))
     except RefusedError as error:
         return FAILED, str(error.problem.get("status") or error)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
+from xds.calls import load as of_load
+from xds.calls.call import ApiCall
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
 from xds.cli.completion import complete_reported
@@ -27,9 +28,9 @@ ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 _BAD, _WARN = 0.05, 0.005  # ratios of failed or dropped requests
 
 
-def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
+def load_text(client: Client, window_s: float, style: Style) -> str:
     """All clusters as text. Raises ``CommandError``."""
-    return rendered(client.items("/load", query), CLUSTERS, style, NO_LOAD)
+    return rendered(client.items(of_load.load(window_s=window_s)), CLUSTERS, style, NO_LOAD)
 
 
 def cluster_text(load: Json, style: Style) -> str:
@@ -41,13 +42,12 @@ def cluster_text(load: Json, style: Style) -> str:
     return rendered(load[ROWS[load["by"]]], _VIEWS[load["by"]], style, _NO_ROWS.get(load["by"], ""))
 
 
-def cluster_load(client: Client, cluster: str, query: Mapping[str, str]) -> Json:
+def cluster_load(client: Client, call: ApiCall[Json]) -> Json:
     """One cluster with all its rows. Raises ``CommandError``."""
-    path = f"/load/{quote(cluster, safe='')}"
-    load = client.call("GET", path, query)
+    load = client.run(call)
     rows = load[ROWS[load["by"]]]
     while token := load.pop("next_page_token", ""):
-        page = client.call("GET", path, {**query, "page_token": token})
+        page = client.run(call, token)
         rows += page[ROWS[load["by"]]]
         load["next_page_token"] = page.get("next_page_token", "")
     return load
@@ -202,24 +202,24 @@ def load(
       xds load web --by node --window 5m
       xds load web -w
     """
-    from xds.cli.arguments import given, parse_duration
+    from xds.cli.arguments import parse_duration
     from xds.cli.commands.events import show_regularly
     from xds.cli.output import say, write
 
     options = shared(context)
     client, style = options.connect(), options.style()
-    query = {"window": f"{parse_duration(window):g}"}
+    window_s = parse_duration(window)
     if not cluster:
         if watch:
-            show_regularly(lambda: load_text(client, query, style))
+            show_regularly(lambda: load_text(client, window_s, style))
         else:
-            write(load_text(client, query, style))
+            write(load_text(client, window_s, style))
         return
-    query |= given(by=by.value, service_name=service)
+    call = of_load.cluster_load(cluster, by=by.value, service_name=service, window_s=window_s)
     if watch:
-        show_regularly(lambda: cluster_text(cluster_load(client, cluster, query), style))
+        show_regularly(lambda: cluster_text(cluster_load(client, call), style))
         return
-    cluster_document = cluster_load(client, cluster, query)
+    cluster_document = cluster_load(client, call)
     write(cluster_text(cluster_document, style))
     if style.is_table:
         say(summary(cluster_document))

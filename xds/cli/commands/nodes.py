@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
+from xds.calls import fleet
+from xds.calls.groups import release_group
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client
 from xds.cli.completion import complete_group, complete_node, complete_resource, complete_type
 from xds.cli.errors import CommandError, Exit
 from xds.cli.explanation import explain_node, explained_names, explanation_text, read_node
@@ -50,7 +51,7 @@ def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] =
         raise CommandError(Exit.USAGE, f"no such state: {unknown[0]!r} (expected some of {', '.join(STATES)})")
     if len(states) == 1:
         query = {**query, "state": states[0]}
-    for node in client.items("/nodes", query):
+    for node in client.items(fleet.nodes(**query)):
         if not states or any(type["state"] in states for type in node["types"].values()):
             yield node
 
@@ -75,14 +76,9 @@ def counts(nodes: Iterable[Json], group: str = "") -> str:
     return " · ".join(parts) + (f"     why: {', '.join(why)}" if why else "")
 
 
-def node_resources(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
-    """The resources that a node holds; with ``contents`` in the query also their documents."""
-    return client.items(f"/nodes/{quote(node, safe='')}/resources", query)
-
-
 def refused_note(client: Client) -> str:
     """How many streams were refused recently, and the last of them; empty if none was. Raises ``CommandError``."""
-    summary = str(client.call("GET", "/streams/refused", {"limit": "1"})["summary"])
+    summary = str(client.run(fleet.refused_streams(limit=1))["summary"])
     return f"{summary}: `xds check`" if summary else ""
 
 
@@ -214,8 +210,8 @@ def end_lingering(client: Client, node: str, group: str) -> Json:
     """End lingering for a node or a group; the numbers of nodes and resources. Raises ``CommandError``."""
     if bool(node) == bool(group):
         raise CommandError(Exit.USAGE, "give either --node or --group")
-    path = f"/nodes/{quote(node, safe='')}/release" if node else group_path(group, "/release")
-    return client.call("POST", path, {"author": author()})
+    release = fleet.release_node if node else release_group
+    return client.run(release(node or group, author=author()))
 
 
 def release_text(released: Json) -> str:
@@ -263,7 +259,7 @@ def nodes(
         return rendered(shown_nodes, nodes_layout(shown_nodes), style, empty)
 
     if watch:
-        show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
+        show_again(options.connect(), "push,rollback,group,node,nack,order,ack", "", render)
         return
     shown_nodes = list(list_nodes(client, query, states))
     if not shown_nodes and style.is_table:
@@ -304,11 +300,11 @@ def nacks(
 
     def render() -> str:
         if each or style.format is not Format.TABLE or style.columns or style.sort_by:
-            return rendered(client.items("/nacks", query), NACKS, style, empty)
-        return rendered(client.items("/nacks", {**query, "by": "message"}), MERGED_NACKS, style, empty)
+            return rendered(client.items(fleet.nacks(**query)), NACKS, style, empty)
+        return rendered(client.items(fleet.nacks_by_message(**query)), MERGED_NACKS, style, empty)
 
     if watch:
-        show_again(options.connect(), {"kinds": "nack"}, render)
+        show_again(options.connect(), "nack", "", render)
     else:
         write(render())
 
@@ -333,21 +329,27 @@ def config(
       xds config edge-1 --sent -o yaml
     """
     from xds.cli.output import say
-    from xds.cli.resources import secrets_query
     from xds.cli.table import write_items
 
     if sent and acked:
         raise CommandError(Exit.USAGE, "either --sent or --acked")
     options = shared(context)
     style = options.style()
-    query = given(type=known_type(type) if type else "", name=name, side="sent" if sent else "acked")
-    if not style.is_table:
-        query["contents"] = "true"
     if node in _CONTEXT_WORDS:
         say("the servers that you work with are in `xds context list`; this shows the configuration of a node")
-    resources = node_resources(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
+    call = fleet.held_resources(
+        node,
+        type=known_type(type) if type else "",
+        name=name,
+        side="sent" if sent else "acked",
+        contents=not style.is_table,
+        show_secrets=options.show_secrets,
+    )
     write_items(
-        resources, HELD, style, f"node {node} has no such resource: `xds explain {node}` shows what it is served"
+        options.connect().items(call),
+        HELD,
+        style,
+        f"node {node} has no such resource: `xds explain {node}` shows what it is served",
     )
 
 

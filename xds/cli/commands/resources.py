@@ -61,7 +61,7 @@ def get(
         write_document(document(client, wanted), options.document_format())
     elif watch:
         show_again(
-            options.connect(), {"kinds": "push,rollback,group,node"}, lambda: list_text(client, wanted, options.style())
+            options.connect(), "push,rollback,group,node", "", lambda: list_text(client, wanted, options.style())
         )
     else:
         write(list_text(client, wanted, options.style()))
@@ -124,20 +124,19 @@ def delete(
       xds delete cluster old -g edge
     """
     from xds.cli.commands.group import delete_group, delete_resource
-    from xds.cli.push_options import confirm, push_query, show_answer
-    from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import confirm, show_answer, write_options
 
     options = shared(context)
-    query = push_query(message, allow_empty=allow_empty, dry_run=dry_run)
+    given = write_options(message, if_match, allow_empty=allow_empty, dry_run=dry_run)
     what = f"{target} {name} of group {group}" if name else f"group {target}"
     if not dry_run:
         confirm(f"delete {what}?", yes)
     client = options.connect()
     if name:
-        query = {**query, "force": "true"} if force else query
-        answer = delete_resource(client, group, target, name, query, header(if_match))
+        given = {**given, "force": True} if force else given
+        answer = delete_resource(client, group, target, name, given)
     else:
-        answer = delete_group(client, target, query, header(if_match))
+        answer = delete_group(client, target, given)
     show_answer(answer, options.output)
 
 

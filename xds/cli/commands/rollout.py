@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -12,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from xds.calls import groups
+from xds.calls.server import whoami
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import (
     EmptyFlag,
@@ -23,7 +24,7 @@ from xds.cli.arguments import (
     WaitOption,
     parse_revision,
 )
-from xds.cli.client import Client, RefusedError, document_of, group_path
+from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
@@ -74,7 +75,7 @@ STATUS = TableLayout(
 
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
     """Print the progress of a group. Raises ``CommandError`` if NACKs make ``percent`` impossible."""
-    status = client.call("GET", group_path(group, "/rollout"))
+    status = client.run(groups.rollout(group))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(status, style.format)
     else:
@@ -95,7 +96,7 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
     end = time.monotonic() + timeout_s
     with progress(group) as show:
         while True:
-            status = client.call("GET", group_path(group, "/rollout"))
+            status = client.run(groups.rollout(group))
             show(status)
             if verdict_on(status, percent) != PENDING:
                 break
@@ -107,24 +108,22 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
         check_any_node(client, group, status)
 
 
-def roll_back(
-    client: Client, group: str, to: int, with_endpoints: bool, query: Mapping[str, str], headers: Mapping[str, str]
-) -> Json:
+def roll_back(client: Client, group: str, to: int, with_endpoints: bool, options: Json) -> Json:
     """Roll back to revision ``to``; 0: to the revision before the last change of configuration.
 
-    Clusters keep their current assignments unless ``with_endpoints``. Raises ``CommandError``.
+    Clusters keep their current assignments unless ``with_endpoints``. ``options`` are those of the call. Raises
+    ``CommandError``.
     """
     if not to:
-        response = client.fetch("GET", group_path(group, "/undo"))
+        response = client.fetch(groups.undo_plan(group))
         plan = document_of(response)
-        if not headers:
-            _check_undone(client, plan, query.get("author", ""), response.headers.get("date", ""))
+        if "if_match" not in options:
+            _check_undone(client, plan, options.get("author", ""), response.headers.get("date", ""))
         to = plan["to"] or _chosen(plan)
-        headers = {"If-Match": plan["etag"], **headers}  # if two undo at once, one fails
+        options = {"if_match": plan["etag"], **options}  # if two undo at once, one fails
         say(_undo_message(plan, to, with_endpoints))
-    body = {"to": to, "keep_endpoints": not with_endpoints}
     try:
-        answer = client.call("POST", group_path(group, "/rollback"), query, headers, body)
+        answer = client.run(groups.rollback(group, to, keep_endpoints=not with_endpoints, **options))
     except RefusedError as error:
         if error.status != PRECONDITION_FAILED:
             raise
@@ -142,7 +141,7 @@ def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
         return
     now = parsedate_to_datetime(date) if date else datetime.now(UTC)
     ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
-    caller = {"actor": client.call("GET", "/whoami")["name"], "author": author}
+    caller = {"actor": client.run(whoami())["name"], "author": author}
     if ago_s < UNDO_TOGETHER_S and actor_text(caller) != actor_text(last):
         actor = actor_text(last) or "somebody"
         undone = f"{actor} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
@@ -225,8 +224,7 @@ def history(
     from xds.cli.table import write_items
 
     options = shared(context)
-    query = {"endpoints": str(endpoints).lower()}
-    revisions = options.connect().items(group_path(group, "/revisions"), query)
+    revisions = options.connect().items(groups.history(group, endpoints=endpoints))
     write_items(revisions, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
 
 
@@ -261,16 +259,15 @@ def undo(
     import time
 
     from xds.cli.arguments import parse_duration, parse_percent
-    from xds.cli.push_options import if_match as header
-    from xds.cli.push_options import push_query, show_answer
+    from xds.cli.push_options import show_answer, write_options
     from xds.cli.wait import wait_for
 
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0
     end = time.monotonic() + parse_duration(timeout)
     client = options.connect()
-    query = push_query(message, allow_empty=allow_empty)
-    answer = roll_back(client, group, to, endpoints, query, header(if_match))
+    given = write_options(message, if_match, allow_empty=allow_empty)
+    answer = roll_back(client, group, to, endpoints, given)
     show_answer(answer, options.output)
     if percent:
         wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
 
 import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
-from xds.cli.completion import complete_service
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, to_json, to_yaml
+from xds.mesh import calls
 from xds.mesh.commands.chain_text import chain_dot, chain_text, walk_text
+from xds.services.commands.completion import complete_service
 
 Json = dict[str, Any]
-Pairs = list[tuple[str, str]]
 
 
 class ChainFormat(StrEnum):
@@ -38,37 +37,38 @@ def chain_format(own: ChainFormat | None, shared: Format | None) -> ChainFormat:
     return own or ChainFormat.TREE
 
 
-def chain_path(service: str) -> str:
-    """The path of a service's chain. Raises ``CommandError``."""
-    if not service:
-        raise CommandError(Exit.USAGE, "name the service")
-    return f"/discovery-chains/{quote(service, safe='')}"
-
-
 def shown_chain(client: Client, service: str, format: ChainFormat) -> str:
     """The chain as text. Raises ``CommandError``."""
-    answer = client.call("GET", chain_path(service))
+    answer = client.run(calls.discovery_chain(_named(service)))
     if format is ChainFormat.DOT:
         return chain_dot(answer["Chain"])
     return chain_text(answer["Chain"]) if format is ChainFormat.TREE else _document(answer, format)
 
 
-def shown_walk(client: Client, service: str, request: Pairs, format: ChainFormat) -> str:
-    """The path of a request as text; ``request`` are the parameters of `walk_query`. Raises ``CommandError``."""
+def shown_walk(client: Client, service: str, request: Json, format: ChainFormat) -> str:
+    """The path of a request as text; ``request`` has the options of the call. Raises ``CommandError``."""
     if format is ChainFormat.DOT:
         raise CommandError(Exit.USAGE, "-o dot is for whole chains: leave the request out")
-    answer = client.call("GET", f"{chain_path(service)}/walk?{urlencode(request)}")
+    answer = client.run(calls.walk_chain(_named(service), **request))
     return walk_text(answer) if format is ChainFormat.TREE else _document(answer, format)
 
 
-def walk_query(path: str, method: str, headers: Iterable[str], query: Iterable[str]) -> Pairs:
-    """A request as parameters of the API. Raises ``CommandError``."""
+def _named(service: str) -> str:
+    if not service:
+        raise CommandError(Exit.USAGE, "name the service")
+    return service
+
+
+def walk_options(path: str, method: str, headers: Iterable[str], query: Iterable[str]) -> Json:
+    """A request as options of the call. Raises ``CommandError``."""
     if path and not path.startswith("/"):
         raise CommandError(Exit.USAGE, f"--path begins with a slash, not {path!r}")
-    given = [("path", path), ("method", method)]
-    given += [("header", _checked(each, "--header")) for each in headers]
-    given += [("query", _checked(each, "--query")) for each in query]
-    return [(name, value) for name, value in given if value]
+    return {
+        "path": path,
+        "method": method,
+        "headers": [_checked(each, "--header") for each in headers],
+        "query": [_checked(each, "--query") for each in query],
+    }
 
 
 def _checked(text: str, option: str) -> str:
@@ -110,7 +110,7 @@ def chain(
     options = shared(context)
     format = chain_format(output, options.output)
     if path or method or header or query:
-        request = walk_query(path, method, header or (), query or ())
+        request = walk_options(path, method, header or (), query or ())
         write(shown_walk(options.connect(), service, request, format))
     else:
         write(shown_chain(options.connect(), service, format))

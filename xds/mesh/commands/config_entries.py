@@ -9,8 +9,9 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import FilesArgument, FilesOption, MessageOption, StrictFlag, YesFlag
-from xds.cli.completion import complete_entry
+from xds.cli.completion import complete_names, given_value
 from xds.cli.errors import CommandError, Exit
+from xds.mesh import calls
 
 config_entry = typer.Typer(
     help="Config entries, from which discovery chains are compiled.",
@@ -18,6 +19,12 @@ config_entry = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(config_entry, name="config-entry")
+
+
+def complete_entry(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of config entries of the kind in the argument before."""
+    return complete_names(context, calls.config_entries(given_value(context, "kind")), "name", incomplete)
+
 
 KindArgument = Annotated[str, typer.Argument(help="The kind, such as service-resolver.")]
 NameArgument = Annotated[
@@ -52,14 +59,13 @@ def write_entries(
       xds config-entry write -f entries/ --dry-run
     """
     from xds.cli.arguments import named_files
-    from xds.cli.push_options import if_match as header
-    from xds.cli.push_options import push_query
+    from xds.cli.push_options import write_options
     from xds.mesh.commands.entry_files import read_files, show_written, write_entries
 
     options = shared(context)
     written = read_files(named_files(files, file))
-    query = push_query(message, dry_run=dry_run, strict=strict)
-    show_written(write_entries(options.connect(), written, query, header(if_match)), options.output)
+    given = write_options(message, if_match, dry_run=dry_run, strict=strict)
+    show_written(write_entries(options.connect(), written, given), options.output)
 
 
 @config_entry.command(cls=Command)
@@ -72,10 +78,10 @@ def read(context: typer.Context, kind: KindArgument, name: NameArgument) -> None
       xds config-entry read proxy-defaults global -o json
     """
     from xds.cli.output import Format, write, write_document
-    from xds.mesh.commands.entry_files import entry_path, shown_entry
+    from xds.mesh.commands.entry_files import shown_entry
 
     options = shared(context)
-    entry = options.connect().call("GET", entry_path(kind, name))
+    entry = options.connect().run(calls.config_entry(kind, name))
     if options.output is Format.NAME:
         write(f"{entry['kind']}/{entry['name']}\n")
     else:
@@ -94,11 +100,10 @@ def list_entries(
       xds config-entry list service-resolver -o wide
     """
     from xds.cli.table import write_items
-    from xds.mesh.commands.entry_files import ENTRIES, LIST, NO_ENTRIES
+    from xds.mesh.commands.entry_files import LIST, NO_ENTRIES
 
     options = shared(context)
-    query = {"kind": kind} if kind else {}
-    write_items(options.connect().items(ENTRIES, query), LIST, options.style(), NO_ENTRIES)
+    write_items(options.connect().items(calls.config_entries(kind)), LIST, options.style(), NO_ENTRIES)
 
 
 @config_entry.command(cls=Command)
@@ -118,15 +123,14 @@ def delete(
       xds config-entry delete service-router web --dry-run
       xds config-entry delete service-router web
     """
-    from xds.cli.push_options import confirm, push_query
-    from xds.cli.push_options import if_match as header
-    from xds.mesh.commands.entry_files import entry_path, show_written
+    from xds.cli.push_options import confirm, write_options
+    from xds.mesh.commands.entry_files import show_written
 
     options = shared(context)
     if not dry_run:
         confirm(f"delete {kind}/{name}?", yes)
-    query = push_query(message, dry_run=dry_run)
-    answer = options.connect().call("DELETE", entry_path(kind, name), query, header(if_match))
+    given = write_options(message, if_match, dry_run=dry_run)
+    answer = options.connect().run(calls.delete_config_entry(kind, name, **given))
     show_written(answer, options.output)
 
 
@@ -166,10 +170,10 @@ def history(context: typer.Context) -> None:
       xds config-entry history --limit 5 -o json
     """
     from xds.cli.table import write_items
-    from xds.mesh.commands.entry_files import ENTRIES, HISTORY, NO_ENTRIES
+    from xds.mesh.commands.entry_files import HISTORY, NO_ENTRIES
 
     options = shared(context)
-    write_items(options.connect().items(f"{ENTRIES}/revisions"), HISTORY, options.style(), NO_ENTRIES)
+    write_items(options.connect().items(calls.config_entry_history()), HISTORY, options.style(), NO_ENTRIES)
 
 
 @config_entry.command(cls=Command)
@@ -188,18 +192,18 @@ def undo(
       xds config-entry undo --to 3 -m "as on Monday"
     """
     from xds.cli.output import say
-    from xds.cli.push_options import confirm, push_query
-    from xds.mesh.commands.entry_files import ENTRIES, show_written
+    from xds.cli.push_options import confirm, write_options
+    from xds.mesh.commands.entry_files import show_written
 
     options = shared(context)
     client = options.connect()
-    headers: dict[str, str] = {}
+    given = write_options(message, dry_run=dry_run)
     if not to:
-        plan = client.call("GET", f"{ENTRIES}/undo")
-        to, headers = plan["to"], {"If-Match": plan["etag"]}
+        plan = client.run(calls.config_entry_undo_plan())
+        to, given["if_match"] = plan["to"], plan["etag"]
         reason = f": {plan['takes_back']['message']}" if plan["takes_back"]["message"] else ""
         say(f"undoes revision {plan['takes_back']['revision']}{reason}")
     if not dry_run:
         confirm(f"go back to revision {to} of the config entries?", yes)
-    answer = client.call("POST", f"{ENTRIES}/rollback", push_query(message, dry_run=dry_run), headers, {"to": to})
+    answer = client.run(calls.roll_back_config_entries(to, **given))
     show_written(answer, options.output)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from xds.cli.app import Shared
 from xds.cli.client import Client, RefusedError, problem_text
@@ -18,13 +17,13 @@ from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_docu
 from xds.cli.push_options import print_warnings
 from xds.cli.push_options import summary as group_summary
 from xds.cli.table import Column, TableLayout, history_layout
+from xds.mesh import calls
 
 if TYPE_CHECKING:
     from xds.codec.positions import TextLayout
 
 Json = dict[str, Any]
 
-ENTRIES = "/config-entries"
 NO_ENTRIES = "no config entries: `xds config-entry write -f FILE` writes them"
 _HCL_SUFFIX = ".hcl"
 _NAMES_SHOWN = 20
@@ -59,11 +58,6 @@ class EntryFile:
     values: list[object]
 
 
-def entry_path(kind: str, name: str) -> str:
-    """The path of one entry."""
-    return f"{ENTRIES}/{quote(kind, safe='')}/{quote(name, safe='')}"
-
-
 def read_files(paths: Iterable[Path]) -> list[EntryFile]:
     """The files, and those of directories. Raises ``CommandError`` with all of them that cannot be read."""
     from xds.mesh.core.entries.entry import read_entry_values
@@ -88,13 +82,11 @@ def _files_of(paths: Iterable[Path]) -> Iterator[Path]:
         yield from written or files_of(path)
 
 
-def write_entries(
-    client: Client, files: Sequence[EntryFile], query: Mapping[str, str], etag: Mapping[str, str]
-) -> Json:
+def write_entries(client: Client, files: Sequence[EntryFile], options: Json) -> Json:
     """Write all entries of the files, or none. Raises ``CommandError`` with places in the files."""
-    values = [value for file in files for value in file.values]
+    values: list[Any] = [value for file in files for value in file.values]
     try:
-        answer = client.call("POST", ENTRIES, query, etag, values)
+        answer = client.run(calls.put_config_entries(values, **options))
     except RefusedError as error:
         problem = {**error.problem, "errors": _with_places(error.problem.get("errors", []), files)}
         raise RefusedError(error.status, problem_text(problem) or str(error), problem) from None
@@ -165,11 +157,10 @@ class EntryDifference:
 
 def between_revisions(client: Client, old: int, new: int) -> list[EntryDifference]:
     """The entries that differ between two revisions; ``new`` 0: the newest one. Raises ``CommandError``."""
-    newest = new or client.call("GET", ENTRIES, {"limit": "1"})["revision"]
+    newest = new or client.run(calls.config_entries().limited(1))["revision"]
     if not newest:
         raise CommandError(Exit.NOT_FOUND, "config entries were never written")
-    query = {"from": str(old)} if old else {}
-    differences = client.call("GET", f"{ENTRIES}/revisions/{newest}/diff", query)["items"]
+    differences = client.run(calls.config_entry_difference(newest, old or None))["items"]
     return [EntryDifference(each["kind"], each["name"], each["before"], each["after"]) for each in differences]
 
 
@@ -188,7 +179,7 @@ def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference
             problems += map(str, error.violations)
     if problems:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    stored = {entry_key(item["kind"], item["name"]): item["entry"] for item in client.items(ENTRIES)}
+    stored = {entry_key(item["kind"], item["name"]): item["entry"] for item in client.items(calls.config_entries())}
     keys = (key for key in sorted(given) if stored.get(key) != given[key])
     return [EntryDifference(key[0], str(given[key]["Name"]), stored.get(key), given[key]) for key in keys]
 

@@ -9,12 +9,12 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, MessageOption, YesFlag
-from xds.cli.client import RefusedError, group_path
+from xds.cli.client import RefusedError
 from xds.cli.completion import complete_group
 from xds.cli.output import Format, say, write_document
-from xds.cli.push_options import confirm, print_warnings, push_query, show_answer
-from xds.cli.push_options import if_match as header
+from xds.cli.push_options import confirm, print_warnings, show_answer, write_options
 from xds.cli.table import Column, TableLayout, write_items
+from xds.mesh import calls
 
 Json = dict[str, Any]
 
@@ -74,7 +74,7 @@ def list_upstreams(context: typer.Context) -> None:
 
     options = shared(context)
     empty = "no group has upstreams: `xds upstreams set GROUP -f FILE` names them"
-    write_items(options.connect().items("/upstreams"), SUMMARIES, options.style(), empty)
+    write_items(options.connect().items(calls.upstreams()), SUMMARIES, options.style(), empty)
 
 
 @upstreams.command(cls=Command)
@@ -90,7 +90,7 @@ def get(context: typer.Context, group: GroupArgument) -> None:
     """
 
     options = shared(context)
-    item = options.connect().call("GET", upstreams_path(group))
+    item = options.connect().run(calls.group_upstreams(group))
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, options.output)
         return
@@ -128,12 +128,12 @@ def set_upstreams(
     source = read_located(file, "upstreams")
     document = source.document
     is_wrapped = "document" in document and "upstreams" not in document
-    query = push_query(message, dry_run=dry_run, strict=strict)
+    given = write_options(message, if_match, dry_run=dry_run, strict=strict)
     if selector is not None:
-        query["selector"] = selector
+        given["selector"] = selector
     body = document["document"] if is_wrapped else document
     try:
-        answer = options.connect().call("PUT", upstreams_path(group), query, header(if_match), body)
+        answer = options.connect().run(calls.set_upstreams(group, body, **given))
     except RefusedError as error:
         raise source.located(error, "/document" if is_wrapped else "") from None
     show_answer(answer, options.output)
@@ -161,13 +161,8 @@ def delete(
     options = shared(context)
     if not dry_run:
         confirm(f"delete the upstreams of group {group}?", yes)
-    query = push_query(message, dry_run=dry_run, allow_empty=allow_empty)
-    answer = options.connect().call("DELETE", upstreams_path(group), query, header(if_match))
+    given = write_options(message, if_match, dry_run=dry_run, allow_empty=allow_empty)
+    answer = options.connect().run(calls.delete_upstreams(group, **given))
     show_answer(answer, options.output)
     if not dry_run:
         say(f"group {group}: its upstreams are deleted")
-
-
-def upstreams_path(group: str) -> str:
-    """The path of the upstreams of a group."""
-    return group_path(group, "/upstreams")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from xds.cli.app import Command, shared
 from xds.cli.arguments import GroupOption, StrictFlag, YesFlag, etag_option
-from xds.cli.client import group_option, group_path
+from xds.cli.client import group_option
 from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpoints
-from xds.cli.completion import complete_assignment, complete_service
+from xds.cli.completion import complete_assignment
 from xds.cli.output import Format, say, write_document
-from xds.cli.push_options import confirm, push_query
-from xds.cli.push_options import if_match as header
+from xds.cli.push_options import confirm, write_options
 from xds.cli.table import Column, Style, TableLayout, write_items
+from xds.services import calls
+from xds.services.commands.completion import complete_service
 
 Json = dict[str, Any]
 
@@ -67,7 +67,7 @@ def bindings(context: typer.Context, group: GroupOption = "default") -> None:
     options = shared(context)
     command = f"xds endpoints bind{group_option(group)}"
     empty = f"no assignment of group {group} follows a service: `{command}` makes one follow"
-    write_items(options.connect().items(binding_path(group)), BINDINGS, options.style(), empty)
+    write_items(options.connect().items(calls.bindings(group)), BINDINGS, options.style(), empty)
 
 
 @endpoints.command(cls=Command)
@@ -100,11 +100,17 @@ def bind(
     """
 
     options = shared(context)
-    given = {"filter": filter, "port": port, "datacenter": datacenter, "only_passing": only_passing}
-    document = {"service": service, **{name: value for name, value in given.items() if value}}
-    query = push_query(dry_run=dry_run, strict=strict)
-    item = options.connect().call("PUT", binding_path(group, assignment), query, header(if_match), document)
-    show_binding(item, options.style(), options.output)
+    call = calls.bind(
+        group,
+        assignment,
+        service,
+        filter=filter,
+        port=port,
+        datacenter=datacenter,
+        only_passing=only_passing,
+        **write_options("", if_match, dry_run=dry_run, strict=strict),
+    )
+    show_binding(options.connect().run(call), options.style(), options.output)
 
 
 @endpoints.command(cls=Command)
@@ -128,19 +134,12 @@ def unbind(
     Examples:
       xds endpoints unbind web -g edge
     """
-    from xds.cli.endpoints import drain_query
-
     options = shared(context)
     if not dry_run:
         confirm(f"end the binding of assignment {assignment} of group {group}?", yes)
-    query = drain_query(push_query(dry_run=dry_run), drain_time_s(drain, now))
-    options.connect().call("DELETE", binding_path(group, assignment), query, header(if_match))
+    given = write_options("", if_match, dry_run=dry_run)
+    options.connect().run(calls.unbind(group, assignment, drain_s=drain_time_s(drain, now), **given))
     say(f"assignment {assignment} of group {group}: its binding {'would be' if dry_run else 'is'} ended")
-
-
-def binding_path(group: str, assignment: str = "") -> str:
-    """The path of a binding, or of all bindings of a group."""
-    return group_path(group, f"/bindings/{quote(assignment, safe='')}" if assignment else "/bindings")
 
 
 def show_binding(item: Json, style: Style, format: Format | None) -> None:

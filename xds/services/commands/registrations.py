@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from xds.cli.app import Command, shared
 from xds.cli.arguments import YesFlag
 from xds.cli.client import Client
-from xds.cli.completion import complete_service
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import say, write
 from xds.cli.push_options import confirm
 from xds.cli.table import Column, TableLayout, rendered
+from xds.services import calls
+from xds.services.commands.completion import complete_service
 from xds.services.commands.services import service
 
 Json = dict[str, Any]
 
 SERVICE_LIMIT_BYTES = 256 * 1024
-PATH = "/registrations"
 NO_REGISTRATIONS = "no registered instances: `xds service register -f FILE` registers one"
 _STYLES = {"passing": "good", "warning": "warn", "critical": "bad"}
 
@@ -57,11 +56,6 @@ def _place(address: str, port: int) -> str:
 _CHECKS = frozenset({"check", "checks"})
 
 
-def _path(id: str) -> str:
-    """The path of an instance."""
-    return f"{PATH}/{quote(id, safe='')}"
-
-
 def _put(client: Client, file: Path, without_checks: bool) -> Json:
     """Register the instance that a file describes, without its checks if so. Raises ``CommandError``."""
     from xds.cli.files import read_object
@@ -77,7 +71,7 @@ def _put(client: Client, file: Path, without_checks: bool) -> Json:
     if without_checks:
         definition = {key: value for key, value in definition.items() if str(key).lower() not in _CHECKS}
         say("registered without checks: health_checks of the cluster let proxies check health themselves")
-    return client.call("PUT", _path(id), None, None, definition)
+    return client.run(calls.register(id, definition))
 
 
 def _report(item: Json, verb: str) -> None:
@@ -104,7 +98,7 @@ def registered(
       xds service registered web -o wide
     """
     options = shared(context)
-    items = options.connect().items(PATH, {"service": name} if name else {})
+    items = options.connect().items(calls.registrations(service=name))
     write(rendered(items, INSTANCES, options.style(), NO_REGISTRATIONS))
 
 
@@ -137,7 +131,7 @@ def deregister(context: typer.Context, id: IdArgument, yes: YesFlag = False) -> 
       xds service deregister web-1
     """
     confirm(f"deregister the instance {id}?", yes)
-    item = shared(context).connect().call("DELETE", _path(id))
+    item = shared(context).connect().run(calls.deregister(id))
     say(f"instance {id} of service {item['service']}: deregistered")
 
 
@@ -155,8 +149,8 @@ def maintain(
       xds service maintain web-1 --reason 'new disk'
       xds service maintain web-1 --end
     """
-    client, path = shared(context).connect(), f"{_path(id)}/maintenance"
+    client = shared(context).connect()
     if end:
-        _report(client.call("DELETE", path), "back from maintenance")
+        _report(client.run(calls.end_maintenance(id)), "back from maintenance")
     else:
-        _report(client.call("PUT", path, {"reason": reason} if reason else {}), "in maintenance")
+        _report(client.run(calls.begin_maintenance(id, reason=reason)), "in maintenance")

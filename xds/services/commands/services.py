@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from typer.core import TyperGroup
@@ -12,10 +11,11 @@ from typer.core import TyperGroup
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
 from xds.cli.client import Client
-from xds.cli.completion import complete_service, complete_source
 from xds.cli.output import Format, say, write_document
-from xds.cli.push_options import confirm, push_query
+from xds.cli.push_options import confirm, write_options
 from xds.cli.table import Column, Style, TableLayout, locality_text, write_items
+from xds.services import calls
+from xds.services.commands.completion import complete_service, complete_source
 
 Json = dict[str, Any]
 
@@ -111,8 +111,7 @@ def services(
     """
 
     options = shared(context)
-    query = {"source": source} if source else {}
-    write_items(options.connect().items("/services", query), SERVICES, options.style(), NO_SERVICES)
+    write_items(options.connect().items(calls.services(source=source)), SERVICES, options.style(), NO_SERVICES)
 
 
 @service.command(cls=Command)
@@ -151,15 +150,14 @@ def accept(
     if not dry_run:
         what = f"the loss of service {service}" if service else "all losses"
         confirm(f"accept {what} of source {name}?", yes)
-    query = {**push_query(dry_run=dry_run), **({"service": service} if service else {})}
-    item = options.connect().call("POST", f"/sources/{quote(name, safe='')}/accept", query)
+    item = options.connect().run(calls.accept_losses(name, service=service, **write_options(dry_run=dry_run)))
     for each, count in item["accepted"].items():
         say(f"{each}: {count} instances {'would go' if dry_run else 'go'}")
 
 
 def show_service(client: Client, name: str, style: Style, format: Format | None) -> None:
     """Print the instances of a service, and its bindings as messages; or the whole item. Raises ``CommandError``."""
-    item = client.call("GET", f"/services/{quote(name, safe='')}")
+    item = client.run(calls.service(name))
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return

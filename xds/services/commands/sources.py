@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
-from xds.cli.completion import complete_source
 from xds.cli.output import Format, write_document
 from xds.cli.table import Column, Style, TableLayout, write_items
+from xds.services import calls
+from xds.services.commands.completion import complete_source
 
 Json = dict[str, Any]
 
@@ -58,12 +58,14 @@ FINDINGS = TableLayout(
 
 def _list_sources(client: Client, style: Style) -> None:
     """All sources. Raises ``CommandError``."""
-    write_items(client.items("/sources"), SOURCES, style, "no sources: docs/services.md describes how to configure one")
+    write_items(
+        client.items(calls.sources()), SOURCES, style, "no sources: docs/services.md describes how to configure one"
+    )
 
 
 def _show_source(client: Client, name: str, style: Style, format: Format | None) -> None:
     """Print one source, with the findings about it; or the whole item. Raises ``CommandError``."""
-    item = client.call("GET", f"/sources/{quote(name, safe='')}")
+    item = client.run(calls.source(name))
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return

@@ -1,0 +1,148 @@
+"""The calls about config entries, discovery chains and upstreams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from xds.calls.call import (
+    ENTRY_ARGUMENTS,
+    ApiCall,
+    EntryArguments,
+    Json,
+    WriteArguments,
+    document,
+    documents,
+    flags,
+    items,
+    place,
+    reader,
+    write_parts,
+)
+
+if TYPE_CHECKING:
+    from xds.calls.results import EntryOutcome, PushOutcome, StoredEntry
+
+
+class UpstreamArguments(WriteArguments, total=False):
+    """Options of writes of upstreams: as those of pushes, and ``selector``, which sets the nodes of the group."""
+
+    message: str
+    allow_empty: bool
+    wait_s: float
+    selector: str
+
+
+def config_entries(kind: str = "") -> ApiCall[tuple[StoredEntry, ...]]:
+    """Config entries by kind and name."""
+    return ApiCall("GET", place("config-entries"), items("StoredEntry"), flags(kind=kind))
+
+
+def config_entry(kind: str, name: str) -> ApiCall[StoredEntry]:
+    """One config entry, and who modified it last."""
+    return ApiCall("GET", place("config-entries", kind, name), reader("StoredEntry"))
+
+
+def put_config_entries(
+    entries: Sequence[Mapping[str, Any]], **options: Unpack[EntryArguments]
+) -> ApiCall[EntryOutcome]:
+    """Write several config entries, all or none. ``if_match`` is about all of them."""
+    values = [dict(entry) if isinstance(entry, Mapping) else entry for entry in entries]
+    return _write("POST", place("config-entries"), values, **options)
+
+
+def put_config_entry(
+    kind: str, name: str, entry: Mapping[str, Any], **options: Unpack[EntryArguments]
+) -> ApiCall[EntryOutcome]:
+    """Write one config entry. ``if_match`` is about this entry."""
+    return _write("PUT", place("config-entries", kind, name), dict(entry), **options)
+
+
+def delete_config_entry(kind: str, name: str, **options: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
+    """Delete one config entry. ``if_match`` is about this entry."""
+    return _write("DELETE", place("config-entries", kind, name), None, **options)
+
+
+def roll_back_config_entries(to: int, **options: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
+    """Make a new revision with the config entries of an earlier one; 0: none."""
+    return _write("POST", place("config-entries", "rollback"), {"to": to}, **options)
+
+
+def config_entry_history() -> ApiCall[tuple[Json, ...]]:
+    """The revisions of the config entries, the newest first."""
+    return ApiCall("GET", place("config-entries", "revisions"), documents)
+
+
+def config_entry_snapshot(revision: int) -> ApiCall[Json]:
+    """All config entries at a revision."""
+    return ApiCall("GET", place("config-entries", "revisions", str(revision)), document)
+
+
+def config_entry_difference(revision: int, base: int | None = None) -> ApiCall[tuple[Json, ...]]:
+    """The entries that a revision changed, compared with ``base``: by default the previous one."""
+    path = place("config-entries", "revisions", str(revision), "diff")
+    return ApiCall("GET", path, documents, flags(**{"from": base}))
+
+
+def config_entry_undo_plan() -> ApiCall[Json]:
+    """The revision to go back to, to undo the last change of config entries."""
+    return ApiCall("GET", place("config-entries", "undo"), document)
+
+
+def discovery_chain(
+    service: str,
+    *,
+    datacenter: str = "",
+    protocol: str = "",
+    connect_timeout: str = "",
+    mesh_gateway_mode: str = "",
+) -> ApiCall[Json]:
+    """The discovery chain of a service; the options override what its config entries say."""
+    query = flags(
+        datacenter=datacenter,
+        protocol=protocol,
+        connect_timeout=connect_timeout,
+        mesh_gateway_mode=mesh_gateway_mode,
+    )
+    return ApiCall("GET", place("discovery-chains", service), document, query)
+
+
+def walk_chain(
+    service: str, *, path: str = "", method: str = "", headers: Sequence[str] = (), query: Sequence[str] = ()
+) -> ApiCall[Json]:
+    """The path of a request through the chain of a service. Headers and query parameters are ``NAME=VALUE``."""
+    asked = {**flags(path=path, method=method), "header": list(headers), "query": list(query)}
+    return ApiCall("GET", place("discovery-chains", service, "walk"), document, asked)
+
+
+def upstreams() -> ApiCall[tuple[Json, ...]]:
+    """The groups with upstreams: the services that their proxies call."""
+    return ApiCall("GET", place("upstreams"), documents)
+
+
+def group_upstreams(group: str) -> ApiCall[Json]:
+    """The upstreams of a group, and the resources that they are lowered to."""
+    return ApiCall("GET", place("groups", group, "upstreams"), document)
+
+
+def set_upstreams(
+    group: str, upstreams: Mapping[str, Any], **options: Unpack[UpstreamArguments]
+) -> ApiCall[PushOutcome]:
+    """Set the upstreams of a group. Its pushed resources stay."""
+    return _write_upstreams("PUT", group, dict(upstreams), options)
+
+
+def delete_upstreams(group: str, **options: Unpack[UpstreamArguments]) -> ApiCall[PushOutcome]:
+    """Delete the upstreams of a group, and the resources that they were lowered to."""
+    return _write_upstreams("DELETE", group, None, options)
+
+
+def _write_upstreams(method: str, group: str, body: object, given: UpstreamArguments) -> ApiCall[PushOutcome]:
+    query, headers = write_parts(given, UpstreamArguments.__optional_keys__)
+    path, wait_s = place("groups", group, "upstreams"), given.get("wait_s", 0.0)
+    return ApiCall(method, path, reader("PushOutcome"), query, headers, body, wait_s)
+
+
+def _write(method: str, path: str, body: object, **given: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
+    query, headers = write_parts(given, ENTRY_ARGUMENTS)
+    return ApiCall(method, path, reader("EntryOutcome"), query, headers, body)
