@@ -172,7 +172,7 @@ class AuthSettings(Section):
         entries = [(token.sha256, f"token {token.name!r}") for token in self.tokens]
         entries += [(digest, "token_sha256") for digest in self.token_sha256]
         for digest, _ in entries:
-            others = [other for found, other in entries if found == digest]
+            others = [other for each, other in entries if each == digest]
             if len(others) > 1:
                 raise ValueError(f"one token has several entries: {', '.join(others)}")
         return self

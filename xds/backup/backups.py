@@ -192,16 +192,16 @@ def examine_directory(data_dir: Path) -> Examination:
 
 async def copy_directory(data_dir: Path, target: Path) -> Examination:
     """Make a store in ``target`` of what ``data_dir`` has undamaged. Raises ``StoreError``, also if there is one."""
-    found = await asyncio.to_thread(examine_directory, data_dir)
+    examination = await asyncio.to_thread(examine_directory, data_dir)
     if (target / SQLITE_FILE).exists():
         raise UnavailableError(f"{target} has a store already: nothing is copied over it")
     store = open_store("sqlite", target)
     await store.open()
     try:
-        await store.restore(lambda: iter(found.records))
+        await store.restore(lambda: iter(examination.records))
     finally:
         await store.close()
-    return found
+    return examination
 
 
 def _is_resource(type_url: str, name: str, body: bytes) -> bool:

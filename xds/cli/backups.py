@@ -107,10 +107,10 @@ def _examined(data_dir: Path, examination: Callable[[], Examination]) -> Examina
         raise CommandError(Exit.NEGATIVE, str(error)) from None
 
 
-def _show_result(found: Examination, format: Format | None) -> None:
-    groups = [f"group {name}: {result}" for name, result in found.groups.items()]
-    lines = [*(f"damaged: {finding}" for finding in found.findings), *groups]
-    document = {"sound": not found.findings, "findings": found.findings, "groups": found.groups}
+def _show_result(examination: Examination, format: Format | None) -> None:
+    groups = [f"group {name}: {result}" for name, result in examination.groups.items()]
+    lines = [*(f"damaged: {finding}" for finding in examination.findings), *groups]
+    document = {"sound": not examination.findings, "findings": examination.findings, "groups": examination.groups}
     _show(document, "\n".join(lines) or "the store is empty", format)
 
 

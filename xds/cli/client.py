@@ -66,10 +66,10 @@ class RefusedError(CommandError):
 
 def _is_about_arguments(status: int, problem: Json) -> bool:
     """Whether a problem is about parameters or headers. Findings about content have a place in it, or none."""
-    found = problem.get("errors", [])
-    if not found:
+    errors = problem.get("errors", [])
+    if not errors:
         return status == HTTPStatus.BAD_REQUEST  # findings about content are listed
-    return all(each.get("source") in _ARGUMENT_PLACES for each in found)
+    return all(each.get("source") in _ARGUMENT_PLACES for each in errors)
 
 
 class Client:

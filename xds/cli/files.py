@@ -33,8 +33,8 @@ def files_by_group(paths: Iterable[Path], group: str = "") -> dict[str, list[Pat
         if group or not path.is_dir():
             files.setdefault(group or group_of(path), []).extend(files_of(path))
             continue
-        for name, found in _with_files(path, snapshot_directory.files_by_group(path)).items():
-            files.setdefault(name, []).extend(found)
+        for name, described in _with_files(path, snapshot_directory.files_by_group(path)).items():
+            files.setdefault(name, []).extend(described)
     return files
 
 
@@ -48,12 +48,12 @@ def files_of(path: Path) -> Iterator[Path]:
     yield from _with_files(path, snapshot_directory.files_below(path)) if path.is_dir() else [path]
 
 
-def _with_files(directory: Path, found: F) -> F:
+def _with_files(directory: Path, files: F) -> F:
     """The files that were found. Raises ``CommandError`` if there are none."""
-    if not found:
+    if not files:
         suffixes = ", ".join(sorted(snapshot_directory.SUFFIXES))
         raise CommandError(Exit.USAGE, f"{directory}: the directory has no {suffixes} files")
-    return found
+    return files
 
 
 def read_bytes(file: Path) -> bytes:
@@ -84,8 +84,8 @@ class LocatedObject:
         """
         findings = error.problem.get("errors", [])
         placed = locate(self.layout, [Violation("", "", pointer=f"{below}{each['pointer']}") for each in findings])
-        found = [{**each, "source": one.source} for each, one in zip(findings, placed, strict=True)]
-        problem = {**error.problem, "errors": found}
+        located_findings = [{**each, "source": one.source} for each, one in zip(findings, placed, strict=True)]
+        problem = {**error.problem, "errors": located_findings}
         return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 

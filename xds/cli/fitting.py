@@ -62,8 +62,8 @@ def fitted(columns: Sequence[ColumnWidth], width: int) -> dict[int, int]:
 
 def _dispensable(columns: Sequence[ColumnWidth]) -> list[int]:
     """The positions of the columns that a table can do without, the first to be left out first."""
-    found = [at for at, column in enumerate(columns) if column.is_empty or column.leaves]
-    return sorted(found, key=lambda at: (not columns[at].is_empty, columns[at].leaves))
+    columns_to_drop = [at for at, column in enumerate(columns) if column.is_empty or column.leaves]
+    return sorted(columns_to_drop, key=lambda at: (not columns[at].is_empty, columns[at].leaves))
 
 
 def total(widths: Sequence[int]) -> int:

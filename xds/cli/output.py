@@ -119,7 +119,7 @@ def write_document(document: object, format: Format) -> None:
 def to_json(document: object, format: Format = Format.JSON) -> str:
     """A value as JSON; on one line for ``JSONL``."""
     text = json.dumps(document, indent=2 if format is Format.JSON else None, ensure_ascii=False)
-    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return _NOT_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def to_yaml(document: object) -> str:
@@ -154,7 +154,7 @@ def _safe(text: str, stream: TextIO) -> str:
     """
     encoding = stream.encoding or "utf-8"
     parts = _OUR_SEQUENCE.split(text)
-    parts[::2] = (_CONTROL.sub(lambda found: _escaped(found[0]), part) for part in parts[::2])
+    parts[::2] = (_CONTROL.sub(lambda match: _escaped(match[0]), part) for part in parts[::2])
     joined = "".join(parts)
     plain = joined if can_show(joined, stream) else joined.translate(_PLAIN_SIGNS)
     return plain.encode(encoding, "replace").decode(encoding)

@@ -100,8 +100,8 @@ def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]
     path = content.path_to(target)
     yield _listener_step(content, node, path, target)
     yield from _route_steps(content, node, path, target)
-    found = _cluster_step(content, node, target)
-    yield found
+    step = _cluster_step(content, node, target)
+    yield step
     if target in content.documents:
         yield _endpoint_step(content, node, content.documents[target])
         yield _certificate_step(client, content, node, [*path, target])

@@ -145,8 +145,8 @@ def category_rule(field: FieldDescriptor) -> MessageRule | None:
         return lambda packed: misplaced(packed.type_url, needed)
 
     def rule(holder: Any) -> list[Problem]:
-        found = misplaced(holder.typed_config.type_url, needed)
-        return [one._replace(path=("typed_config",)) for one in found] if found else found
+        problem = misplaced(holder.typed_config.type_url, needed)
+        return [one._replace(path=("typed_config",)) for one in problem] if problem else problem
 
     return rule
 

@@ -34,22 +34,22 @@ def _check_cluster(cluster: Any) -> list[Problem]:
     Every new cluster is checked here. Most clusters are of type EDS or STRICT_DNS, so these return early.
     """
     kind = cluster.type
-    found = list(_options(cluster)) if cluster.typed_extension_protocol_options else _NOTHING
+    problems = list(_options(cluster)) if cluster.typed_extension_protocol_options else _NOTHING
     if cluster.lb_policy in _HASHING:
-        found = [*found, *_table(cluster)]
+        problems = [*problems, *_table(cluster)]
     has_eds = cluster.HasField("eds_cluster_config")
     if cluster.lb_policy < _CLUSTER_PROVIDED and (
         (kind == _STRICT_DNS and not has_eds) or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
     ):
-        return found
+        return problems
     if has_eds and kind != _EDS:
         detail = "eds_cluster_config is for clusters of type EDS"
-        found = [*found, Problem(("eds_cluster_config",), _CODE, detail, "set type: EDS", is_absence=True)]
+        problems = [*problems, Problem(("eds_cluster_config",), _CODE, detail, "set type: EDS", is_absence=True)]
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
         if is_empty(cluster.cluster_type):
-            found = [*found, unknown_config(cluster.cluster_type)._replace(path=("cluster_type", "typed_config"))]
-        return found
-    return [*found, *_of_type(cluster, kind), *_policy(cluster, kind)]
+            problems = [*problems, unknown_config(cluster.cluster_type)._replace(path=("cluster_type", "typed_config"))]
+        return problems
+    return [*problems, *_of_type(cluster, kind), *_policy(cluster, kind)]
 
 
 def _options(cluster: Any) -> Iterator[Problem]:

@@ -100,19 +100,19 @@ def _other_category(one: Any) -> Iterator[Problem]:
 @cache
 def _types_by_extension() -> Mapping[tuple[str, str], str]:
     """Configurations by kind and name: those of ``envoy.filters.http.router`` are ``("http", "router")``."""
-    found: dict[tuple[str, str], list[str]] = {}
+    types: dict[tuple[str, str], list[str]] = {}
     for name in schema.message_names():
         parts = name.split(".")
         if name.startswith("envoy.extensions.") and len(parts) > 5 and parts[-2] == "v3":
-            found.setdefault((parts[-4], parts[-3]), []).append(name)
-    whole = {key: [one for one in names if not one.endswith("PerRoute")] for key, names in found.items()}
+            types.setdefault((parts[-4], parts[-3]), []).append(name)
+    whole = {key: [one for one in names if not one.endswith("PerRoute")] for key, names in types.items()}
     return {key: names[0] for key, names in whole.items() if len(names) == 1}
 
 
 def _config_hint(name: str) -> str:
     parts = name.split(".")
-    found = _types_by_extension().get((parts[-2], parts[-1])) if len(parts) > 2 else None
-    return f'typed_config: {{"@type": "{TYPE_PREFIX}{found}"}}' if found else 'write typed_config: {"@type": ...}'
+    types = _types_by_extension().get((parts[-2], parts[-1])) if len(parts) > 2 else None
+    return f'typed_config: {{"@type": "{TYPE_PREFIX}{types}"}}' if types else 'write typed_config: {"@type": ...}'
 
 
 # Extensions of the v2 API
@@ -182,14 +182,14 @@ def _configured(filters: Sequence[Any], field: str) -> Iterator[Problem]:
 def _check_http_filters(manager: Any) -> list[Problem]:
     """Check the HTTP filters of an ``HttpConnectionManager``."""
     filters = list(manager.http_filters)
-    found = [*_configured(filters, "http_filters")]
-    found += _order(filters, "http_filters", _TERMINAL_HTTP, _HTTP, _PASSING_HTTP)
+    problems = [*_configured(filters, "http_filters")]
+    problems += _order(filters, "http_filters", _TERMINAL_HTTP, _HTTP, _PASSING_HTTP)
     if filters and filters[-1].disabled and _type_of(filters[-1]) in _TERMINAL_HTTP:
         detail = "the terminal filter cannot be disabled"
-        found.append(Problem(("http_filters", len(filters) - 1, "disabled"), _ORDER, detail))
+        problems.append(Problem(("http_filters", len(filters) - 1, "disabled"), _ORDER, detail))
     if manager.original_ip_detection_extensions:
-        found += _detection(manager)
-    return found
+        problems += _detection(manager)
+    return problems
 
 
 def _detection(manager: Any) -> Iterator[Problem]:
@@ -210,12 +210,12 @@ def _upstream_filters(field: str) -> MessageRule:
         filters = list(getattr(holder, field))
         if not filters:
             return []
-        found = [*_configured(filters, field), *_order(filters, field, frozenset((_CODEC,)), "", frozenset())]
+        problems = [*_configured(filters, field), *_order(filters, field, frozenset((_CODEC,)), "", frozenset())]
         kind = _type_of(filters[-1])
         if kind and kind != _CODEC:
             detail = "the last upstream filter must be envoy.filters.http.upstream_codec"
-            found.append(Problem((field, len(filters) - 1), _ORDER, detail, is_absence=True))
-        return found
+            problems.append(Problem((field, len(filters) - 1), _ORDER, detail, is_absence=True))
+        return problems
 
     return rule
 
@@ -378,7 +378,7 @@ def _network(cidr: Any) -> str:
 
 def _check_chain_match(match: Any) -> list[Problem]:
     """Check a ``FilterChainMatch`` for fields that Envoy does not implement, and for names that it cannot match."""
-    found = [
+    problems = [
         Problem((field.name,), "not_allowed", f"Envoy does not implement {field.name}")
         for field, _ in match.ListFields()
         if field.name in ("address_suffix", "suffix_len")
@@ -386,8 +386,8 @@ def _check_chain_match(match: Any) -> list[Problem]:
     for index, name in enumerate(match.server_names):
         if "*" in name.removeprefix("*."):
             detail = f"a wildcard is the first label of a server name; not {name[:80]!r}"
-            found.append(Problem(("server_names", index), "pattern", detail, 'such as "*.example.com"'))
-    return found
+            problems.append(Problem(("server_names", index), "pattern", detail, 'such as "*.example.com"'))
+    return problems
 
 
 _NAMED = (

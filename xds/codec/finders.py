@@ -49,9 +49,9 @@ def finder_of(descriptor: Descriptor) -> Finder | None:
     A message with a name and a ``config_discovery`` (filters of all kinds) gets its configuration by ECDS. Filters of
     the v2 API may hold a ``Struct`` instead of a message. A type that the user added may refer to anything.
     """
-    found = FINDERS.get(descriptor.full_name)
-    if found is not None:
-        return found
+    finder = FINDERS.get(descriptor.full_name)
+    if finder is not None:
+        return finder
     fields = descriptor.fields_by_name
     if "config_discovery" in fields and "name" in fields:
         return _discovered_filter

@@ -100,16 +100,16 @@ class Findings:
 
     def _note(
         self,
-        found: list[Violation],
+        findings: list[Violation],
         severity: str,
         code: str,
         detail: str,
         path: Iterable[str | int],
         hint: str,
     ) -> None:
-        if len(found) < FINDINGS_LIMIT:
+        if len(findings) < FINDINGS_LIMIT:
             pointer = json_pointer((*self.base, *path))
-            found.append(Violation(code, detail, self.resource, pointer, self._source, severity, hint, self.index))
+            findings.append(Violation(code, detail, self.resource, pointer, self._source, severity, hint, self.index))
 
 
 # Longer names get no hint: the time to compare grows with the square of the length.
@@ -191,10 +191,10 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 def duration_hint(value: object) -> str:
     """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``. Empty if it is not a duration."""
-    found = None if isinstance(value, bool) else _SPAN.fullmatch(str(value)[:NAME_LIMIT])
-    if found is None:
+    match = None if isinstance(value, bool) else _SPAN.fullmatch(str(value)[:NAME_LIMIT])
+    if match is None:
         return ""
-    seconds = float(found[1]) * UNIT_S[found[2] or "s"]
+    seconds = float(match[1]) * UNIT_S[match[2] or "s"]
     if seconds > _DURATION_LIMIT_S:
         return ""
     span = Duration()

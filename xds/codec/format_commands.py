@@ -92,7 +92,7 @@ def command_fault(value: str, added: Container[str] = ()) -> CommandFault | None
 
     A fault of syntax, wherever it is, comes before those of commands.
     """
-    found: CommandFault | None = None
+    fault: CommandFault | None = None
     at = value.find("%")
     while at >= 0:
         part = _PART.match(value, at)
@@ -100,11 +100,11 @@ def command_fault(value: str, added: Container[str] = ()) -> CommandFault | None
             shown = value[at : at + SHOWN]
             return CommandFault(f"has a percent sign that begins no command: {shown!r}", is_of_command=False)
         name = part["name"]
-        if found is None and name is not None and name not in added:
+        if fault is None and name is not None and name not in added:
             problem = _problem(name, part["given"] or "", part["length"] or "")
-            found = CommandFault(f"has the command {part[0][:SHOWN]}, {problem}", True) if problem else None
+            fault = CommandFault(f"has the command {part[0][:SHOWN]}, {problem}", True) if problem else None
         at = value.find("%", part.end())
-    return found
+    return fault
 
 
 def _problem(name: str, given: str, length: str) -> str:

@@ -77,10 +77,10 @@ def _with_formatters(headers: str, *texts: str) -> MessageRule:
 
     def rule(message: Any) -> list[Problem]:
         added = _commands(message.formatters)
-        found = [one for field in texts for one in _format(getattr(message, field), (field,), added)]
+        problems = [one for field in texts for one in _format(getattr(message, field), (field,), added)]
         for index, option in enumerate(getattr(message, headers)):
-            found += _format(option.header.value, (headers, index, "header", "value"), added)
-        return found
+            problems += _format(option.header.value, (headers, index, "header", "value"), added)
+        return problems
 
     return rule
 
@@ -91,15 +91,15 @@ _LISTS_OF_MUTATIONS = tuple(f"{side}_{what}mutations" for side in ("request", "r
 def _check_mutations(mutations: Any) -> list[Problem]:
     """Check the ``Mutations`` of a filter: headers, and parameters of the query."""
     added = _commands(mutations.formatters)
-    found = []
+    problems = []
     for name in _LISTS_OF_MUTATIONS:
         for index, one in enumerate(getattr(mutations, name)):
             path = (name, index, "append", "header", "value")
-            found += _format(one.append.header.value, path, added)
+            problems += _format(one.append.header.value, path, added)
     for index, one in enumerate(mutations.query_parameter_mutations):
         path = ("query_parameter_mutations", index, "append", "record", "value")
-        found += _value(one.append.record.value, path, added)
-    return found
+        problems += _value(one.append.record.value, path, added)
+    return problems
 
 
 def _check_substitution(form: Any) -> list[Problem]:

@@ -33,18 +33,18 @@ def reached_assignments(listeners: Iterable[Resource], find: Find) -> list[Resou
     """The assignments that the API listeners among ``listeners`` lead to, over routes and clusters."""
     waiting = [one for one in listeners if _API_LISTENER in one.body and is_api_listener(one.type_url, one.body)]
     seen = {(one.type_url, one.name) for one in waiting}
-    found = []
+    assignments = []
     while waiting and len(seen) < REACHED_LIMIT:
         resource = waiting.pop()
         if resource.type_url == ENDPOINT:
-            found.append(resource)
+            assignments.append(resource)
             continue
         for reference in resource.references:
             key = reference.type_url, reference.name
             if reference.type_url in _LEADING and key not in seen and (target := find(reference)) is not None:
                 seen.add(key)
                 waiting.append(target)
-    return found
+    return assignments
 
 
 @lru_cache(_REMEMBERED)

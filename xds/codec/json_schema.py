@@ -68,28 +68,28 @@ def resource_schema(type_url: str) -> Json | None:
 
     ``$defs`` has all types that it can hold; the content of an ``Any`` is not restricted. Callers must not change it.
     """
-    found = schema.descriptor(type_url)
-    if found is None:
+    message = schema.descriptor(type_url)
+    if message is None:
         return None
     return {
         "$schema": DIALECT,
-        "title": found.full_name,
-        **_reference(found),
-        "properties": {TYPE_KEY: {"const": TYPE_PREFIX + found.full_name}},
-        "$defs": _definitions([found]),
+        "title": message.full_name,
+        **_reference(message),
+        "properties": {TYPE_KEY: {"const": TYPE_PREFIX + message.full_name}},
+        "$defs": _definitions([message]),
     }
 
 
 @cache
 def snapshot_schema() -> Json:
     """The schema of a whole push: ``{"resources": [...]}`` with each resource type of the table by its @type."""
-    known = [found for rule in V3_TYPES if (found := schema.descriptor(rule.type_url)) is not None]
+    known = [message for rule in V3_TYPES if (message := schema.descriptor(rule.type_url)) is not None]
     choices = [
         {
-            "if": {"properties": {TYPE_KEY: {"const": TYPE_PREFIX + found.full_name}}, "required": [TYPE_KEY]},
-            "then": _reference(found),
+            "if": {"properties": {TYPE_KEY: {"const": TYPE_PREFIX + message.full_name}}, "required": [TYPE_KEY]},
+            "then": _reference(message),
         }
-        for found in known
+        for message in known
     ]
     return {
         "$schema": DIALECT,
@@ -107,27 +107,27 @@ def snapshot_schema() -> Json:
 
 def _definitions(roots: Iterable[Descriptor]) -> Json:
     names = sorted({name for root in roots for name in reachable(root)})
-    found = {name: schema.descriptor(name) for name in names}
+    messages = {name: schema.descriptor(name) for name in names}
     return {
         name: _message(descriptor)
-        for name, descriptor in found.items()
+        for name, descriptor in messages.items()
         if descriptor is not None and name not in _WELL_KNOWN and name not in _WRAPPERS and not _is_map(descriptor)
     }
 
 
-def _message(found: Descriptor) -> Json:
-    deprecated = field_options.deprecated_fields(found.full_name)
+def _message(message: Descriptor) -> Json:
+    deprecated = field_options.deprecated_fields(message.full_name)
     described: Json = {
         "type": "object",
         "properties": {
             field.name: {**_field(field), "deprecated": True} if field.name in deprecated else _field(field)
-            for field in found.fields
+            for field in message.fields
         },
         "patternProperties": {f"^{TYPE_KEY}$": {"type": "string"}, _CAMEL: {}},
         "additionalProperties": False,
     }
     exclusive = [
-        _at_most_one([field.name for field in oneof.fields]) for oneof in found.oneofs if len(oneof.fields) > 1
+        _at_most_one([field.name for field in oneof.fields]) for oneof in message.oneofs if len(oneof.fields) > 1
     ]
     return {**described, "allOf": exclusive} if exclusive else described
 
@@ -160,23 +160,23 @@ def _value(field: FieldDescriptor) -> Json:
     return _SCALAR.get(field.type, _NUMBER)
 
 
-def _message_value(found: Descriptor) -> Json:
-    if found.full_name in _WRAPPERS:
-        return {"anyOf": [_value(found.fields_by_name["value"]), {"type": "null"}]}
-    known = _WELL_KNOWN.get(found.full_name)
-    return known if known is not None else _reference(found)
+def _message_value(message: Descriptor) -> Json:
+    if message.full_name in _WRAPPERS:
+        return {"anyOf": [_value(message.fields_by_name["value"]), {"type": "null"}]}
+    known = _WELL_KNOWN.get(message.full_name)
+    return known if known is not None else _reference(message)
 
 
-def _enum(found: EnumDescriptor) -> Json:
-    if found.full_name == "google.protobuf.NullValue":
+def _enum(enum: EnumDescriptor) -> Json:
+    if enum.full_name == "google.protobuf.NullValue":
         return {"type": "null"}
-    names = [value.name for value in found.values]
+    names = [value.name for value in enum.values]
     return {"anyOf": [{"enum": names}, {"type": "integer"}]}
 
 
-def _reference(found: Descriptor) -> Json:
-    return {"$ref": f"#/$defs/{found.full_name}"}
+def _reference(message: Descriptor) -> Json:
+    return {"$ref": f"#/$defs/{message.full_name}"}
 
 
-def _is_map(found: Descriptor) -> bool:
-    return bool(found.GetOptions().map_entry)
+def _is_map(message: Descriptor) -> bool:
+    return bool(message.GetOptions().map_entry)

@@ -53,18 +53,18 @@ def _is_certificate(value: object) -> bool:
 
 def _check_authentication(config: Any) -> list[Problem]:
     """Check a ``JwtAuthentication``: requirements name known providers, and rules known requirements."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for index, rule in enumerate(config.rules):
         if rule.WhichOneof("requirement_type") == "requires":
-            found += _unknown_providers(rule.requires, config.providers, ("rules", index, "requires"))
+            problems += _unknown_providers(rule.requires, config.providers, ("rules", index, "requires"))
         elif rule.requirement_name and rule.requirement_name not in config.requirement_map:
             path = ("rules", index, "requirement_name")
-            found.append(_unknown(path, "requirement", rule.requirement_name, config.requirement_map))
+            problems.append(_unknown(path, "requirement", rule.requirement_name, config.requirement_map))
     for name, requirement in config.requirement_map.items():
-        found += _unknown_providers(requirement, config.providers, ("requirement_map", name))
+        problems += _unknown_providers(requirement, config.providers, ("requirement_map", name))
     for key, requirement in config.filter_state_rules.requires.items():
-        found += _unknown_providers(requirement, config.providers, ("filter_state_rules", "requires", key))
-    return found
+        problems += _unknown_providers(requirement, config.providers, ("filter_state_rules", "requires", key))
+    return problems
 
 
 def _unknown_providers(requirement: Any, known: Mapping[str, object], path: FieldPath) -> Iterator[Problem]:

@@ -34,19 +34,19 @@ def _user_agent_version(fields: Json) -> str:
 
 def field_of(fields: Mapping[str, Any], name: str, default: Any) -> Any:
     """A field by its proto name or its JSON name; null means absent."""
-    found = fields.get(name)
-    if found is None:
+    value = fields.get(name)
+    if value is None:
         head, *rest = name.split("_")
-        found = fields.get(head + "".join(map(str.capitalize, rest)))
-    return default if found is None else found
+        value = fields.get(head + "".join(map(str.capitalize, rest)))
+    return default if value is None else value
 
 
 def text_of(fields: Mapping[str, Any], name: str) -> str:
     """A text field, empty when absent. Raises ``ValueError``."""
-    found = field_of(fields, name, "")
-    if not isinstance(found, str):
+    value = field_of(fields, name, "")
+    if not isinstance(value, str):
         raise ValueError(f"{name} must be a string")
-    return found
+    return value
 
 
 def as_object(value: Any, what: str) -> Json:

@@ -63,11 +63,11 @@ def locate(layout: TextLayout, violations: Iterable[Violation], document: int = 
     In a named source, hints that end with ``resources[3]`` end with the place of that resource.
     ``document`` is the one that findings without a resource refer to.
     """
-    found = list(violations)
+    placed = list(violations)
     root = _Node()
     nodes = []
     others: dict[int, _Node] = {}
-    for place, violation in enumerate(found):
+    for place, violation in enumerate(placed):
         number, path = layout.path(violation.index) if violation.index >= 0 else (document, ())
         nodes.append(root.at((str(number), *path, *parse_pointer(violation.pointer))))
         if layout.source and (other := other_resource(violation.hint)) is not None:
@@ -77,7 +77,7 @@ def locate(layout: TextLayout, violations: Iterable[Violation], document: int = 
         _JsonWalk(layout.text).run(root)
     else:
         _walk_yaml(layout.text, root)
-    located = [replace(one, source=_source(layout, node)) for one, node in zip(found, nodes, strict=True)]
+    located = [replace(one, source=_source(layout, node)) for one, node in zip(placed, nodes, strict=True)]
     for place, node in others.items():
         located[place] = with_other(located[place], _source(layout, node))
     return located
@@ -85,8 +85,8 @@ def locate(layout: TextLayout, violations: Iterable[Violation], document: int = 
 
 def other_resource(hint: str) -> int | None:
     """The position of the resource that a hint ends with (``resources[3]``); None for other hints."""
-    found = _OTHER.search(hint)
-    return None if found is None else int(found[1])
+    match = _OTHER.search(hint)
+    return None if match is None else int(match[1])
 
 
 def with_other(violation: Violation, source: str) -> Violation:
@@ -171,8 +171,8 @@ class _JsonWalk:
             self._marks.append((at, active))
 
     def _skip(self, pattern: re.Pattern[str], at: int) -> int:
-        found = pattern.match(self._text, at)
-        return at if found is None else found.end()
+        match = pattern.match(self._text, at)
+        return at if match is None else match.end()
 
     def _value(self, at: int, active: _Active) -> int:
         """Scan a value and return the offset behind it."""
@@ -253,8 +253,8 @@ class _YamlWalk:
     def _node(self, event: Any) -> None:
         top = self._stack[-1] if self._stack else None
         if top is not None and not top.is_list and top.entered is None:
-            found = [] if event.tag == IGNORE_TAG else _entered(top.active, event.value)
-            top.entered = self._marked(found, event)
+            entered = [] if event.tag == IGNORE_TAG else _entered(top.active, event.value)
+            top.entered = self._marked(entered, event)
             return
         active = self._value(top, event)
         if not isinstance(event, yaml.CollectionStartEvent):

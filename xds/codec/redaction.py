@@ -51,29 +51,29 @@ def _redact_any(document: Mapping[str, Any]) -> Mapping[str, Any]:
     type_url = document.get(TYPE_KEY)
     if not isinstance(type_url, str):
         return document
-    found = schema.descriptor(type_url)
+    message = schema.descriptor(type_url)
     if VALUE_KEY in document:
         return {**document, VALUE_KEY: REDACTED} if _is_secret(type_url, document[VALUE_KEY]) else document
-    if found is None:
+    if message is None:
         return document
-    if found.full_name in _TYPED_STRUCTS:
+    if message.full_name in _TYPED_STRUCTS:
         return _redact_typed_struct(document)
-    if found.full_name == ANY:
+    if message.full_name == ANY:
         return {**document, "value": _redact_any(document.get("value", {}))}
-    return _redact_fields(found, document)
+    return _redact_fields(message, document)
 
 
 def _redact_typed_struct(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Redact JSON of the type that ``type_url`` names; it was not checked against that type."""
-    found = schema.descriptor(str(document.get("type_url", document.get("typeUrl", ""))))
+    message = schema.descriptor(str(document.get("type_url", document.get("typeUrl", ""))))
     value = document.get("value")
-    if found is None or not isinstance(value, dict):
+    if message is None or not isinstance(value, dict):
         return document
-    return {**document, "value": REDACTED if found.full_name in _SECRETS else _redact_fields(found, value)}
+    return {**document, "value": REDACTED if message.full_name in _SECRETS else _redact_fields(message, value)}
 
 
-def _redact_fields(found: Descriptor, document: Mapping[str, Any]) -> dict[str, Any]:
-    sensitive, fields = field_options.sensitive_fields(found.full_name), _by_name(found)
+def _redact_fields(message: Descriptor, document: Mapping[str, Any]) -> dict[str, Any]:
+    sensitive, fields = field_options.sensitive_fields(message.full_name), _by_name(message)
     return {
         key: value
         if (field := fields.get(key)) is None
@@ -85,8 +85,8 @@ def _redact_fields(found: Descriptor, document: Mapping[str, Any]) -> dict[str, 
 
 
 @cache
-def _by_name(found: Descriptor) -> Mapping[str, FieldDescriptor]:
-    return {**found.fields_by_camelcase_name, **found.fields_by_name}
+def _by_name(message: Descriptor) -> Mapping[str, FieldDescriptor]:
+    return {**message.fields_by_camelcase_name, **message.fields_by_name}
 
 
 def _redact_field(field: FieldDescriptor, value: Any) -> Any:

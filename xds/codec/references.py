@@ -42,29 +42,29 @@ def references_of(type_url: str, message: Any, body: bytes) -> tuple[Reference, 
         return tuple(dict.fromkeys(internal_listeners(message))) if _INTERNAL_ADDRESS.search(body) else ()
     if type_url not in _REFERRING:
         return ()
-    found: list[Reference] = []
-    _gather(message, found)
+    references: list[Reference] = []
+    _gather(message, references)
     if type_url == VIRTUAL_HOST and any(route.route.cluster_specifier_plugin for route in message.routes):
-        found.append(ANY_CLUSTER)  # the route configuration defines the plugin of that name
-    found = [one for one in found if one.name]
-    if len(found) > 1:
-        found = list(dict.fromkeys(found))
-    if type_url in _CLUSTERS and ANY_CLUSTER in found:
-        found.remove(ANY_CLUSTER)
+        references.append(ANY_CLUSTER)  # the route configuration defines the plugin of that name
+    references = [one for one in references if one.name]
+    if len(references) > 1:
+        references = list(dict.fromkeys(references))
+    if type_url in _CLUSTERS and ANY_CLUSTER in references:
+        references.remove(ANY_CLUSTER)
     if type_url in _V2_TYPES:
-        return tuple(replace(one, type_url=V2_URLS.get(one.type_url, one.type_url)) for one in found)
-    return tuple(found)
+        return tuple(replace(one, type_url=V2_URLS.get(one.type_url, one.type_url)) for one in references)
+    return tuple(references)
 
 
 def reference_paths(type_url: str, message: Any) -> dict[tuple[str, str], FieldPath]:
     """The path of the first occurrence of each reference, by type URL and name, within the rendered resource."""
-    found: dict[tuple[str, str], FieldPath] = {}
+    paths: dict[tuple[str, str], FieldPath] = {}
     if type_url == ENDPOINT:
         return dict.fromkeys(((one.type_url, one.name) for one in internal_listeners(message)), ("endpoints",))
     for path, one in _placed(message, ()):
         meant = V2_URLS.get(one.type_url, one.type_url) if type_url in _V2_TYPES else one.type_url
-        found.setdefault((meant, one.name), path)
-    return found
+        paths.setdefault((meant, one.name), path)
+    return paths
 
 
 def _placed(message: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Reference]]:
@@ -88,22 +88,22 @@ SERVER_CLUSTER = "xds_cluster"
 
 def served_elsewhere(type_url: str, message: Any) -> set[tuple[str, str]]:
     """The references, by type URL and name, for which a client asks another server by gRPC, such as a SPIRE agent."""
-    found: set[tuple[str, str]] = set()
-    _gather_elsewhere(message, found)
-    return {(V2_URLS.get(url, url), name) for url, name in found} if type_url in _V2_TYPES else found
+    names: set[tuple[str, str]] = set()
+    _gather_elsewhere(message, names)
+    return {(V2_URLS.get(url, url), name) for url, name in names} if type_url in _V2_TYPES else names
 
 
-def _gather_elsewhere(message: Any, found: set[tuple[str, str]]) -> None:
+def _gather_elsewhere(message: Any, names: set[tuple[str, str]]) -> None:
     if message.DESCRIPTOR.full_name == ANY:
         inner = unpack(message)
         if inner is not None:
-            _gather_elsewhere(inner, found)
+            _gather_elsewhere(inner, names)
         return
     finder = finder_of(message.DESCRIPTOR)
     if finder is not None and any(map(_is_elsewhere, _config_sources(message))):
-        found.update((one.type_url, one.name) for one in finder(message) if one.source == "api")
+        names.update((one.type_url, one.name) for one in finder(message) if one.source == "api")
     for submessage in submessages(message, _WANTED, _NOT_SEARCHED):
-        _gather_elsewhere(submessage, found)
+        _gather_elsewhere(submessage, names)
 
 
 def _config_sources(message: Any) -> Iterator[Any]:
@@ -151,21 +151,21 @@ def _naming(message: Any, name: str) -> FieldPath:
     return ()
 
 
-def _gather(message: Any, found: list[Reference]) -> None:
+def _gather(message: Any, references: list[Reference]) -> None:
     """Add the references of a message and of all within it."""
     descriptor = message.DESCRIPTOR
     if descriptor.full_name == ANY:
         inner = unpack(message)
         if is_untyped(message, inner):
-            found.append(ANY_CLUSTER)
+            references.append(ANY_CLUSTER)
         elif inner is not None:
-            _gather(inner, found)
+            _gather(inner, references)
         return
     finder = finder_of(descriptor)
     if finder is not None:
-        found.extend(finder(message))
+        references.extend(finder(message))
     for submessage in submessages(message, _WANTED, _NOT_SEARCHED):
-        _gather(submessage, found)
+        _gather(submessage, references)
 
 
 _CONFIG_SOURCES = ("envoy.config.core.v3.ConfigSource", "envoy.api.v2.core.ConfigSource")

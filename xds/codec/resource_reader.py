@@ -72,8 +72,8 @@ class TypeInfo:
 
 def type_info(type_url: str) -> TypeInfo:
     """The facts about a type URL, whatever its prefix."""
-    found = schema.descriptor(type_url)
-    return TypeInfo(type_url) if found is None else _type_info(found)
+    message = schema.descriptor(type_url)
+    return TypeInfo(type_url) if message is None else _type_info(message)
 
 
 @cache

@@ -91,13 +91,13 @@ def _check_mirror(policy: Any) -> list[Problem]:
 
 def _check_upgrades(upgrades: Any) -> list[Problem]:
     """Check the upgrades of a connection manager or route: a type occurs once in any case; only CONNECT has options."""
-    found = []
+    problems = []
     seen: set[str] = set()
     for index, one in enumerate(upgrades):
         kind = one.upgrade_type.lower()
         if kind in seen:
             detail = f"an earlier entry has the upgrade type {one.upgrade_type[:80]!r}"
-            found.append(Problem((index, "upgrade_type"), "duplicate_item", detail))
+            problems.append(Problem((index, "upgrade_type"), "duplicate_item", detail))
         seen.add(kind)
         if (
             kind not in _CONNECT
@@ -105,8 +105,8 @@ def _check_upgrades(upgrades: Any) -> list[Problem]:
             and one.HasField("connect_config")
         ):
             detail = f"connect_config is for upgrades of type CONNECT and CONNECT-UDP; not {one.upgrade_type[:80]!r}"
-            found.append(Problem((index, "connect_config"), "not_allowed", detail))
-    return found
+            problems.append(Problem((index, "connect_config"), "not_allowed", detail))
+    return problems
 
 
 def _check_per_filter(configs: Any) -> list[Problem]:

@@ -260,10 +260,10 @@ def is_ip(text: str) -> bool:
     if _IPV4.match(text):
         return True
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return False
-    return found.version == 6 and ("%" not in text or found.is_link_local)
+    return address.version == 6 and ("%" not in text or address.is_link_local)
 
 
 def _ip(argument: Any) -> RuleTest:

@@ -92,26 +92,26 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 def integer(value: object, valid: range) -> object:
     """A whole number of the range; a quoted one in a notation that JSON does not have becomes a ``LaxValue``."""
-    found: Any = value
+    number: Any = value
     if isinstance(value, str):
-        found = _quoted_integer(value)
+        number = _quoted_integer(value)
     elif isinstance(value, float) and value.is_integer():
-        found = int(value)
-    if isinstance(found, bool) or not isinstance(found, int):
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int):
         raise wrong_type("an integer", value)
-    if found not in valid:
-        raise ScalarError("out_of_range", f"{short_repr(found)} is not between {valid[0]} and {valid[-1]}")
+    if number not in valid:
+        raise ScalarError("out_of_range", f"{short_repr(number)} is not between {valid[0]} and {valid[-1]}")
     if isinstance(value, str) and not _INTEGER.fullmatch(value):
-        return LaxValue(found, f"{short_repr(value)} is read as {found}", f"write {found}")
-    return int(found)
+        return LaxValue(number, f"{short_repr(value)} is read as {number}", f"write {number}")
+    return int(number)
 
 
 def _quoted_integer(value: str) -> int | None:
     """The integer that a string stands for; whole numbers in any notation, as a double holds them."""
     if _SIGNED.fullmatch(value):
         return int(value)
-    found = None if value != value.strip() else _quoted_number(value)
-    return int(found) if found is not None and found.is_integer() else None
+    number = None if value != value.strip() else _quoted_number(value)
+    return int(number) if number is not None and number.is_integer() else None
 
 
 def _quoted_number(value: str) -> float | None:
@@ -132,25 +132,25 @@ def _float(value: object, limit: float) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type("a number", value)
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found) or abs(found) > limit:
+        number = math.inf
+    if not math.isfinite(number) or abs(number) > limit:
         raise ScalarError("out_of_range", f"{short_repr(value)[:40]} does not fit the field")
-    return found
+    return number
 
 
 def _float_text(value: str, limit: float) -> object:
     if value in _FLOAT_WORDS:
         return _FLOAT_WORDS[value]
-    found = _quoted_number(value)
-    if found is None:
+    number = _quoted_number(value)
+    if number is None:
         raise wrong_type("a number", value)
-    if math.isfinite(found) and abs(found) > limit:
+    if math.isfinite(number) and abs(number) > limit:
         raise ScalarError("out_of_range", f"{short_repr(value)[:40]} does not fit the field")
-    if _NUMBER.fullmatch(value) and math.isfinite(found):
-        return found
-    return LaxValue(found, f"{short_repr(value)} is read as {found:g}", "write a plain number")
+    if _NUMBER.fullmatch(value) and math.isfinite(number):
+        return number
+    return LaxValue(number, f"{short_repr(value)} is read as {number:g}", "write a plain number")
 
 
 def number(value: object) -> object:
@@ -212,9 +212,9 @@ def _enum(value: object, enum: EnumDescriptor) -> object:
     """An enum value by name or number, known or not; names in another case and quoted numbers are ``LaxValue``."""
     if not isinstance(value, str):
         return integer(value, _ENUM_RANGE)
-    found = _enum_numbers(enum).get(value)
-    if found is not None:
-        return found
+    value_number = _enum_numbers(enum).get(value)
+    if value_number is not None:
+        return value_number
     name = _enum_names(enum).get(value.lower())
     if name is not None:
         return LaxValue(enum.values_by_name[name].number, f"{short_repr(value)} is read as {name}", f"write {name}")

@@ -100,16 +100,16 @@ def descriptor(type_url: str) -> Descriptor | None:
 @lru_cache(_REMEMBERED)
 def _found(type_url: str) -> Descriptor | None:
     try:
-        found = pool().FindMessageTypeByName(type_url.rpartition("/")[2])
+        message = pool().FindMessageTypeByName(type_url.rpartition("/")[2])
     except (KeyError, TypeError):  # TypeError: lone surrogates
         return None
-    return found
+    return message
 
 
 def message_class(type_url: str) -> type[Message] | None:
     """The message class for a type URL or a full message name; None for a type that is not in the schema."""
-    found = descriptor(type_url)
-    return None if found is None else message_factory.GetMessageClass(found)
+    message = descriptor(type_url)
+    return None if message is None else message_factory.GetMessageClass(message)
 
 
 @cache
@@ -126,9 +126,9 @@ def is_user_defined(full_name: str) -> bool:
 
 def require(full_name: str) -> type[Message]:
     """The message class for a name that the schema must have."""
-    found = message_class(full_name)
-    assert found is not None, full_name
-    return found
+    message = message_class(full_name)
+    assert message is not None, full_name
+    return message
 
 
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -185,15 +185,15 @@ def _read(path: Path) -> FileDescriptorSet:
         content = read_regular(path, SIZE_LIMIT_BYTES).data
     except OSError as error:
         raise DescriptorSetError(f"{path}: {error.strerror}") from None
-    found = FileDescriptorSet()
+    files = FileDescriptorSet()
     try:
-        found.ParseFromString(content)
+        files.ParseFromString(content)
     except DecodeError:
         raise _not_a_set(path) from None
     # Nearly any bytes parse as a message of unknown fields.
-    if not found.file or len(UnknownFieldSet(found)) or not all(proto.name for proto in found.file):
+    if not files.file or len(UnknownFieldSet(files)) or not all(proto.name for proto in files.file):
         raise _not_a_set(path)
-    return found
+    return files
 
 
 def _not_a_set(path: Path) -> DescriptorSetError:

@@ -19,9 +19,9 @@ def files_by_group(root: Path) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for entry in sorted(root.iterdir()):
         group = entry.name if entry.is_dir() else entry.stem
-        found = [] if entry.name.startswith(".") else list(_files(root, entry))
-        if found:
-            files.setdefault(group, []).extend(found)
+        inside = [] if entry.name.startswith(".") else list(_files(root, entry))
+        if inside:
+            files.setdefault(group, []).extend(inside)
     return files
 
 

@@ -48,11 +48,11 @@ def check_nodes(resources: Iterable[Resource], nodes: Sequence[str]) -> list[Vio
 
 def _found(resources: Iterable[Resource], detail: str, severity: str) -> list[Violation]:
     """One finding about all resources that name another by ADS, at the place of the first."""
-    found = [(index, resource) for index, resource in enumerate(resources) if names_ads(resource)]
-    if not found:
+    of_ads = [(index, resource) for index, resource in enumerate(resources) if names_ads(resource)]
+    if not of_ads:
         return []
-    index, first = found[0]
-    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    index, first = of_ads[0]
+    others = f" (and {len(of_ads) - 1} more)" if len(of_ads) > 1 else ""
     hint = "give them the api_config_source that the bootstrap has in cds_config, or make a bootstrap with --mode ads"
     place = f"{alias_of(first.type_url)}/{first.name}"
     return [Violation(_CODE, f"{detail}{others}", place, severity=severity, hint=hint, index=index)]

@@ -15,13 +15,13 @@ _V2 = 1  # ApiVersion
 
 
 def _check_api_source(source: Any) -> list[Problem]:
-    found = list(_of_grpc(source)) if source.api_type in (_GRPC, _DELTA_GRPC) else []
+    problems = list(_of_grpc(source)) if source.api_type in (_GRPC, _DELTA_GRPC) else []
     if source.api_type == _REST:
-        found += _of_rest(source)
+        problems += _of_rest(source)
     if source.transport_api_version == _V2:
         detail = "Envoy no longer has the v2 transport"
-        found.append(Problem(("transport_api_version",), "not_allowed", detail, "transport_api_version: V3"))
-    return found
+        problems.append(Problem(("transport_api_version",), "not_allowed", detail, "transport_api_version: V3"))
+    return problems
 
 
 def _of_grpc(source: Any) -> Iterator[Problem]:

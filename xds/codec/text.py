@@ -89,10 +89,10 @@ def _twice(key: str) -> str:
 
 def _first_flaw(text: str, detail: str) -> TextError:
     """The error for the first flaw of a text that follows the grammar of JSON."""
-    found = next(_flaws(text), None) if len(text) <= YAML_TEXT_LIMIT else None
-    if found is None:
+    first = next(_flaws(text), None) if len(text) <= YAML_TEXT_LIMIT else None
+    if first is None:
         return TextError(detail)
-    flaw, offset = found
+    flaw, offset = first
     return TextError(flaw, *place_of(text, offset))
 
 

@@ -26,13 +26,15 @@ def _check_certificate(one: Any) -> list[Problem]:
     """Check a ``TlsCertificate``: a chain and its key, each as PEM. One without any field is ignored."""
     if one.HasField("pkcs12") or not one.ListFields():
         return []
-    found = [*_inline(one, "certificate_chain", _CERTIFICATES), *_key(one)]
+    problems = [*_inline(one, "certificate_chain", _CERTIFICATES), *_key(one)]
     if not one.HasField("certificate_chain"):
         detail = "a certificate needs its certificate_chain"
-        found.append(Problem(("certificate_chain",), "missing_field", detail, is_absence=True))
+        problems.append(Problem(("certificate_chain",), "missing_field", detail, is_absence=True))
     if not one.HasField("private_key") and not one.HasField("private_key_provider"):
-        found.append(Problem(("private_key",), "missing_field", "a certificate needs its private_key", is_absence=True))
-    return found
+        problems.append(
+            Problem(("private_key",), "missing_field", "a certificate needs its private_key", is_absence=True)
+        )
+    return problems
 
 
 def _key(one: Any) -> Iterator[Problem]:
@@ -43,8 +45,8 @@ def _key(one: Any) -> Iterator[Problem]:
 
 def _check_validation(one: Any) -> list[Problem]:
     """Check a ``CertificateValidationContext``. Envoy ignores an empty ``crl``, but not an empty ``trusted_ca``."""
-    found = [*_inline(one, "trusted_ca", _CERTIFICATES)]
-    return [*found, *_inline(one, "crl", _CRL)] if inline_content(one, "crl") else found
+    problems = [*_inline(one, "trusted_ca", _CERTIFICATES)]
+    return [*problems, *_inline(one, "crl", _CRL)] if inline_content(one, "crl") else problems
 
 
 def _inline(one: Any, field: str, kinds: tuple[str, ...]) -> Iterator[Problem]:
@@ -60,12 +62,12 @@ def _not_pem(field: str, source: Any, what: str) -> Problem:
 
 def _blocks(text: str) -> Iterator[str]:
     """The kinds of the PEM blocks whose content is base64."""
-    for found in _PEM.finditer(text):
+    for block in _PEM.finditer(text):
         try:
-            base64.b64decode(_SPACE.sub("", _HEADERS.sub("", found[2])), validate=True)
+            base64.b64decode(_SPACE.sub("", _HEADERS.sub("", block[2])), validate=True)
         except (binascii.Error, ValueError):
             continue
-        yield found[1]
+        yield block[1]
 
 
 def _check_upstream(context: Any) -> list[Problem]:
@@ -139,16 +141,16 @@ _CURVE = re.compile(r"[A-Z]-[0-9]+|[Xx][0-9]+|[a-z]+[0-9]+[a-z0-9]*")
 
 def _check_parameters(parameters: Any) -> list[Problem]:
     """Warn of cipher suites and curves of ``TlsParameters`` that Envoy's standard build does not have."""
-    found = []
+    problems = []
     for index, text in enumerate(parameters.cipher_suites):
         for name in _SUITE.finditer(text):
             if name[0] not in _SUITES:
-                found.append(_unknown("cipher_suites", index, f"cipher suite {name[0][:80]!r}"))
+                problems.append(_unknown("cipher_suites", index, f"cipher suite {name[0][:80]!r}"))
                 break
     for index, text in enumerate(parameters.ecdh_curves):
         if _CURVE.fullmatch(text) and text not in _CURVES:
-            found.append(_unknown("ecdh_curves", index, f"curve {text[:80]!r}"))
-    return found
+            problems.append(_unknown("ecdh_curves", index, f"curve {text[:80]!r}"))
+    return problems
 
 
 def _unknown(field: str, index: int, what: str) -> Problem:

@@ -133,29 +133,29 @@ class _Plan:
         tests = self._tests
         if tests is None:
             tests = self._tests = _compile(self._descriptor)
-        found: list[Problem] | None = None
+        gathered: list[Problem] | None = None
         present = message.ListFields()
         checks = tests.fields
         for field, value in present:
             if field in checks and (problems := checks[field](value)) is not None:
-                found = _within(field.name, problems, found)
+                gathered = _within(field.name, problems, gathered)
         if not tests.needed.issubset(map(_FIELD, present)):
             missing = tests.needed - {field for field, _ in present}
-            found = [*(found or ()), *(problem for field, problem in tests.absent.items() if field in missing)]
+            gathered = [*(gathered or ()), *(problem for field, problem in tests.absent.items() if field in missing)]
         for oneof, problem in tests.oneofs:
             if message.WhichOneof(oneof) is None:
-                found = [*(found or ()), problem]
+                gathered = [*(gathered or ()), problem]
         if self._rule is not None and (problems := self._rule(message)):
-            found = [*(found or ()), *problems]
-        return found
+            gathered = [*(gathered or ()), *problems]
+        return gathered
 
 
-def _within(step: str | int, problems: list[Problem], found: list[Problem] | None) -> list[Problem]:
-    """``found`` with the problems of the value at ``step``."""
-    if found is None:
-        found = []
-    found += [problem._replace(path=(step, *problem.path)) for problem in problems]
-    return found
+def _within(step: str | int, problems: list[Problem], gathered: list[Problem] | None) -> list[Problem]:
+    """``gathered`` with the problems of the value at ``step``."""
+    if gathered is None:
+        gathered = []
+    gathered += [problem._replace(path=(step, *problem.path)) for problem in problems]
+    return gathered
 
 
 @cache
@@ -224,13 +224,13 @@ def _map_checks(field: FieldDescriptor, rules: Mapping[str, Any]) -> Iterable[_C
 
 
 def _entries(entries: Any, check_key: _Check | None, check_value: _Check | None) -> _Problems:
-    found: list[Problem] | None = None
+    gathered: list[Problem] | None = None
     for key, item in entries.items():
         if check_key is not None and (problems := check_key(key)) is not None:
-            found = _within(key, problems, found)
+            gathered = _within(key, problems, gathered)
         if check_value is not None and (problems := check_value(item)) is not None:
-            found = _within(key, problems, found)
-    return found
+            gathered = _within(key, problems, gathered)
+    return gathered
 
 
 def _list_checks(field: FieldDescriptor, rules: Mapping[str, Any]) -> Iterable[_Check]:
@@ -243,12 +243,12 @@ def _list_checks(field: FieldDescriptor, rules: Mapping[str, Any]) -> Iterable[_
 
 
 def _items(items: Any, check: _Check) -> _Problems:
-    found: list[Problem] | None = None
+    gathered: list[Problem] | None = None
     for index, item in enumerate(items):
         problems = check(item)
         if problems is not None:
-            found = _within(index, problems, found)
-    return found
+            gathered = _within(index, problems, gathered)
+    return gathered
 
 
 def _without(rules: Mapping[str, Any], *names: str) -> Rules:

@@ -82,15 +82,15 @@ _OPTIONAL_HOLDERS = frozenset(
 @cache
 def field_rules(descriptor: Descriptor) -> Mapping[str, Rules]:
     """The rules of a type's fields by field name: those of the .proto files and those of Envoy's code."""
-    found = dict(field_options.rules(descriptor.full_name))
+    of_field = dict(field_options.rules(descriptor.full_name))
     for name, rules in _OF_FIELDS.get(descriptor.full_name, {}).items():
-        found[name] = _joined(found.get(name, {}), rules)
+        of_field[name] = _joined(of_field.get(name, {}), rules)
     if _CONFIGURATION.match(descriptor.full_name):
         for field in descriptor.fields:
-            bounds = found.get(field.name, {}).get("duration", {})
+            bounds = of_field.get(field.name, {}).get("duration", {})
             if _is_duration(field) and _LOWER_BOUNDS.isdisjoint(bounds):
-                found[field.name] = _joined(found.get(field.name, {}), _NOT_NEGATIVE)
-    return found
+                of_field[field.name] = _joined(of_field.get(field.name, {}), _NOT_NEGATIVE)
+    return of_field
 
 
 def _joined(one: Rules, other: Rules) -> Rules:

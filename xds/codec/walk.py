@@ -38,14 +38,14 @@ def reachable(descriptor: Descriptor, barred: frozenset[str] = _NOTHING) -> froz
 
     Types in ``barred`` are neither visited nor returned.
     """
-    found: set[str] = set(barred)
+    reached: set[str] = set(barred)
     waiting = [descriptor]
     while waiting:
         current = waiting.pop()
-        if current.full_name not in found:
-            found.add(current.full_name)
+        if current.full_name not in reached:
+            reached.add(current.full_name)
             waiting += [field.message_type for field in current.fields if field.message_type is not None]
-    return frozenset(found - barred)
+    return frozenset(reached - barred)
 
 
 @cache
@@ -66,10 +66,10 @@ def _set_holders(message: Any, wanted: frozenset[str], barred: frozenset[str]) -
     holders = _holders(message.DESCRIPTOR, wanted, barred)
     if not holders:
         return []
-    found = [(holders[field], value) for field, value in message.ListFields() if field in holders]
-    if len(found) > 1:
-        found.sort(key=itemgetter(0))
-    return found
+    values = [(holders[field], value) for field, value in message.ListFields() if field in holders]
+    if len(values) > 1:
+        values.sort(key=itemgetter(0))
+    return values
 
 
 def submessages(message: Any, wanted: frozenset[str], barred: frozenset[str] = _NOTHING) -> Iterator[Any]:

@@ -117,12 +117,12 @@ def refuse_findings(request: Request, error: ValidationError) -> NoReturn:
     refuse(HTTPStatus.INTERNAL_SERVER_ERROR, findings_text(error.violations))
 
 
-def findings_text(found: Sequence[Violation]) -> str:
+def findings_text(violations: Sequence[Violation]) -> str:
     """One finding as a line, several as a list in the format of Consul (`go-multierror`)."""
-    if len(found) == 1:
-        return str(found[0])
-    listed = "".join(f"\t* {one}\n" for one in found[:ERRORS_SHOWN])
-    return f"{len(found)} errors occurred:\n{listed}\n"
+    if len(violations) == 1:
+        return str(violations[0])
+    listed = "".join(f"\t* {one}\n" for one in violations[:ERRORS_SHOWN])
+    return f"{len(violations)} errors occurred:\n{listed}\n"
 
 
 def refuse_waiting(deps: Services, error: TooManyWaitersError, limit: str) -> NoReturn:

@@ -43,19 +43,19 @@ def parse_duration(text: str) -> int:
         raise ValueError("not a duration")
     total, at = 0, 0
     while at < len(rest):
-        found = _PART.match(rest, at)
-        if found is None:
+        match = _PART.match(rest, at)
+        if match is None:
             raise ValueError("not a duration")
-        total += _part_ns(found)
-        at = found.end()
+        total += _part_ns(match)
+        at = match.end()
     if total > LIMIT_NS:
         raise ValueError("a duration of more than 292 years")
     return sign * total
 
 
-def _part_ns(found: re.Match[str]) -> int:
-    whole, fraction = str(found[1] or "0"), str(found[2] or found[4] or "")
-    unit = _UNIT_NS[found[3] or found[5]]
+def _part_ns(match: re.Match[str]) -> int:
+    whole, fraction = str(match[1] or "0"), str(match[2] or match[4] or "")
+    unit = _UNIT_NS[match[3] or match[5]]
     return int(whole) * unit + int(fraction or 0) * unit // int(10 ** len(fraction))
 
 

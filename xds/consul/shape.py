@@ -47,14 +47,14 @@ class Shape(ABC):
 def read_scalar(convert: Callable[[object], object], value: object, findings: Findings, path: Path, empty: Any) -> Any:
     """Read one scalar with ``convert``. An impossible value is an error, an unusual one a warning."""
     try:
-        found = convert(value)
+        converted = convert(value)
     except scalar.ScalarError as error:
         findings.add(error.code, error.detail, path, hint=error.hint)
         return empty
-    if isinstance(found, scalar.LaxValue):
-        findings.warn("lax", found.detail, path, hint=found.hint)
-        return found.value
-    return found
+    if isinstance(converted, scalar.LaxValue):
+        findings.warn("lax", converted.detail, path, hint=converted.hint)
+        return converted.value
+    return converted
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class Integer(Shape):
 
     def read(self, value: object, findings: Findings, path: Path) -> int | None:
         """The integer, checked against the range."""
-        found = read_scalar(lambda given: scalar.integer(given, self.valid), value, findings, path, self.empty())
-        return None if found is None else self.normal(found)
+        scalar_value = read_scalar(lambda given: scalar.integer(given, self.valid), value, findings, path, self.empty())
+        return None if scalar_value is None else self.normal(scalar_value)
 
 
 class Weight(Shape):
@@ -115,11 +115,11 @@ class Weight(Shape):
 
     def read(self, value: object, findings: Findings, path: Path) -> int:
         """Basis points."""
-        found = read_scalar(scalar.number, value, findings, path, 0.0)
-        if not 0 <= found <= 100:
+        scalar_value = read_scalar(scalar.number, value, findings, path, 0.0)
+        if not 0 <= scalar_value <= 100:
             findings.add("out_of_range", f"a weight of {short_repr(value)} is not between 0 and 100", path)
             return 0
-        return basis_points(found)
+        return basis_points(scalar_value)
 
     def write(self, value: int) -> object:
         """The percentage."""
@@ -226,8 +226,8 @@ class MapOf(Shape):
 
 def _item(shape: Shape, value: object, findings: Findings, path: Path) -> Any:
     """An item of a list or map. An invalid object is read as an empty one, because rules look at all items."""
-    found = shape.read(value, findings, path)
-    return shape.kind() if found is None and isinstance(shape, Message) else found
+    item = shape.read(value, findings, path)
+    return shape.kind() if item is None and isinstance(shape, Message) else item
 
 
 class Opaque(Shape):

@@ -31,14 +31,14 @@ class GuardedChoice:
     def __call__(self, node: Node) -> str | None:
         """The group of a node; empty after a fault. None: selectors and names decide."""
         try:
-            found = self._choose(node)
+            group = self._choose(node)
         except Exception as error:
             self._record_fault(node, f"{type(error).__name__}: {error}", type(error).__name__)
             return NO_GROUP
-        if found is not None and not isinstance(found, str):
-            self._record_fault(node, f"expected the name of a group or None, not {type(found).__name__}", "type")
+        if group is not None and not isinstance(group, str):
+            self._record_fault(node, f"expected the name of a group or None, not {type(group).__name__}", "type")
             return NO_GROUP
-        return found
+        return group
 
     def _record_fault(self, node: Node, message: str, fault: str) -> None:
         with self._lock:

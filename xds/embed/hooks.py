@@ -57,7 +57,7 @@ class Hooks:
 
     def of(self, event: FleetEvent) -> Iterator[Hook]:
         """The hooks of an event."""
-        found = {
+        hooks = {
             (EventKind.ACK, "acked"): self.on_ack,
             (EventKind.ACK, "synced"): self.on_synced,
             (EventKind.NACK, "opened"): self.on_nack,
@@ -65,8 +65,8 @@ class Hooks:
             (EventKind.NODE, "connected"): self.on_connected,
             (EventKind.NODE, "disconnected"): self.on_gone,
         }.get((event.kind, event.action))
-        if found is not None:
-            yield found
+        if hooks is not None:
+            yield hooks
         if self.on_event is not None and event.kind is not EventKind.ACK:
             yield self.on_event
 
@@ -100,8 +100,8 @@ async def end_hooks(running: asyncio.Task[None]) -> None:
 
 async def _call(what: str, hook: Callable[..., Awaitable[None] | None], *given: FleetEvent) -> None:
     try:
-        found = hook(*given)
-        if inspect.isawaitable(found):
-            await found
+        result = hook(*given)
+        if inspect.isawaitable(result):
+            await result
     except Exception:
         _log.exception("hook.failed", hook=what)

@@ -193,10 +193,10 @@ class Server:
         Returns how many of these nodes have it; ``verdict_of`` of the result is ``DONE``, ``PENDING`` or ``REFUSED``.
         Raises ``NotFoundError`` for a push that is not among the last 64.
         """
-        found = await self._running.publisher.groups.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
-        if found is None:
+        verdict = await self._running.publisher.groups.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
+        if verdict is None:
             raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
-        return found
+        return verdict
 
     def revision(self, group: str) -> int:
         """The revision of a group; 0 if there is no such group."""

@@ -217,18 +217,18 @@ def _text(token: Token) -> str:
     if token.type == "RAW":
         return token[1:-1].replace("\r", "")
     if token.type == "STRING":
-        return _ESCAPE.sub(lambda found: _unescaped(found, token), token[1:-1])
+        return _ESCAPE.sub(lambda match: _unescaped(match, token), token[1:-1])
     return str(token)
 
 
-def _unescaped(found: re.Match[str], token: Token) -> str:
-    digits = found[1] or found[2] or found[3]
+def _unescaped(match: re.Match[str], token: Token) -> str:
+    digits = match[1] or match[2] or match[3]
     if digits and int(digits, 16) <= _LAST_CODE_POINT:
         return chr(int(digits, 16))
-    known = _ESCAPED.get(found[4]) if found[4] else None
+    known = _ESCAPED.get(match[4]) if match[4] else None
     if known is None:
-        column = _column(token) + 1 + found.start()
-        raise FilterSyntaxError(f"unknown escape {found[0]}", column, "between backquotes nothing is escaped")
+        column = _column(token) + 1 + match.start()
+        raise FilterSyntaxError(f"unknown escape {match[0]}", column, "between backquotes nothing is escaped")
     return known
 
 
@@ -260,9 +260,9 @@ _UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
 
 def expected(text: str, position: int, accepts: Collection[str]) -> str:
     """The error message for a position; ``accepts`` are the tokens that the grammar allows there."""
-    found = repr(_word_at(text, position)) if text[position:].strip() else "the end"
+    word = repr(_word_at(text, position)) if text[position:].strip() else "the end"
     what = _expectation(accepts)
-    return f"expected {what}, found {found}" if what else f"unexpected {found}"
+    return f"expected {what}, found {word}" if what else f"unexpected {word}"
 
 
 def hint(text: str, position: int, accepts: Collection[str]) -> str:
@@ -300,10 +300,10 @@ def _quoting_hint(text: str, position: int, accepts: Collection[str]) -> str:
 
 
 def _expectation(accepts: Collection[str]) -> str:
-    found = set(accepts)
-    return next((expectation for tokens, expectation in _EXPECTATIONS if found >= tokens), "")
+    expected = set(accepts)
+    return next((expectation for tokens, expectation in _EXPECTATIONS if expected >= tokens), "")
 
 
 def _word_at(text: str, position: int) -> str:
-    found = _RUN.match(text, position)
-    return found[0][:40] if found is not None else text[position : position + 1]
+    match = _RUN.match(text, position)
+    return match[0][:40] if match is not None else text[position : position + 1]

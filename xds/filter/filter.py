@@ -33,13 +33,13 @@ class _Operand:
     number: int | float | None
     truth: bool | None
 
-    def equals(self, found: object) -> bool:
+    def equals(self, value: object) -> bool:
         """Whether the operand equals a value: strings are compared as text, numbers by value."""
-        if isinstance(found, str):
-            return found == self.text
-        if isinstance(found, bool):
-            return found is self.truth
-        return isinstance(found, int | float) and found == self.number
+        if isinstance(value, str):
+            return value == self.text
+        if isinstance(value, bool):
+            return value is self.truth
+        return isinstance(value, int | float) and value == self.number
 
 
 def _operand(text: str) -> _Operand:
@@ -50,10 +50,10 @@ def _operand(text: str) -> _Operand:
 def _equal(match: Match) -> Predicate:
     operand = _operand(match.text)
 
-    def test(found: object) -> bool:
-        if isinstance(found, Mapping | list | tuple):
-            raise _wrong_type_error(match, found, 'use "contains" or "in"')
-        return operand.equals(found)
+    def test(value: object) -> bool:
+        if isinstance(value, Mapping | list | tuple):
+            raise _wrong_type_error(match, value, 'use "contains" or "in"')
+        return operand.equals(value)
 
     return test
 
@@ -61,23 +61,23 @@ def _equal(match: Match) -> Predicate:
 def _contains(match: Match) -> Predicate:
     operand = _operand(match.text)
 
-    def test(found: object) -> bool:
-        if isinstance(found, str):
-            return match.text in found
-        if isinstance(found, Mapping):
-            return match.text in found
-        if isinstance(found, list | tuple):
-            return any(map(operand.equals, found))
-        raise _wrong_type_error(match, found, 'use "=="')
+    def test(value: object) -> bool:
+        if isinstance(value, str):
+            return match.text in value
+        if isinstance(value, Mapping):
+            return match.text in value
+        if isinstance(value, list | tuple):
+            return any(map(operand.equals, value))
+        raise _wrong_type_error(match, value, 'use "=="')
 
     return test
 
 
 def _empty(match: Match) -> Predicate:
-    def test(found: object) -> bool:
-        if isinstance(found, str | Mapping | list | tuple):
-            return not found
-        raise _wrong_type_error(match, found)
+    def test(value: object) -> bool:
+        if isinstance(value, str | Mapping | list | tuple):
+            return not value
+        raise _wrong_type_error(match, value)
 
     return test
 
@@ -86,19 +86,19 @@ def _matches(match: Match) -> Predicate:
     pattern = match.pattern
     assert pattern is not None, "the parser compiles it"
 
-    def test(found: object) -> bool:
-        if not isinstance(found, str):
-            raise _wrong_type_error(match, found)
-        if len(found) > SEARCHED_LIMIT:
-            detail = f"{match.selector} has {len(found)} characters, {SEARCHED_LIMIT} are searched at most"
+    def test(value: object) -> bool:
+        if not isinstance(value, str):
+            raise _wrong_type_error(match, value)
+        if len(value) > SEARCHED_LIMIT:
+            detail = f"{match.selector} has {len(value)} characters, {SEARCHED_LIMIT} are searched at most"
             raise EvaluationError(detail, match.column)
-        return pattern.search(found)
+        return pattern.search(value)
 
     return test
 
 
-def _wrong_type_error(match: Match, found: object, hint: str = "") -> EvaluationError:
-    detail = f'{match.selector} is {type_name(found)}: "{match.operator.value}" does not apply'
+def _wrong_type_error(match: Match, value: object, hint: str = "") -> EvaluationError:
+    detail = f'{match.selector} is {type_name(value)}: "{match.operator.value}" does not apply'
     return EvaluationError(detail, match.column, hint)
 
 
@@ -198,25 +198,25 @@ def _through(value: object, at: int, match: Match, test: Predicate) -> bool:
     """Evaluate the rest of the path, from index ``at``. A list matches if one of its elements matches."""
     pending = [(value, at)]  # not recursive, because values come from outside and may nest lists deeply
     while pending:
-        found, at = pending.pop()
-        while at < len(match.path) and isinstance(found, Mapping):
-            found, at = _member(found, match.path[at], match), at + 1
-        if found is not None and at < len(match.path):
-            if not isinstance(found, list | tuple):
-                raise _no_members_error(match, at, found)
-            pending += [(item, at) for item in reversed(found)]
+        member, at = pending.pop()
+        while at < len(match.path) and isinstance(member, Mapping):
+            member, at = _member(member, match.path[at], match), at + 1
+        if member is not None and at < len(match.path):
+            if not isinstance(member, list | tuple):
+                raise _no_members_error(match, at, member)
+            pending += [(item, at) for item in reversed(member)]
             continue
-        positive = match.operator is Operator.EMPTY if found is None else test(found)
+        positive = match.operator is Operator.EMPTY if member is None else test(member)
         if positive is not match.negated:
             return True
     return False
 
 
 def _member(parent: Mapping[str, object], key: str, match: Match) -> object:
-    found = parent.get(key)
-    if found is None:
+    member = parent.get(key)
+    if member is None:
         _check_field(parent, key, match)
-    return found
+    return member
 
 
 def _check_field(parent: Mapping[str, object], key: str, match: Match) -> None:
@@ -224,25 +224,25 @@ def _check_field(parent: Mapping[str, object], key: str, match: Match) -> None:
         raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, parent))
 
 
-def _no_members_error(match: Match, at: int, found: object) -> EvaluationError:
+def _no_members_error(match: Match, at: int, value: object) -> EvaluationError:
     place = ".".join(match.path[:at]) or "the value"
-    return EvaluationError(f"{match.selector}: {place} is {type_name(found)} and has no members", match.column)
+    return EvaluationError(f"{match.selector}: {place} is {type_name(value)} and has no members", match.column)
 
 
 def _check_path(match: Match, shape: FixedRecord) -> None:
-    found: object = shape
+    member: object = shape
     for at, key in enumerate(match.path):
-        if isinstance(found, FixedRecord):
-            found = _member(found, key, match)
-        elif isinstance(found, Mapping | list | tuple) or found is None:
+        if isinstance(member, FixedRecord):
+            member = _member(member, key, match)
+        elif isinstance(member, Mapping | list | tuple) or member is None:
             return
         else:
-            raise _no_members_error(match, at, found)
-    if isinstance(found, Mapping | list | tuple) and match.operator in (Operator.EQUAL, Operator.MATCHES):
-        raise _wrong_type_error(match, found, _members_hint(match, found))
+            raise _no_members_error(match, at, member)
+    if isinstance(member, Mapping | list | tuple) and match.operator in (Operator.EQUAL, Operator.MATCHES):
+        raise _wrong_type_error(match, member, _members_hint(match, member))
 
 
-def _members_hint(match: Match, found: object) -> str:
-    if isinstance(found, FixedRecord):
-        return f"there are: {', '.join(f'{match.selector}.{key}' for key in sorted(found))}"
-    return f"name one of its keys: {match.selector}.KEY" if isinstance(found, Mapping) else 'use "contains" or "in"'
+def _members_hint(match: Match, value: object) -> str:
+    if isinstance(value, FixedRecord):
+        return f"there are: {', '.join(f'{match.selector}.{key}' for key in sorted(value))}"
+    return f"name one of its keys: {match.selector}.KEY" if isinstance(value, Mapping) else 'use "contains" or "in"'

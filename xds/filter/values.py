@@ -40,8 +40,10 @@ def closest(name: str, known: Mapping[str, object]) -> str:
     for key, value in known.items():
         if isinstance(value, FixedRecord):
             meant |= {f"{key}_{below}": f"{key}.{below}" for below in value}
-    found = get_close_matches(name, meant, n=1)
-    return f'did you mean "{meant[found[0]]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
+    matches = get_close_matches(name, meant, n=1)
+    return (
+        f'did you mean "{meant[matches[0]]}"?' if matches else f"there are: {', '.join(sorted(known))}" if known else ""
+    )
 
 
 def node_record(node: Node) -> FixedRecord:

@@ -43,7 +43,7 @@ async def get_destination(
     404 if the Linkerd API is not served.
     """
     try:
-        found = preview(destinations, authority, token)
+        seen = preview(destinations, authority, token)
     except RemoteProtocolError as error:
         raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
-    return JSONResponse(destination_item(found.authority, found.group, found.state, found.profile))
+    return JSONResponse(destination_item(seen.authority, seen.group, seen.state, seen.profile))

@@ -141,10 +141,10 @@ def _endpoints(message: Any) -> Iterator[tuple[Any, Any]]:
 
 def check_priorities(wanted: Resource) -> None:
     """Raises ``ValidationError`` for a gap in the priorities: gRPC rejects such an assignment."""
-    found = {entry.priority for entry in decode_assignment(wanted).endpoints}
-    lacking = next((priority for priority in range(max(found, default=0)) if priority not in found), None)
+    priorities = {entry.priority for entry in decode_assignment(wanted).endpoints}
+    lacking = next((priority for priority in range(max(priorities, default=0)) if priority not in priorities), None)
     if lacking is not None:
-        detail = f"no locality has priority {lacking}, but one has priority {max(found)}: priorities have no gap"
+        detail = f"no locality has priority {lacking}, but one has priority {max(priorities)}: priorities have no gap"
         raise ValidationError(
             [Violation("priority_gap", detail, resource=resource_label(wanted), pointer="/endpoints")]
         )
@@ -287,9 +287,9 @@ def _target(
 
 def _entry_at(message: Any, key: _EntryKey, like: Any = None) -> Any:
     """The entry of a locality and priority. If there is none, an entry like ``like`` without endpoints is added."""
-    found = next((entry for entry in message.endpoints if _entry_key(entry) == key), None)
-    if found is not None:
-        return found
+    present = next((entry for entry in message.endpoints if _entry_key(entry) == key), None)
+    if present is not None:
+        return present
     entry = message.endpoints.add()
     if like is not None:
         entry.CopyFrom(like)
@@ -327,10 +327,10 @@ def _entry_key(entry: Any) -> _EntryKey:
 
 
 def _entry_keys_text(message: Any) -> str:
-    found = dict.fromkeys(
+    texts = dict.fromkeys(
         f"{locality} with priority {priority}" for locality, priority in map(_entry_key, message.endpoints)
     )
-    return f"it has {', '.join(found)}" if found else "it has none"
+    return f"it has {', '.join(texts)}" if texts else "it has none"
 
 
 def _validated(message: Any, before: Resource) -> Resource:
@@ -347,15 +347,15 @@ def _validated(message: Any, before: Resource) -> Resource:
 def drain_missing(before: Resource, wanted: Resource, until_s: float) -> tuple[DrainingEndpoint, ...]:
     """The endpoints of ``before`` that ``wanted`` lacks, as endpoints that drain until ``until_s``."""
     remaining = addresses_of(wanted)
-    found: dict[str, DrainingEndpoint] = {}
+    draining: dict[str, DrainingEndpoint] = {}
     for entry in decode_assignment(before).endpoints:
         endpoints = list(entry.lb_endpoints)
         del entry.lb_endpoints[:]
         for one in endpoints:
             address = address_text(one)
-            if address not in remaining and address not in found:
-                found[address] = DrainingEndpoint(address, _single_entry(entry, one), until_s)
-    return tuple(found.values())
+            if address not in remaining and address not in draining:
+                draining[address] = DrainingEndpoint(address, _single_entry(entry, one), until_s)
+    return tuple(draining.values())
 
 
 def undrain(wanted: Resource, draining: Iterable[DrainingEndpoint], addresses: Collection[str]) -> Resource:

@@ -371,8 +371,8 @@ class Snapshot:
 
     def get(self, type_url: str) -> ResourceSet:
         """The set of a type; an empty one if the snapshot has none."""
-        found = self.sets.get(type_url)
-        return found if found is not None else empty_set(type_url)
+        resource_set = self.sets.get(type_url)
+        return resource_set if resource_set is not None else empty_set(type_url)
 
     def with_set(self, held: ResourceSet) -> Snapshot:
         """The snapshot with this set in place of that of its type; itself if it has this set."""

@@ -28,17 +28,17 @@ def categories() -> frozenset[str]:
 
 @cache
 def _by_type() -> Mapping[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    categories: dict[str, set[str]] = {}
     for category, types in _load().items():
         for one in types:
-            found.setdefault(one, set()).add(category)
-    return {name: frozenset(named) for name, named in found.items()}
+            categories.setdefault(one, set()).add(category)
+    return {name: frozenset(named) for name, named in categories.items()}
 
 
 @cache
 def _load() -> Mapping[str, list[str]]:
-    found: Mapping[str, list[str]] = json.loads(PATH.read_text())["categories"]
-    return found
+    categories: Mapping[str, list[str]] = json.loads(PATH.read_text())["categories"]
+    return categories
 
 
 def encode(source: str, types: Mapping[str, Iterable[str]]) -> bytes:

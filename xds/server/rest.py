@@ -77,7 +77,7 @@ def rest_routes(
 ) -> list[Route]:
     """One route per API and resource type."""
     polls = RestDiscovery(cache, fleet, metrics, node_auth, stream_limits)
-    return [Route(found.path, polls.endpoint(found.type_url, found.api), methods=["POST"]) for found in REST_PATHS]
+    return [Route(each.path, polls.endpoint(each.type_url, each.api), methods=["POST"]) for each in REST_PATHS]
 
 
 class RestDiscovery:

@@ -113,11 +113,11 @@ async def filter_of(request: Request, shape: FixedRecord) -> Filter:
     """The filter of a request, for items of a shape. Raises ``RequestError``."""
     try:
         text = request.query_params.get("filter", "")
-        found = await run_for_caller(compile_filter, text) if text else compile_filter("")
-        found.check(shape)
+        compiled = await run_for_caller(compile_filter, text) if text else compile_filter("")
+        compiled.check(shape)
     except FilterError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"Failed to create boolean expression evaluator: {error}")
-    return found
+    return compiled
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,10 +161,10 @@ def _is_named_alike(pair: Replaced) -> bool:
 
 def tags_by_name(instances: Sequence[ServiceInstance]) -> dict[str, tuple[str, ...]]:
     """The tags of instances, by the name of their service as sources write it, in the order of the instances."""
-    found: dict[str, dict[str, None]] = {}
+    tags_of: dict[str, dict[str, None]] = {}
     for one in instances:
-        found.setdefault(one.service, {}).update(dict.fromkeys(one.instance.tags))
-    return {name: tuple(tags) for name, tags in found.items()}
+        tags_of.setdefault(one.service, {}).update(dict.fromkeys(one.instance.tags))
+    return {name: tuple(tags) for name, tags in tags_of.items()}
 
 
 def _unordered(tags: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:

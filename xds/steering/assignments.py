@@ -116,13 +116,13 @@ class Assignments:
                 self._apply_overlays(group)
 
     async def _stored(self) -> dict[Key, ActivePolicy]:
-        now, found = self._clock(), {}
+        now, kept = self._clock(), {}
         decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
         for key in self._policies:
             stored, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
             assignment = resumed(stored, now) if stored is not None else None
-            found[key] = ActivePolicy(key, self._policies.get(key), assignment, history)
-        return found
+            kept[key] = ActivePolicy(key, self._policies.get(key), assignment, history)
+        return kept
 
     def start(self) -> None:
         """Start the loop."""

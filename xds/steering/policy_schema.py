@@ -14,13 +14,13 @@ _DEFAULTS = {field.name: field.default for field in fields(Policy)}
 
 
 def _object(description: str, required: tuple[str, ...] = (), **properties: Document) -> Document:
-    found: Document = {
+    schema: Document = {
         "type": "object",
         "description": description,
         "properties": properties,
         "additionalProperties": False,
     }
-    return {**found, "required": list(required)} if required else found
+    return {**schema, "required": list(required)} if required else schema
 
 
 def _list(description: str, items: Document, **more: object) -> Document:

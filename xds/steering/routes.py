@@ -46,8 +46,8 @@ Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there 
 async def list_assignments(deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment) -> Response:
     """The traffic assignment policies of a group by cluster, each with its latest decision."""
     deps.publisher.groups.check(group)
-    found = await paging.find_items_after(steering.policies.of(group))
-    return await paging.answer(request, found, str, lambda cluster: _item(steering, (group, cluster)))
+    items = await paging.find_items_after(steering.policies.of(group))
+    return await paging.answer(request, items, str, lambda cluster: _item(steering, (group, cluster)))
 
 
 @router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)

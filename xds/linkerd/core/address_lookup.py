@@ -47,16 +47,16 @@ class AddressLookup:
 
         Raises ``RemoteProtocolError`` (FAILED_PRECONDITION) if workloads with different mesh roles have it.
         """
-        found = list(self._in_catalog(authority))
-        if not found and snapshot is not None:
-            found = list(self._in_group(authority, snapshot))
-        if not found:
+        endpoints = list(self._in_catalog(authority))
+        if not endpoints and snapshot is not None:
+            endpoints = list(self._in_group(authority, snapshot))
+        if not endpoints:
             return InstanceEndpoint(DestinationEndpoint(authority.host, authority.port), source="nothing")
-        if len({one.endpoint.mesh for one in found}) > 1:
+        if len({one.endpoint.mesh for one in endpoints}) > 1:
             detail = f"{authority} is the address of several workloads"
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, detail)
-        endpoint = replace(found[0].endpoint, names=NO_NAMES, hinted_zones=NO_NAMES)
-        return replace(found[0], endpoint=endpoint)
+        endpoint = replace(endpoints[0].endpoint, names=NO_NAMES, hinted_zones=NO_NAMES)
+        return replace(endpoints[0], endpoint=endpoint)
 
     def _in_catalog(self, authority: Authority) -> Iterator[InstanceEndpoint]:
         for service in self._mesh_state.services_at(authority.host):

@@ -66,11 +66,11 @@ def endpoints_of_assignment(message: Any, options: AssignmentOptions) -> Assignm
         skipped.append("policy.drop_overloads: Linkerd drops no share of requests")
     entries = [entry for entry in message.endpoints if _is_used(entry, options)]
     for priority in sorted({entry.priority for entry in entries}):
-        found = _priority_endpoints([entry for entry in entries if entry.priority == priority], options, skipped)
-        if found:
+        endpoints = _priority_endpoints([entry for entry in entries if entry.priority == priority], options, skipped)
+        if endpoints:
             if any(entry.priority != priority for entry in entries):
                 skipped.append(f"priorities: only the endpoints of priority {priority} are sent")
-            return AssignmentEndpoints(ordered(found), tuple(skipped[:SKIPPED_LIMIT]))
+            return AssignmentEndpoints(ordered(endpoints), tuple(skipped[:SKIPPED_LIMIT]))
     return AssignmentEndpoints((), tuple(skipped[:SKIPPED_LIMIT]))
 
 
@@ -85,8 +85,8 @@ def _priority_endpoints(
     members = [(entry, one) for entry in entries for one in entry.lb_endpoints]
     usable = [each for each in members if each[1].health_status in _USABLE]
     usable = usable or [each for each in members if each[1].health_status == _DEGRADED]
-    found = [(_endpoint(entry, one, options, skipped), _weight(entry, one, options)) for entry, one in usable]
-    return _with_weights([(one, weight) for one, weight in found if one is not None])
+    weighted = [(_endpoint(entry, one, options, skipped), _weight(entry, one, options)) for entry, one in usable]
+    return _with_weights([(one, weight) for one, weight in weighted if one is not None])
 
 
 def _weight(entry: Any, one: Any, options: AssignmentOptions) -> int:
@@ -94,15 +94,15 @@ def _weight(entry: Any, one: Any, options: AssignmentOptions) -> int:
     return own * (entry.load_balancing_weight.value if options.weighs_localities else 1)
 
 
-def _with_weights(found: list[tuple[DestinationEndpoint, int]]) -> list[DestinationEndpoint]:
+def _with_weights(weighted: list[tuple[DestinationEndpoint, int]]) -> list[DestinationEndpoint]:
     """Endpoints with weights around 10,000 in the same proportion; exactly 10,000 if all are equal."""
-    total = sum(weight for _, weight in found)
-    if len({weight for _, weight in found}) < 2:
-        return [one for one, _ in found]
-    scale = WEIGHT_ONE * len(found)
+    total = sum(weight for _, weight in weighted)
+    if len({weight for _, weight in weighted}) < 2:
+        return [one for one, _ in weighted]
+    scale = WEIGHT_ONE * len(weighted)
     return [
         replace(one, weight=max(min((2 * scale * weight + total) // (2 * total), WEIGHT_MAX), 1), share=weight)
-        for one, weight in found
+        for one, weight in weighted
     ]
 
 
@@ -154,13 +154,13 @@ def linkerd_metadata(metadata: Any) -> Mapping[str, str]:
     """The texts, numbers and booleans of ``io.linkerd`` in xDS metadata, by their bare keys."""
     if FILTER_METADATA not in metadata.filter_metadata:
         return {}
-    found = {}
+    values = {}
     for key, value in metadata.filter_metadata[FILTER_METADATA].fields.items():
         match value.WhichOneof("kind"):
             case "string_value":
-                found[bare_key(key)] = value.string_value
+                values[bare_key(key)] = value.string_value
             case "bool_value":
-                found[bare_key(key)] = str(value.bool_value).lower()
+                values[bare_key(key)] = str(value.bool_value).lower()
             case "number_value":
-                found[bare_key(key)] = f"{value.number_value:.15g}"
-    return found
+                values[bare_key(key)] = f"{value.number_value:.15g}"
+    return values

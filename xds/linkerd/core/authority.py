@@ -139,14 +139,14 @@ def _port(text: str, path: str) -> int:
 
 def _address(host: str) -> Address | None:
     try:
-        found = ip_address(host)
+        address = ip_address(host)
     except ValueError:
         if ":" in host:
             raise invalid(f"{host!r:.200} is not an IPv6 address") from None
         return None
     if "%" in host:
         raise invalid(f"{host!r:.200}: an address with a zone is not supported")
-    return found
+    return address
 
 
 def is_label(text: str) -> bool:
@@ -169,9 +169,9 @@ def _name(host: str, port: int, rules: NamingRules, generation: ProtocolGenerati
 
 
 def _domains(rules: NamingRules, generation: ProtocolGeneration) -> list[str]:
-    found = [f".{_SVC}.{domain}" for domain in rules.cluster_domains]
+    domains = [f".{_SVC}.{domain}" for domain in rules.cluster_domains]
     # In 2018 "cluster.local" stood for any domain, and the domain could be left out.
-    return [*found, f".{_SVC}.cluster.local", f".{_SVC}"] if generation is ProtocolGeneration.CONDUIT else found
+    return [*domains, f".{_SVC}.cluster.local", f".{_SVC}"] if generation is ProtocolGeneration.CONDUIT else domains
 
 
 def _foreign(host: str, port: int) -> Authority:
@@ -191,8 +191,8 @@ def _candidates(
     service: str, namespace: str, label: str, datacenter: str, rules: NamingRules
 ) -> tuple[ServiceCandidate, ...]:
     """The candidates in a namespace. Kubernetes services have it in their name; others are in the default one."""
-    found = (ServiceCandidate(f"{service}.{namespace}", label, datacenter),)
-    return (*found, ServiceCandidate(service, label, datacenter)) if namespace == rules.namespace else found
+    candidates = (ServiceCandidate(f"{service}.{namespace}", label, datacenter),)
+    return (*candidates, ServiceCandidate(service, label, datacenter)) if namespace == rules.namespace else candidates
 
 
 def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Authority:

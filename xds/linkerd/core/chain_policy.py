@@ -123,7 +123,7 @@ class _ChainPolicy:
         if isinstance(node, ResolverNode):
             return (PolicyBackend(self._authority(node)),)
         assert isinstance(node, SplitterNode)
-        found: dict[tuple[str, HeaderChanges, HeaderChanges], int] = {}
+        weights: dict[tuple[str, HeaderChanges, HeaderChanges], int] = {}
         for split in node.splits:
             leg = self._chain.nodes[split.next_node]
             assert isinstance(leg, ResolverNode)  # splitters are flattened
@@ -131,8 +131,8 @@ class _ChainPolicy:
                 request = self._changes(node.name, split.definition.request_headers)
                 response = self._changes(node.name, split.definition.response_headers)
                 key = self._authority(leg), request, response
-                found[key] = found.get(key, 0) + split.weight
-        return tuple(PolicyBackend(key[0], weight, *key[1:]) for key, weight in found.items())
+                weights[key] = weights.get(key, 0) + split.weight
+        return tuple(PolicyBackend(key[0], weight, *key[1:]) for key, weight in weights.items())
 
     def _authority(self, node: ResolverNode) -> str:
         key = self._chain.targets[node.target].key

@@ -156,8 +156,8 @@ def _overrides(
             skipped.append(f"splitter: {key.service!r} has no name that a client can request")
             return ()  # the other legs must not get its requests
         weights[authority] = weights.get(authority, 0) + weight
-    found = tuple(WeightedAuthority(authority, weight) for authority, weight in weights.items() if weight > 0)
-    return () if [each.authority for each in found] == [own] else found
+    overrides = tuple(WeightedAuthority(authority, weight) for authority, weight in weights.items() if weight > 0)
+    return () if [each.authority for each in overrides] == [own] else overrides
 
 
 def _legs(chain: DiscoveryChain, node: Node, is_other_service: bool) -> Iterator[tuple[TargetKey, int]]:

@@ -166,14 +166,14 @@ def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> Cluste
 
 
 def cluster_rules(
-    snapshot: Snapshot, found: FoundCluster, own: str, port: int, rules: DestinationRules
+    snapshot: Snapshot, cluster: FoundCluster, own: str, port: int, rules: DestinationRules
 ) -> tuple[ProfileRules, RetryBudget]:
     """The rules and the retry budget of the profile of a cluster."""
-    resource = snapshot.get(CLUSTER).resources.get(found.name)
+    resource = snapshot.get(CLUSTER).resources.get(cluster.name)
     budget = cluster_budget(_cluster(resource), rules.budget) if resource is not None else rules.budget
-    if found.host is None:
+    if cluster.host is None:
         return _NO_RULES, budget
-    return host_rules(found.host.host, own, partial(name_cluster, rules.naming, port)), budget
+    return host_rules(cluster.host.host, own, partial(name_cluster, rules.naming, port)), budget
 
 
 def name_cluster(naming: NamingRules, port: int, cluster: str) -> str:

@@ -162,11 +162,11 @@ class OutboundConversation(ProfileConversation):
     _IGNORED_CODES = frozenset({StatusCode.FAILED_PRECONDITION, StatusCode.NOT_FOUND})
 
     def _advance(self, client: DestinationClient) -> list[bytes]:
-        found = self._resolver.outbound(self._authority, client)
-        self.is_awaiting = found is None
-        if found is None:
+        resolved = self._resolver.outbound(self._authority, client)
+        self.is_awaiting = resolved is None
+        if resolved is None:
             return []
-        policy, answer = found
+        policy, answer = resolved
         self._set_status(answer)
         return self._if_changed(encode_outbound(policy))
 

@@ -139,10 +139,10 @@ def shortest(address: str) -> str:
 
 def ordered(endpoints: Iterable[DestinationEndpoint]) -> tuple[DestinationEndpoint, ...]:
     """The endpoints ordered by address and port. Of several with the same ones the first one counts."""
-    found: dict[EndpointAddress, DestinationEndpoint] = {}
+    by_address: dict[EndpointAddress, DestinationEndpoint] = {}
     for one in endpoints:
-        found.setdefault(one.numeric_address, one)
-    return tuple(found[numeric_address] for numeric_address in sorted(found))
+        by_address.setdefault(one.numeric_address, one)
+    return tuple(by_address[numeric_address] for numeric_address in sorted(by_address))
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,12 +34,12 @@ def endpoints_of(
     ``only_passing``. Other instances, and those of weight 0, get no requests. ``defaults`` are the Linkerd values of
     the service.
     """
-    found = []
+    endpoints = []
     for instance, health in instances:
         weight = _weight(instance, health, only_passing)
         if weight > 0:
-            found.append(endpoint_of(instance, port, weight, rules, defaults))
-    return ordered(found)
+            endpoints.append(endpoint_of(instance, port, weight, rules, defaults))
+    return ordered(endpoints)
 
 
 def _weight(one: Instance, health: Health, only_passing: bool) -> int:
@@ -73,8 +73,8 @@ def endpoint_of(
 
 
 def _labels(one: Instance, rules: MeshRules) -> Labels:
-    found = [(key, value) for key, value in one.meta.items() if value and (key in LABELS or key in rules.label_keys)]
-    found.append(("service_id", one.id))
+    labels = [(key, value) for key, value in one.meta.items() if value and (key in LABELS or key in rules.label_keys)]
+    labels.append(("service_id", one.id))
     if one.node:
-        found.append(("node", one.node))
-    return tuple(sorted(found))
+        labels.append(("node", one.node))
+    return tuple(sorted(labels))

@@ -39,11 +39,11 @@ class MeshRules:
 
 def linkerd_values(meta: Mapping[str, str]) -> dict[str, str]:
     """The Linkerd values in the metadata of an instance, by their bare keys."""
-    found = {}
+    values = {}
     for key, value in meta.items():
         if key.startswith(PREFIXES):
-            found[bare_key(key.removeprefix(PREFIXES[0]).removeprefix(PREFIXES[1]))] = value
-    return found
+            values[bare_key(key.removeprefix(PREFIXES[0]).removeprefix(PREFIXES[1]))] = value
+    return values
 
 
 def bare_key(text: str) -> str:
@@ -57,11 +57,11 @@ def mesh_role(values: Mapping[str, str], meta: Mapping[str, str], port: int, rul
         return NO_MESH
     identity = _identity(values, meta, rules)
     is_opaque = values.get("protocol") == Hint.OPAQUE or is_opaque_port(values, port, rules)
-    found = MeshRole(hint=_hint(values, bool(identity), is_opaque))
+    role = MeshRole(hint=_hint(values, bool(identity), is_opaque))
     if not identity:
-        return replace(found, inbound_port=_port(values) if found.hint is Hint.OPAQUE else 0)
+        return replace(role, inbound_port=_port(values) if role.hint is Hint.OPAQUE else 0)
     return replace(
-        found,
+        role,
         identity=identity,
         server_name=_server_name(values, identity),
         inbound_port=(_port(values) or rules.inbound_port) if is_opaque else 0,

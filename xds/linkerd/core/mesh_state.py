@@ -111,11 +111,11 @@ class IdentityCache:
 
     def get(self, key: object, inputs: tuple[object, ...], make: Callable[[], T]) -> T:
         """The result for a key; ``make`` is called if there is none with the same ``inputs``."""
-        found = self._entries.pop(key, None)
-        if found is None or any(one is not other for one, other in zip(found[0], inputs, strict=True)):
-            found = (inputs, make())
-        self._entries[key] = found  # the last used entry is at the end
+        entry = self._entries.pop(key, None)
+        if entry is None or any(one is not other for one, other in zip(entry[0], inputs, strict=True)):
+            entry = (inputs, make())
+        self._entries[key] = entry  # the last used entry is at the end
         while len(self._entries) > self._limit:
             del self._entries[next(iter(self._entries))]
-        result: T = found[1]
+        result: T = entry[1]
         return result

@@ -138,8 +138,10 @@ def metadata_of(subject: Subject | None) -> meta_pb2.Metadata | None:
 
 
 def _budget(budget: RetryBudget) -> pb.RetryBudget:
-    found = budget.clamped()
-    return pb.RetryBudget(retry_ratio=found.ratio, min_retries_per_second=found.min_per_s, ttl=to_duration(found.ttl_s))
+    clamped = budget.clamped()
+    return pb.RetryBudget(
+        retry_ratio=clamped.ratio, min_retries_per_second=clamped.min_per_s, ttl=to_duration(clamped.ttl_s)
+    )
 
 
 def _route(route: ProfileRoute) -> pb.Route:
@@ -165,11 +167,11 @@ def _condition(condition: RequestCondition) -> pb.RequestMatch:
 
 def _methods(condition: RequestCondition) -> pb.RequestMatch:
     matches = [pb.RequestMatch(method=method_of(name)) for name in condition.methods]
-    found = matches[0] if len(matches) == 1 else pb.RequestMatch(any=pb.RequestMatch.Seq(matches=matches))
+    match = matches[0] if len(matches) == 1 else pb.RequestMatch(any=pb.RequestMatch.Seq(matches=matches))
     if not condition.inverted:
-        return found
+        return match
     inverted = pb.RequestMatch()
-    getattr(inverted, "not").CopyFrom(found)  # the name is a keyword
+    getattr(inverted, "not").CopyFrom(match)  # the name is a keyword
     return inverted
 
 

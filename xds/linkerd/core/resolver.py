@@ -81,12 +81,12 @@ class DestinationResolver:
         """The answer of `Destination.Get`. Raises ``RemoteProtocolError`` for a foreign name that no cluster has."""
         if authority.address is not None:
             return self._address_state(authority, generation)
-        found, is_settled, services = self._find(authority, client)
-        if isinstance(found, FoundService):
-            return self._service_state(authority, found, client, generation, services)
-        if isinstance(found, FoundCluster):
+        subject, is_settled, services = self._find(authority, client)
+        if isinstance(subject, FoundService):
+            return self._service_state(authority, subject, client, generation, services)
+        if isinstance(subject, FoundCluster):
             assert client.snapshot is not None
-            return self._cluster_state(authority, found, client, client.snapshot, generation, services)
+            return self._cluster_state(authority, subject, client, client.snapshot, generation, services)
         waits = client.waits or (self._services.is_starting() and not client.has_answer)
         is_awaited = not is_settled and waits
         return StateAnswer(None if is_awaited else _ABSENT, services)
@@ -103,9 +103,9 @@ class DestinationResolver:
     def _find(self, authority: Authority, client: DestinationClient) -> tuple[Found, bool, frozenset[str]]:
         """The service or cluster that a name leads to, whether that is final, and the services that it may mean."""
         services = frozenset(reading.service for reading in authority.candidates)
-        found = self._services.find(authority)
-        if found is not None:
-            return found, True, services
+        service = self._services.find(authority)
+        if service is not None:
+            return service, True, services
         cluster = find_cluster(authority, client.snapshot) if client.snapshot is not None else None
         if cluster is not None:
             return cluster, True, services
@@ -118,37 +118,37 @@ class DestinationResolver:
     def _service_state(
         self,
         authority: Authority,
-        found: FoundService,
+        service: FoundService,
         client: DestinationClient,
         generation: ProtocolGeneration,
         services: frozenset[str],
     ) -> StateAnswer:
-        answer = self._services.endpoints(found, authority.port)
+        answer = self._services.endpoints(service, authority.port)
         depends = services | answer.services
         if not answer.is_settled and client.waits:
-            return StateAnswer(None, depends, answer.skipped, f"service {found.service}")
+            return StateAnswer(None, depends, answer.skipped, f"service {service.service}")
         endpoint_filter = EndpointFilter(
-            client.zone, client.node, found.instance, self._services.is_node_only(found), self.rules.has_ipv6
+            client.zone, client.node, service.instance, self._services.is_node_only(service), self.rules.has_ipv6
         )
         labels = _labels(authority, generation, authority.service)
         state = self._shared(authority, answer.endpoints, endpoint_filter, labels)
-        return StateAnswer(state, depends, answer.skipped, f"service {found.service}")
+        return StateAnswer(state, depends, answer.skipped, f"service {service.service}")
 
     def _cluster_state(
         self,
         authority: Authority,
-        found: FoundCluster,
+        cluster: FoundCluster,
         client: DestinationClient,
         snapshot: Snapshot,
         generation: ProtocolGeneration,
         services: frozenset[str],
     ) -> StateAnswer:
-        answer = cluster_endpoints(snapshot, found.name, self.rules)
-        source = f"cluster {found.name}"
+        answer = cluster_endpoints(snapshot, cluster.name, self.rules)
+        source = f"cluster {cluster.name}"
         if not answer.is_settled and client.waits:
             return StateAnswer(None, services, answer.found.skipped, source)
         endpoint_filter = EndpointFilter(client.zone, client.node, has_ipv6=self.rules.has_ipv6)
-        labels = _labels(authority, generation, found.name)
+        labels = _labels(authority, generation, cluster.name)
         state = self._shared(authority, answer.found.endpoints, endpoint_filter, labels)
         return StateAnswer(state, services, answer.found.skipped, source)
 
@@ -185,55 +185,57 @@ class DestinationResolver:
         """The profile with its routes and overrides."""
         if authority.address is not None:
             return self._address_profile(authority, client)
-        found, _, services = self._find(authority, client)
+        subject, _, services = self._find(authority, client)
         name = authority.host if is_dns_name(authority.host) else ""
-        if isinstance(found, FoundService):
-            if found.instance:
-                return self._instance_profile(found, authority, services)
-            return self._service_profile(found, authority, name, str(authority), services)
-        if isinstance(found, FoundCluster):
+        if isinstance(subject, FoundService):
+            if subject.instance:
+                return self._instance_profile(subject, authority, services)
+            return self._service_profile(subject, authority, name, str(authority), services)
+        if isinstance(subject, FoundCluster):
             assert client.snapshot is not None
-            return self._cluster_profile(found, client.snapshot, authority, name, services)
+            return self._cluster_profile(subject, client.snapshot, authority, name, services)
         is_opaque = authority.port in self.rules.mesh.opaque_ports
         return ProfileAnswer(Profile(name, is_opaque, budget=self.rules.budget), services, source="nothing")
 
-    def _instance_profile(self, found: FoundService, authority: Authority, services: frozenset[str]) -> ProfileAnswer:
-        single = self._services.instance_endpoint(found, authority.port)
+    def _instance_profile(self, service: FoundService, authority: Authority, services: frozenset[str]) -> ProfileAnswer:
+        single = self._services.instance_endpoint(service, authority.port)
         if single is None:
-            detail = f"service {found.service!r} has neither a subset nor an instance {found.instance!r:.80}"
+            detail = f"service {service.service!r} has neither a subset nor an instance {service.instance!r:.80}"
             raise RemoteProtocolError(StatusCode.NOT_FOUND, detail)
-        is_opaque = self._services.is_opaque(found.service, authority.port)
+        is_opaque = self._services.is_opaque(service.service, authority.port)
         profile = self._endpoint_profile(single.endpoint, single.namespace, is_opaque)
-        return ProfileAnswer(profile, services, source=f"instance {found.instance}")
+        return ProfileAnswer(profile, services, source=f"instance {service.instance}")
 
     def _endpoint_profile(self, endpoint: DestinationEndpoint, namespace: str, is_opaque: bool) -> Profile:
         budget = self.rules.budget
         return Profile(is_opaque=is_opaque, budget=budget, endpoint=endpoint, namespace=namespace)
 
     def _service_profile(
-        self, found: FoundService, authority: Authority, name: str, own: str, services: frozenset[str]
+        self, service: FoundService, authority: Authority, name: str, own: str, services: frozenset[str]
     ) -> ProfileAnswer:
-        rules = self._services.rules(found, authority, own)
-        is_opaque = self._services.is_opaque(found.service, authority.port)
-        subject = self._subject(found, authority)
+        rules = self._services.rules(service, authority, own)
+        is_opaque = self._services.is_opaque(service.service, authority.port)
+        subject = self._subject(service, authority)
         profile = Profile(name, is_opaque, rules.routes, self.rules.budget, rules.overrides, subject=subject)
-        policy = self._services.policy(found, authority, own)
-        depends = services | {found.service}
-        return ProfileAnswer(profile, depends, rules.skipped, f"service {found.service}", policy=policy)
+        policy = self._services.policy(service, authority, own)
+        depends = services | {service.service}
+        return ProfileAnswer(profile, depends, rules.skipped, f"service {service.service}", policy=policy)
 
     def _cluster_profile(
-        self, found: FoundCluster, snapshot: Snapshot, authority: Authority, name: str, services: frozenset[str]
+        self, cluster: FoundCluster, snapshot: Snapshot, authority: Authority, name: str, services: frozenset[str]
     ) -> ProfileAnswer:
-        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port, self.rules)
-        is_opaque = is_tcp_only(snapshot, found.name) or authority.port in self.rules.mesh.opaque_ports
-        subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, self.rules.naming.namespace, authority.port)
+        rules, budget = cluster_rules(snapshot, cluster, str(authority), authority.port, self.rules)
+        is_opaque = is_tcp_only(snapshot, cluster.name) or authority.port in self.rules.mesh.opaque_ports
+        subject = Subject(
+            "envoy.config.cluster.v3", "Cluster", cluster.name, self.rules.naming.namespace, authority.port
+        )
         profile = Profile(name, is_opaque, rules.routes, budget, rules.overrides, subject=subject)
-        return ProfileAnswer(profile, services, rules.skipped, f"cluster {found.name}")
+        return ProfileAnswer(profile, services, rules.skipped, f"cluster {cluster.name}")
 
-    def _subject(self, found: FoundService, authority: Authority) -> Subject:
+    def _subject(self, named: FoundService, authority: Authority) -> Subject:
         """The subject of a profile: a Kubernetes Service for Kubernetes names, else a service of this server."""
         group = "core" if authority.grammar in (Grammar.KUBERNETES, Grammar.IP) else "xds"
-        service, _, namespace = found.service.partition(".")
+        service, _, namespace = named.service.partition(".")
         return Subject(group, "Service", service, namespace or self.rules.naming.namespace, authority.port)
 
     # Addresses
@@ -254,11 +256,11 @@ class DestinationResolver:
             detail = f"{authority.host} is the virtual address of several services: {', '.join(services[:5])}"
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, detail)
         if services:
-            found = self._services.named(services[0])
-            name = self._services.name(found.candidate, Grammar.KUBERNETES)
+            service = self._services.named(services[0])
+            name = self._services.name(service.candidate, Grammar.KUBERNETES)
             own = f"{name}:{authority.port}"
-            alike = frozenset(self._services.alike(found.service))
-            answer = self._service_profile(found, authority, name, own, alike)
+            alike = frozenset(self._services.alike(service.service))
+            answer = self._service_profile(service, authority, name, own, alike)
             return _at_address(answer, authority)
         bound = bound_cluster(client.snapshot, authority.host, authority.port) if client.snapshot is not None else None
         if bound is None or client.snapshot is None:

@@ -26,15 +26,15 @@ Rank = tuple[int, int, bool]
 def order_routes(routes: Sequence[PolicyRoute], skipped: list[str]) -> tuple[PolicyRoute, ...]:
     """The same routes, with matches that make the first one count. A route that would need too many is left out."""
     later: dict[PolicyMatch, None] = {}
-    found: list[PolicyRoute] = []
+    ordered: list[PolicyRoute] = []
     for route in reversed(_reachable(routes)):
         matches = _raise_ranks(route.matches, tuple(later))
         if len(matches) > MATCHES_LIMIT or any(len(one.headers) > HEADERS_LIMIT for one in matches):
             skipped.append(f"route {route.name!r}: its order among the later ones cannot be expressed in a policy")
             continue
         later |= dict.fromkeys(matches)
-        found.append(replace(route, matches=matches))
-    return tuple(reversed(found))
+        ordered.append(replace(route, matches=matches))
+    return tuple(reversed(ordered))
 
 
 def _reachable(routes: Sequence[PolicyRoute]) -> Sequence[PolicyRoute]:
@@ -50,15 +50,15 @@ def rank(match: PolicyMatch) -> Rank:
 
 def _raise_ranks(own: Iterable[PolicyMatch], later: Sequence[PolicyMatch]) -> tuple[PolicyMatch, ...]:
     """Matches for the same requests. For each request one is at least as specific as every later match."""
-    found: dict[PolicyMatch, None] = {}
+    raised: dict[PolicyMatch, None] = {}
     for match in own:
         conflicts = [other for other in later if rank(other) > rank(match) and may_overlap(match, other)]
         if conflicts and match.headers:
-            found[_repeat_header(match, conflicts)] = None
+            raised[_repeat_header(match, conflicts)] = None
         else:
-            found[match] = None
-            found |= dict.fromkeys(_combine(match, other) for other in conflicts[: MATCHES_LIMIT + 1])
-    return tuple(found)
+            raised[match] = None
+            raised |= dict.fromkeys(_combine(match, other) for other in conflicts[: MATCHES_LIMIT + 1])
+    return tuple(raised)
 
 
 def _repeat_header(match: PolicyMatch, conflicts: Iterable[PolicyMatch]) -> PolicyMatch:

@@ -71,9 +71,9 @@ def _routes(host: Any, default: Any, skipped: list[str]) -> Iterator[ProfileRout
             skipped.extend(
                 f"route {number}: {word} cannot be expressed in a profile" for word in route_omissions(route)
             )
-            found = _route(host, route, number, condition, skipped)
-            if not is_catch_all(route.match) or found.failures or found.timeout_s:
-                yield found
+            profile_route = _route(host, route, number, condition, skipped)
+            if not is_catch_all(route.match) or profile_route.failures or profile_route.timeout_s:
+                yield profile_route
         if is_catch_all(route.match):
             return
 
@@ -107,11 +107,11 @@ def _condition(match: Any, skipped: list[str], number: int) -> RequestCondition 
         skipped.append(f"route {number}: {kind or 'no path'} cannot be expressed in a profile")
         return None
     for header in match.headers:
-        found = _methods(header)
-        if not found or methods:
+        by_methods = _methods(header)
+        if not by_methods or methods:
             skipped.append(f"route {number}: it matches headers, which a profile cannot express")
             return None
-        methods, inverted = found, header.invert_match
+        methods, inverted = by_methods, header.invert_match
     for field in ("query_parameters", "dynamic_metadata"):
         if getattr(match, field):
             skipped.append(f"route {number}: {field} cannot be expressed in a profile")
@@ -186,12 +186,12 @@ def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) ->
         if kind != "cluster":
             skipped.append(f"default route: {kind} cannot be expressed in a profile")
         return ()
-    found = []
+    overrides = []
     for one in action.weighted_clusters.clusters:
         authority = name(one.name)
         if not authority:
             skipped.append(f"weighted clusters: {one.name!r} is not a name that a client can request")
             return ()
         if one.weight.value > 0:
-            found.append(WeightedAuthority(authority, one.weight.value))
-    return () if [each.authority for each in found] == [own] else tuple(found)
+            overrides.append(WeightedAuthority(authority, one.weight.value))
+    return () if [each.authority for each in overrides] == [own] else tuple(overrides)

@@ -52,9 +52,9 @@ def status_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[tupl
     may be repeated only before an upstream had it, so it is never repeated here.
     """
     given = tuple(conditions)
-    found = [span for each in given for span in _CONDITIONS.get(each, ())]
-    found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
-    return _merge_ranges(found), tuple(dict.fromkeys(each for each in given if each not in _CONDITIONS))
+    ranges = [span for each in given for span in _CONDITIONS.get(each, ())]
+    ranges += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
+    return _merge_ranges(ranges), tuple(dict.fromkeys(each for each in given if each not in _CONDITIONS))
 
 
 def _merge_ranges(spans: Iterable[StatusRange]) -> tuple[StatusRange, ...]:

@@ -114,8 +114,8 @@ class ServiceLookup:
         """Whether the service exists, and the name leads to another one."""
         if not name or not self._exists(candidate.service):
             return False
-        found = self.find(read_authority(name, self._rules.naming))
-        return found is not None and compared(found.service) != compared(candidate.service)
+        service = self.find(read_authority(name, self._rules.naming))
+        return service is not None and compared(service.service) != compared(candidate.service)
 
     def alike(self, service: str) -> tuple[str, ...]:
         """The services that have a name in common with this one, itself included."""
@@ -138,10 +138,10 @@ class ServiceLookup:
         is_subset = resolver is not None and candidate.label in resolver.subsets
         return FoundService(candidate, candidate.label if is_subset else "", "" if is_subset else candidate.label)
 
-    def is_node_only(self, found: FoundService) -> bool:
+    def is_node_only(self, service: FoundService) -> bool:
         """Whether clients reach only instances on their own node."""
         key, value = _NODE_ONLY
-        return self._values(found.service).get(key, "").lower() == value
+        return self._values(service.service).get(key, "").lower() == value
 
     def is_opaque(self, service: str, port: int) -> bool:
         """Whether connections to a port are streams of bytes, as the service or one of its instances declares."""
@@ -157,15 +157,17 @@ class ServiceLookup:
 
     # Endpoints
 
-    def endpoints(self, found: FoundService, port: int) -> ServiceEndpoints:
+    def endpoints(self, service: FoundService, port: int) -> ServiceEndpoints:
         """The endpoints by the resolver of a service: redirects, subsets, and the first failover target with any."""
-        candidate = found.candidate
-        chain = self._mesh_state.own_chain(found.service, found.subset, candidate.datacenter or self._rules.datacenter)
+        candidate = service.candidate
+        chain = self._mesh_state.own_chain(
+            service.service, service.subset, candidate.datacenter or self._rules.datacenter
+        )
         node = chain.start if chain is not None else None
         if chain is None or not isinstance(node, ResolverNode):
-            return self._all_endpoints(found, port)
+            return self._all_endpoints(service, port)
         resolver = self._mesh_state.resolver(chain.targets[node.target].key.service)
-        services, skipped = {found.service}, [*(resolver_omissions(resolver) if resolver is not None else ())]
+        services, skipped = {service.service}, [*(resolver_omissions(resolver) if resolver is not None else ())]
         for target in (chain.targets[key] for key in (node.target, *node.failover)):
             if target.key.peer:
                 skipped.append(f"target {target.id}: peers are not served")
@@ -179,9 +181,9 @@ class ServiceLookup:
     def _is_settled(self, chain: DiscoveryChain, node: ResolverNode) -> bool:
         return self._mesh_state.presence(chain.targets[node.target].key.service) is not Presence.UNREAD
 
-    def _all_endpoints(self, found: FoundService, port: int) -> ServiceEndpoints:
+    def _all_endpoints(self, service: FoundService, port: int) -> ServiceEndpoints:
         """The endpoints of all instances, for a service without a usable chain."""
-        endpoints = self._selected_endpoints(Binding(found.service), port)
+        endpoints = self._selected_endpoints(Binding(service.service), port)
         return ServiceEndpoints(endpoints, skipped=("its config entries contradict each other",))
 
     def _target_endpoints(self, target: ChainTarget, port: int) -> tuple[DestinationEndpoint, ...]:
@@ -206,49 +208,49 @@ class ServiceLookup:
         selection = InstanceSelection(binding, self._rules.datacenter)
         current: dict[int, _ReadInstance] = {}
         for one in instances:
-            found = previous.get(id(one.observed))
-            if found is None or (found.drains_until, found.defaults) != (one.drains_until, defaults):
+            instance = previous.get(id(one.observed))
+            if instance is None or (instance.drains_until, instance.defaults) != (one.drains_until, defaults):
                 selected = selection.select((one,))
                 endpoints = endpoints_of(
                     selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
                 )
-                found = _ReadInstance(one.observed, one.drains_until, defaults, endpoints)
-            current[id(one.observed)] = found
+                instance = _ReadInstance(one.observed, one.drains_until, defaults, endpoints)
+            current[id(one.observed)] = instance
         previous.clear()
         previous.update(current)
         return ordered(endpoint for each in current.values() for endpoint in each.endpoints)
 
-    def instance_endpoint(self, found: FoundService, port: int) -> InstanceEndpoint | None:
+    def instance_endpoint(self, service: FoundService, port: int) -> InstanceEndpoint | None:
         """The endpoint of the named instance, whatever its health; None if there is no such instance."""
-        for one in self._mesh_state.instances(found.service):
+        for one in self._mesh_state.instances(service.service):
             if one.drains_until is not None:
                 continue
-            endpoint = endpoint_of(one.instance, port, 1, self._rules.mesh, self._values(found.service))
-            if found.instance in endpoint.names:
+            endpoint = endpoint_of(one.instance, port, 1, self._rules.mesh, self._values(service.service))
+            if service.instance in endpoint.names:
                 endpoint = replace(endpoint, names=frozenset(), hinted_zones=frozenset())
-                return InstanceEndpoint(endpoint, namespace_of(found.service, one.instance.meta))
+                return InstanceEndpoint(endpoint, namespace_of(service.service, one.instance.meta))
         return None
 
     # Profiles
 
-    def rules(self, found: FoundService, authority: Authority, own: str) -> ProfileRules:
+    def rules(self, service: FoundService, authority: Authority, own: str) -> ProfileRules:
         """The routes and overrides of a service. A subset has none: its name bypasses router and splitter."""
-        if found.subset or found.candidate.datacenter not in ("", self._rules.datacenter):
+        if service.subset or service.candidate.datacenter not in ("", self._rules.datacenter):
             return ProfileRules()
-        chain = self._mesh_state.chain(found.service)
+        chain = self._mesh_state.chain(service.service)
         if chain is None:
             return ProfileRules(skipped=("its config entries contradict each other",))
-        key = (found, authority.grammar, authority.port, own)
-        name = partial(self._name, authority.grammar, authority.port, own, found.service)
+        key = (service, authority.grammar, authority.port, own)
+        name = partial(self._name, authority.grammar, authority.port, own, service.service)
         return self._cache.get(key, (chain, *self._existing_names(chain)), lambda: chain_rules(chain, own, name))
 
-    def policy(self, found: FoundService, authority: Authority, own: str) -> PolicyRules | None:
+    def policy(self, service: FoundService, authority: Authority, own: str) -> PolicyRules | None:
         """The routes of a service for an outbound policy; None for a subset, another datacenter, or a broken chain."""
-        chain = self._mesh_state.chain(found.service)
-        if found.subset or found.candidate.datacenter not in ("", self._rules.datacenter) or chain is None:
+        chain = self._mesh_state.chain(service.service)
+        if service.subset or service.candidate.datacenter not in ("", self._rules.datacenter) or chain is None:
             return None
-        key = ("policy", found, authority.grammar, authority.port, own)
-        name = partial(self._name, authority.grammar, authority.port, own, found.service)
+        key = ("policy", service, authority.grammar, authority.port, own)
+        name = partial(self._name, authority.grammar, authority.port, own, service.service)
         return self._cache.get(key, (chain, *self._existing_names(chain)), lambda: chain_policy(chain, own, name))
 
     def _existing_names(self, chain: DiscoveryChain) -> Iterator[bool]:

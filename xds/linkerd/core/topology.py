@@ -26,14 +26,14 @@ def select_endpoints(
     endpoints: tuple[DestinationEndpoint, ...], client: EndpointFilter
 ) -> tuple[DestinationEndpoint, ...]:
     """The endpoints for a client. Zone hints count only if every endpoint has some, one of them for the zone."""
-    found = endpoints
+    selected = endpoints
     if client.instance:
-        found = tuple(one for one in found if client.instance in one.names)
+        selected = tuple(one for one in selected if client.instance in one.names)
     if client.node_only:
-        found = tuple(one for one in found if client.node and one.node == client.node)
-    elif found and all(one.hinted_zones for one in found):
-        near = tuple(one for one in found if client.zone in one.hinted_zones)
-        found = near or found
+        selected = tuple(one for one in selected if client.node and one.node == client.node)
+    elif selected and all(one.hinted_zones for one in selected):
+        near = tuple(one for one in selected if client.zone in one.hinted_zones)
+        selected = near or selected
     if not client.has_ipv6:
-        found = tuple(one for one in found if one.numeric_address[0] == 4)
-    return found if len(found) != len(endpoints) else endpoints
+        selected = tuple(one for one in selected if one.numeric_address[0] == 4)
+    return selected if len(selected) != len(endpoints) else endpoints

@@ -39,9 +39,9 @@ _FIRST, _SECOND = bytes((1 << 3 | FIXED64,)), bytes((2 << 3 | FIXED64,))
 _EMPTY_ADD = bytes_field(_ADD, b"")
 
 
-def encode_updates(found: Iterable[Update], generation: ProtocolGeneration) -> list[bytes]:
+def encode_updates(updates: Iterable[Update], generation: ProtocolGeneration) -> list[bytes]:
     """The messages for these updates, in their order."""
-    return [message for update in found for message in _encode(update, generation)]
+    return [message for update in updates for message in _encode(update, generation)]
 
 
 def heartbeat(is_empty: bool, exists: bool) -> bytes:
@@ -126,11 +126,11 @@ def _mesh_fields(mesh: MeshRole) -> bytes:
 
 def weighted_address(one: DestinationEndpoint, zone_locality: ZoneLocality | None = None) -> pb.WeightedAddr:
     """An endpoint of today's generation. Profiles have no ``zone_locality``."""
-    found = _mesh_message(one.mesh)
-    found.addr.CopyFrom(tcp_address(one.numeric_address))
-    found.weight = one.weight
-    found.metric_labels.update(_labels(one, zone_locality))
-    return found
+    mesh = _mesh_message(one.mesh)
+    mesh.addr.CopyFrom(tcp_address(one.numeric_address))
+    mesh.weight = one.weight
+    mesh.metric_labels.update(_labels(one, zone_locality))
+    return mesh
 
 
 def _labels(one: DestinationEndpoint, zone_locality: ZoneLocality | None) -> dict[str, str]:
@@ -183,20 +183,20 @@ def _hint(mesh: MeshRole) -> pb.ProtocolHint | None:
 
 
 def _http2(params: Http2Params) -> pb.Http2ClientParams:
-    found = pb.Http2ClientParams()
+    client_params = pb.Http2ClientParams()
     if params.has_windows:
-        found.flow_control.initial_connection_window_size = params.connection_window_bytes
-        found.flow_control.initial_stream_window_size = params.stream_window_bytes
-        found.flow_control.adaptive_flow_control = params.adaptive_windows
+        client_params.flow_control.initial_connection_window_size = params.connection_window_bytes
+        client_params.flow_control.initial_stream_window_size = params.stream_window_bytes
+        client_params.flow_control.adaptive_flow_control = params.adaptive_windows
     if params.has_keep_alive:
-        found.keep_alive.interval.CopyFrom(to_duration(params.keep_alive_s))
-        found.keep_alive.timeout.CopyFrom(to_duration(params.keep_alive_timeout_s))
-        found.keep_alive.while_idle = params.keep_alive_while_idle
+        client_params.keep_alive.interval.CopyFrom(to_duration(params.keep_alive_s))
+        client_params.keep_alive.timeout.CopyFrom(to_duration(params.keep_alive_timeout_s))
+        client_params.keep_alive.while_idle = params.keep_alive_while_idle
     if params.has_internals:
-        found.internals.max_concurrent_reset_streams = params.reset_streams
-        found.internals.max_frame_size = params.frame_bytes
-        found.internals.max_send_buf_size = params.send_buffer_bytes
-    return found
+        client_params.internals.max_concurrent_reset_streams = params.reset_streams
+        client_params.internals.max_frame_size = params.frame_bytes
+        client_params.internals.max_send_buf_size = params.send_buffer_bytes
+    return client_params
 
 
 def context_labels(service: str, namespace: str) -> Labels:

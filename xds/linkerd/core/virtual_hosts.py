@@ -65,11 +65,11 @@ def hosts_of(routes: ResourceSet) -> tuple[NamedHost, ...]:
 @lru_cache(_SETS_CACHED)
 def addresses_of(listeners: ResourceSet) -> dict[tuple[str, int], BoundAddress | None]:
     """The targets of listeners by address and port; None for an address that several listeners have."""
-    found: dict[tuple[str, int], BoundAddress | None] = {}
+    addresses: dict[tuple[str, int], BoundAddress | None] = {}
     for resource in listeners.resources.values():
         for address, bound in _bound_addresses(resource):
-            found[address] = bound if address not in found else None
-    return found
+            addresses[address] = bound if address not in addresses else None
+    return addresses
 
 
 def _bound_addresses(resource: Resource) -> Iterator[tuple[tuple[str, int], BoundAddress]]:
@@ -112,17 +112,17 @@ def find_host(hosts: Iterable[NamedHost], name: str, port: int, *, or_any: bool)
     Several virtual hosts are ambiguous, unless they lead to one cluster. ``or_any``: whether ``*`` counts.
     """
     best: tuple[int, int] | None = None
-    found: list[NamedHost] = []
+    matching: list[NamedHost] = []
     for each in hosts:
         ranks = [rank for domain in each.host.domains if (rank := _rank(domain, name, port, or_any)) is not None]
         if not ranks:
             continue
         rank = min(ranks)
         if best is None or rank < best:
-            best, found = rank, [each]
+            best, matching = rank, [each]
         elif rank == best:
-            found.append(each)
-    return found
+            matching.append(each)
+    return matching
 
 
 def _rank(domain: str, name: str, port: int, or_any: bool) -> tuple[int, int] | None:

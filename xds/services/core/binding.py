@@ -52,17 +52,17 @@ def read_binding(document: object) -> Binding:
     """A binding from JSON. This may compile a filter, which takes a while. Raises ``ValidationError``."""
     if not isinstance(document, dict):
         raise ValidationError([Violation("wrong_type", "a binding must be an object with the service")])
-    found = [_unknown(name) for name in document if name not in _TYPES]
+    violations = [_unknown(name) for name in document if name not in _TYPES]
     values: Json = {name: value for name, value in document.items() if name in _TYPES and value is not None}
     for name, value in values.items():
         limit = _FILTER_CHARACTERS if name == "filter" else NAME_CHARACTERS
         if type(value) is not _TYPES[name] or (isinstance(value, str) and len(value) > limit):
-            found.append(Violation("wrong_type", f"{name} must be {_EXPECTED[_TYPES[name]]}", pointer=f"/{name}"))
-    if not found:
-        found += check_service_name(values.get("service", ""), "/service")
-        found += _check_filter(values.get("filter", ""))
-    if found:
-        raise ValidationError(found)
+            violations.append(Violation("wrong_type", f"{name} must be {_EXPECTED[_TYPES[name]]}", pointer=f"/{name}"))
+    if not violations:
+        violations += check_service_name(values.get("service", ""), "/service")
+        violations += _check_filter(values.get("filter", ""))
+    if violations:
+        raise ValidationError(violations)
     return Binding(**values)
 
 

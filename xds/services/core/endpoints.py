@@ -121,16 +121,16 @@ def endpoints_of(
     instances: Iterable[tuple[Instance, Health]], rule: EndpointRule
 ) -> dict[SocketAddress, ServedEndpoint]:
     """The endpoints of instances, by address and port."""
-    found = (endpoint_of(instance, health, rule) for instance, health in instances)
-    return by_address(one for one in found if one is not None)
+    endpoints = (endpoint_of(instance, health, rule) for instance, health in instances)
+    return by_address(one for one in endpoints if one is not None)
 
 
 def by_address(endpoints: Iterable[ServedEndpoint]) -> dict[SocketAddress, ServedEndpoint]:
     """Endpoints by address and port. Of two with the same ones the first one counts."""
-    found: dict[SocketAddress, ServedEndpoint] = {}
+    endpoints_by_address: dict[SocketAddress, ServedEndpoint] = {}
     for one in endpoints:
-        found.setdefault(one.address, one)
-    return found
+        endpoints_by_address.setdefault(one.address, one)
+    return endpoints_by_address
 
 
 def lower_endpoints(name: str, endpoints: Collection[ServedEndpoint]) -> Resource:
@@ -164,10 +164,10 @@ def locality_entry(locality: Locality, endpoints: Collection[ServedEndpoint], pr
 def _by_locality(endpoints: list[ServedEndpoint]) -> Collection[list[ServedEndpoint]]:
     if len(set(map(_LOCALITY_FIELD, endpoints))) == 1:
         return [endpoints]
-    found: dict[bytes, list[ServedEndpoint]] = {}
+    endpoints_by_locality: dict[bytes, list[ServedEndpoint]] = {}
     for one in endpoints:
-        found.setdefault(one.locality_field, []).append(one)
-    return found.values()
+        endpoints_by_locality.setdefault(one.locality_field, []).append(one)
+    return endpoints_by_locality.values()
 
 
 def priorities_in(assignment: Resource) -> dict[int, dict[SocketAddress, ServedEndpoint]]:
@@ -175,7 +175,7 @@ def priorities_in(assignment: Resource) -> dict[int, dict[SocketAddress, ServedE
 
     Endpoints without a socket address and port number are left out.
     """
-    found: dict[int, dict[SocketAddress, ServedEndpoint]] = {}
+    priorities: dict[int, dict[SocketAddress, ServedEndpoint]] = {}
     found_addresses: set[SocketAddress] = set()
     for entry in decode_assignment(assignment).endpoints:
         locality = locality_of(entry)
@@ -186,8 +186,8 @@ def priorities_in(assignment: Resource) -> dict[int, dict[SocketAddress, ServedE
                 found_addresses.add(address)
                 weight = max(one.load_balancing_weight.value, 1)
                 endpoint = ServedEndpoint.at(address, one.health_status, weight, locality)
-                found.setdefault(entry.priority, {})[address] = endpoint
-    return found
+                priorities.setdefault(entry.priority, {})[address] = endpoint
+    return priorities
 
 
 _ADDRESS: Callable[[ServedEndpoint], SocketAddress] = attrgetter("address")

@@ -99,7 +99,7 @@ def _observed(document: Json) -> ObservedInstance:
 
 def _instance_json(one: Instance) -> Json:
     where = one.locality
-    found: Json = {
+    document: Json = {
         "ports": dict(one.ports),
         "meta": dict(one.meta),
         "tags": one.tags,
@@ -113,7 +113,7 @@ def _instance_json(one: Instance) -> Json:
     own: Json = {"id": one.id, "address": one.address, "port": one.port}
     if (one.weight, one.warning_weight) != (1, 1):
         own["weights"] = (one.weight, one.warning_weight)
-    return own | {name: value for name, value in found.items() if value}
+    return own | {name: value for name, value in document.items() if value}
 
 
 def _instance(document: Json) -> Instance:

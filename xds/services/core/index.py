@@ -129,11 +129,11 @@ class ServiceIndex:
     def served(self, service: str) -> tuple[ServiceInstance, ...]:
         """The instances of a service, ordered by address and port. Each address is of the first source by name."""
         name = compared(service)
-        found = self._served.get(name)
-        if found is None:
+        served_service = self._served.get(name)
+        if served_service is None:
             before = self._previously_served.pop(name, ())
-            found = self._served[name] = _merge_sources(self._services.get(name, {}), before)
-        return found
+            served_service = self._served[name] = _merge_sources(self._services.get(name, {}), before)
+        return served_service
 
     def is_known(self, service: str) -> bool:
         """Whether a source has ever observed an instance of a service, so that an empty service has lost all instances.
@@ -156,15 +156,15 @@ class ServiceIndex:
 
     def show(self, source: SourceHoldings, service: str, instances: Instances, now: float) -> None:
         """Set the instances of a service that a source shows now. Unusable ones are left out, with findings."""
-        holding, found = source.by_service.get(service), check_service_name(service)
-        if holding is None and not found and self._is_full(source, service):
+        holding, violations = source.by_service.get(service), check_service_name(service)
+        if holding is None and not violations and self._is_full(source, service):
             detail = f"more than {self.limits.services} services: {service!r} is left out"
-            found = [Violation("too_many_services", detail)]
-        if found:
-            self._report(source, service, found)
+            violations = [Violation("too_many_services", detail)]
+        if violations:
+            self._report(source, service, violations)
             return
-        usable, found = self._usable(source, holding, instances)
-        self._report(source, service, found)
+        usable, violations = self._usable(source, holding, instances)
+        self._report(source, service, violations)
         holding = holding if holding is not None else self._add(source, service)
         self._set_gone(source, service, holding, is_gone=False)
         before_n = len(holding)
@@ -241,31 +241,31 @@ class ServiceIndex:
         known = holding.present if holding is not None else {}
         free = max(self.limits.instances_per_source - source.instances_n, 0)  # the limit may be lower than before
         room = min(self.limits.instances_per_service, free + len(known))
-        found: list[Violation] = []
+        violations: list[Violation] = []
         candidates: Iterable[tuple[int, Instance]] = enumerate(instances)
         if len(instances) > room:
             detail = f"{len(instances)} instances, {room} are taken over at most"
-            found.append(Violation("too_many_instances", detail))
+            violations.append(Violation("too_many_instances", detail))
             candidates = _present_first(instances, known)
         usable: dict[str, Instance] = {}
         for index, instance in islice(candidates, room):
             id, existing = instance.id, known.get(instance.id)
             if id in usable:
                 detail = f"two instances have the id {id!r}: the first one counts"
-                found.append(Violation("duplicate_id", detail, pointer=f"/{index}/id"))
+                violations.append(Violation("duplicate_id", detail, pointer=f"/{index}/id"))
             elif existing is not None and (existing.instance is instance or existing.instance == instance):
                 usable[id] = existing.instance  # the same object means that nothing has changed
             elif wrong := check_instance(instance, f"/{index}"):
-                found += wrong
+                violations += wrong
             else:
                 usable[id] = instance
-        return usable, found
+        return usable, violations
 
-    def _report(self, source: SourceHoldings, service: str, found: list[Violation]) -> None:
-        if not found:
+    def _report(self, source: SourceHoldings, service: str, violations: list[Violation]) -> None:
+        if not violations:
             source.findings.pop(service, None)
         elif service in source.findings or len(source.findings) < SERVICES_WITH_FINDINGS:
-            source.findings[service] = tuple(found[:FINDINGS_LIMIT])
+            source.findings[service] = tuple(violations[:FINDINGS_LIMIT])
 
     def _add(self, source: SourceHoldings, service: str) -> ServiceHolding:
         holding = source.by_service[service] = ServiceHolding()

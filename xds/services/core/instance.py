@@ -121,19 +121,19 @@ def check_instance(one: Instance, pointer: str = "") -> list[Violation]:
     """The findings in an instance. The catalog leaves out an instance with findings, and reports them."""
     if not _has_plain_values(one) and (wrong := list(_check_values(one, pointer))):
         return wrong
-    found = [*_check_addresses(one, pointer), *_check_sizes(one, pointer)]
+    violations = [*_check_addresses(one, pointer), *_check_sizes(one, pointer)]
     for label, weight in (("weight", one.weight), ("warning_weight", one.warning_weight)):
         if not 0 <= weight <= WEIGHT_LIMIT:
             detail = f"{label} is {weight}, not in 0..{WEIGHT_LIMIT}"
-            found.append(Violation("invalid_weight", detail, pointer=f"{pointer}/{label}"))
-    return found
+            violations.append(Violation("invalid_weight", detail, pointer=f"{pointer}/{label}"))
+    return violations
 
 
 def require_instance(one: Instance, pointer: str = "") -> Instance:
     """The instance itself. Raises ``ValidationError`` with all findings in it."""
-    found = check_instance(one, pointer)
-    if found:
-        raise ValidationError(found)
+    violations = check_instance(one, pointer)
+    if violations:
+        raise ValidationError(violations)
     return one
 
 
@@ -201,25 +201,27 @@ _VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _check_addresses(one: Instance, pointer: str) -> list[Violation]:
-    found = []
+    violations = []
     if not one.id or len(one.id) > NAME_CHARACTERS:
-        found.append(Violation("invalid_id", f"an id has 1 to {NAME_CHARACTERS} characters", pointer=f"{pointer}/id"))
+        violations.append(
+            Violation("invalid_id", f"an id has 1 to {NAME_CHARACTERS} characters", pointer=f"{pointer}/id")
+        )
     if not is_ip_address(one.address):
         detail = f"{one.address!r} is not an IP address: Envoy resolves no names in endpoints"
-        found.append(Violation("invalid_address", detail, pointer=f"{pointer}/address"))
+        violations.append(Violation("invalid_address", detail, pointer=f"{pointer}/address"))
     for index, address in enumerate(one.virtual_addresses):
         if not is_ip_address(address):
             pointer_to = f"{pointer}/virtual_addresses/{index}"
-            found.append(Violation("invalid_address", f"{address!r} is not an IP address", pointer=pointer_to))
+            violations.append(Violation("invalid_address", f"{address!r} is not an IP address", pointer=pointer_to))
     ports = {f"{pointer}/port": one.port, **{f"{pointer}/ports/{name}": port for name, port in one.ports.items()}}
     for port_pointer, port in ports.items():
         if not 0 < port <= 65_535:
-            found.append(Violation("invalid_port", f"port {port} is not in 1..65535", pointer=port_pointer))
-    return found
+            violations.append(Violation("invalid_port", f"port {port} is not in 1..65535", pointer=port_pointer))
+    return violations
 
 
 def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
-    found = []
+    violations = []
     for label, count, limit in (
         ("meta", len(one.meta), META_PAIRS),
         ("tags", len(one.tags), TAGS),
@@ -228,12 +230,12 @@ def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
         ("virtual_addresses", len(one.virtual_addresses), VIRTUAL_ADDRESSES),
     ):
         if count > limit:
-            found.append(Violation("too_many", f"{count} {label}, at most {limit}", pointer=f"{pointer}/{label}"))
+            violations.append(Violation("too_many", f"{count} {label}, at most {limit}", pointer=f"{pointer}/{label}"))
     for key, value in one.meta.items():
         if not key or len(key) > META_KEY_CHARACTERS or len(value) > META_VALUE_CHARACTERS:
             detail = f"a key has 1 to {META_KEY_CHARACTERS} characters, a value at most {META_VALUE_CHARACTERS}"
-            found.append(Violation("invalid_meta", detail, pointer=f"{pointer}/meta/{key[:META_KEY_CHARACTERS]}"))
-    return found
+            violations.append(Violation("invalid_meta", detail, pointer=f"{pointer}/meta/{key[:META_KEY_CHARACTERS]}"))
+    return violations
 
 
 def instance_record(service: str, one: Instance, health: Health | None = None) -> FixedRecord:

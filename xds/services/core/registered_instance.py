@@ -175,8 +175,8 @@ class Registration:
     def _virtual_addresses(self) -> tuple[str, ...]:
         """The tagged addresses of clients. Host names are left out, because a proxy cannot use them."""
         tagged = (self.tagged_addresses.get(tag) for tag in VIRTUAL_TAGS)
-        found = (one.address for one in tagged if one is not None)
-        return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
+        addresses = (one.address for one in tagged if one is not None)
+        return tuple(dict.fromkeys(address for address in addresses if is_ip_address(address)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +229,9 @@ def decode(body: bytes) -> Registered:
         raise ValueError("not an object")
     findings = Findings()
     kind: type[Registered] = Registration if "Service" in value else RegisteredNode
-    found: Registered = read_message(kind, value, findings, ())
+    registered: Registered = read_message(kind, value, findings, ())
     if findings:
         raise ValueError(str(findings.violations[0]))
-    if not all(check.status in _STATUSES for check in found.checks):
+    if not all(check.status in _STATUSES for check in registered.checks):
         raise ValueError("a check with an unknown status")
-    return found
+    return registered

@@ -58,10 +58,10 @@ def register(
     named = {check.id for check in checks}
     others = (check for check in existing.values() if check.id not in named)
     checks += (check for check in others if not replaces_checks or check.kind == MAINTENANCE_KIND)
-    found = _with_origin(replace(one, host=one.address or by.host, checks=tuple(checks)), previous, by)
-    _check_limits(table, found, limits)
-    _check(table, found)
-    return Edit() if found == previous else Edit((found,))
+    registered = _with_origin(replace(one, host=one.address or by.host, checks=tuple(checks)), previous, by)
+    _check_limits(table, registered, limits)
+    _check(table, registered)
+    return Edit() if registered == previous else Edit((registered,))
 
 
 def deregister(table: RegistrationTable, key: Key) -> Edit:
@@ -102,9 +102,9 @@ def add_check(table: RegistrationTable, key: Key, check: RegisteredCheck) -> Edi
     one = table.get(key)
     if one is None:
         raise NotFoundError(f'ServiceID "{key.id}" does not exist')
-    found = with_check(one, _keep_status(check, find_check(one, check.id)))
-    _check(table, found)
-    return Edit() if found == one else Edit((found,))
+    changed = with_check(one, _keep_status(check, find_check(one, check.id)))
+    _check(table, changed)
+    return Edit() if changed == one else Edit((changed,))
 
 
 def remove_check(table: RegistrationTable, key: CheckKey) -> Edit:
@@ -126,8 +126,8 @@ def update_check(table: RegistrationTable, key: CheckKey, status: Health, output
         raise unknown_check(key.id)
     if check.kind != TTL_KIND:
         raise ValidationError([Violation("no_ttl", f'CheckID "{key.id}" does not have associated TTL')])
-    found = replace(check, status=status.value, output=cut_output(output))
-    return Edit() if found == check else Edit((with_check(owner, found),))
+    changed = replace(check, status=status.value, output=cut_output(output))
+    return Edit() if changed == check else Edit((with_check(owner, changed),))
 
 
 def expire_check(table: RegistrationTable, key: CheckKey) -> Edit:
@@ -138,8 +138,8 @@ def expire_check(table: RegistrationTable, key: CheckKey) -> Edit:
         return Edit()
     last = check.output.removeprefix(f"{EXPIRED} (last output before timeout follows): ")
     output = f"{EXPIRED} (last output before timeout follows): {last}" if last not in ("", EXPIRED) else EXPIRED
-    found = replace(check, status=Health.CRITICAL.value, output=output)
-    return Edit() if found == check else Edit((with_check(owner, found),))
+    changed = replace(check, status=Health.CRITICAL.value, output=output)
+    return Edit() if changed == check else Edit((with_check(owner, changed),))
 
 
 def unknown_check(id: str) -> NotFoundError:
@@ -197,17 +197,17 @@ def deregister_from_catalog(table: RegistrationTable, node: str, service_id: str
 
 def services_of(table: RegistrationTable, edit: Edit) -> set[str]:
     """The services that an edit changes. Its author must be allowed to register all of them."""
-    found: set[str] = set()
+    services: set[str] = set()
     for one in edit.put:
         if isinstance(one, Registration):
             previous = table.get(one.key)
-            found |= {one.service, previous.service if previous is not None else one.service}
+            services |= {one.service, previous.service if previous is not None else one.service}
         else:
-            found |= {each.service for each in table.on_node(one.name)}
+            services |= {each.service for each in table.on_node(one.name)}
     for key in edit.delete:
         previous = table.get(key)
-        found |= {previous.service} if previous is not None else set()
-    return found
+        services |= {previous.service} if previous is not None else set()
+    return services
 
 
 def _node(table: RegistrationTable, given: CatalogRegistration) -> RegisteredNode:
@@ -240,11 +240,11 @@ def _readdressed(table: RegistrationTable, node: RegisteredNode, put: Iterable[R
 
 def _check(table: RegistrationTable, one: Registration) -> None:
     """Raises ``ValidationError`` for an instance that cannot be an endpoint, or that names a check of another one."""
-    found = check_instance(one.instance())
+    violations = check_instance(one.instance())
     if len(one.checks) > CHECKS:
-        found.append(Violation("too_many", f"{len(one.checks)} checks, at most {CHECKS}", pointer="/Checks"))
-    if found:
-        raise ValidationError(found)
+        violations.append(Violation("too_many", f"{len(one.checks)} checks, at most {CHECKS}", pointer="/Checks"))
+    if violations:
+        raise ValidationError(violations)
     _check_owners(table, one.node, (check.id for check in one.checks), one.key)
 
 

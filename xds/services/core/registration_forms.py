@@ -194,5 +194,5 @@ F = TypeVar("F", ServiceForm, CheckForm, CatalogForm, DeregistrationForm)
 
 def read_form(kind: type[F], value: object, findings: Findings) -> F:
     """Read one form. Errors in its shape become findings."""
-    found: F | None = FormMessage(kind).read(value, findings, ())
-    return found if found is not None else kind()
+    form: F | None = FormMessage(kind).read(value, findings, ())
+    return form if form is not None else kind()

@@ -73,10 +73,10 @@ def read_service(value: object, id: str = "") -> Registration:
     if id and form.id not in ("", id):
         findings.add("conflict", f"ID is {short_repr(form.id)}, not {short_repr(id)}", ("ID",))
     form = replace(form, id=id or form.id)
-    found = _registration(form, AGENT_NODE, findings, ())
-    checks = tuple(_service_checks(form, found, findings))
+    registration = _registration(form, AGENT_NODE, findings, ())
+    checks = tuple(_service_checks(form, registration, findings))
     _raise_if_any(findings)
-    return replace(found, checks=checks)
+    return replace(registration, checks=checks)
 
 
 def read_check(value: object) -> tuple[str, RegisteredCheck]:
@@ -90,9 +90,9 @@ def read_check(value: object) -> tuple[str, RegisteredCheck]:
         detail = "checks of an agent's node are not supported: name the instance"
         findings.add("missing_field", detail, ("ServiceID",))
     check_tenancy(form.namespace, form.partition, findings, ())
-    found = _ttl_check(form, form.check_id or form.id or form.name, form.name, findings, ())
+    check = _ttl_check(form, form.check_id or form.id or form.name, form.name, findings, ())
     _raise_if_any(findings)
-    return form.service_id, found
+    return form.service_id, check
 
 
 def read_catalog_registration(value: object) -> CatalogRegistration:
@@ -244,13 +244,13 @@ def _service_checks(form: ServiceForm, of: Registration, findings: Findings) -> 
     ids: set[str] = set()
     for number, (one, path) in enumerate(listed, 1):
         default = f"service:{of.id}:{number}" if len(listed) > 1 else f"service:{of.id}"
-        found = _ttl_check(
+        check = _ttl_check(
             one, one.check_id or one.id or default, one.name or f"Service '{of.service}' check", findings, path
         )
-        if found.id in ids:
-            findings.add("duplicate_id", f"a second check with the id {short_repr(found.id)}", path)
-        ids.add(found.id)
-        yield found
+        if check.id in ids:
+            findings.add("duplicate_id", f"a second check with the id {short_repr(check.id)}", path)
+        ids.add(check.id)
+        yield check
 
 
 def _check_count(count: int, findings: Findings) -> None:

@@ -145,14 +145,14 @@ class RegistrationTable:
 
     def _forget_instances(self, node: str) -> set[str]:
         """Forget the built instances on a node, whose address, meta or checks changed. Returns their services."""
-        found = self.on_node(node)
-        for one in found:
+        registrations = self.on_node(node)
+        for one in registrations:
             self._instances.pop(one.key, None)
-        return {one.service for one in found}
+        return {one.service for one in registrations}
 
     def _instance(self, key: Key) -> Instance:
-        found = self._instances.get(key)
-        if found is None:
+        instance = self._instances.get(key)
+        if instance is None:
             one = self._registrations[key]
-            found = self._instances[key] = one.instance(self._nodes.get(key.node))
-        return found
+            instance = self._instances[key] = one.instance(self._nodes.get(key.node))
+        return instance

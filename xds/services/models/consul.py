@@ -61,10 +61,10 @@ class ShownInstance:
 
 
 def shown_instances(
-    found: Iterable[ServiceInstance], table: RegistrationTable, datacenter: str, index: int
+    instances: Iterable[ServiceInstance], table: RegistrationTable, datacenter: str, index: int
 ) -> list[ShownInstance]:
     """The instances of a service with their registrations, each with the name of the service that its source writes."""
-    return [_shown(one, table, datacenter, index) for one in found]
+    return [_shown(one, table, datacenter, index) for one in instances]
 
 
 def _shown(one: ServiceInstance, table: RegistrationTable, datacenter: str, index: int) -> ShownInstance:
@@ -178,12 +178,12 @@ def tagged_addresses(one: Registration | None) -> dict[str, FixedRecord]:
     """The tagged addresses of an instance. Those of an instance that registered itself include its own address."""
     if one is None:
         return {}
-    found = dict(one.tagged_addresses)
+    addresses = dict(one.tagged_addresses)
     if one.node == AGENT_NODE and one.address:
         version = ip_address(one.address).version
         for side in ("lan", "wan"):
-            found.setdefault(f"{side}_ipv{version}", ServiceAddress(one.address, one.port))
-    return {tag: FixedRecord(Address=each.address, Port=each.port) for tag, each in sorted(found.items())}
+            addresses.setdefault(f"{side}_ipv{version}", ServiceAddress(one.address, one.port))
+    return {tag: FixedRecord(Address=each.address, Port=each.port) for tag, each in sorted(addresses.items())}
 
 
 def _check(node: str, check: Check, service_id: str, service: str, tags: Sequence[str], index: int) -> FixedRecord:

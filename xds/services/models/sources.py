@@ -189,12 +189,12 @@ def _state(source: ShownSource) -> str:
     return "reading" if source.status.read_at > began else "starting"
 
 
-def _finding(service: str, found: Violation) -> SourceFinding:
+def _finding(service: str, violation: Violation) -> SourceFinding:
     return {
         "service": service,
-        "code": found.code,
-        "detail": found.detail,
-        "pointer": found.pointer,
-        "source": found.source,
-        "hint": found.hint,
+        "code": violation.code,
+        "detail": violation.detail,
+        "pointer": violation.pointer,
+        "source": violation.source,
+        "hint": violation.hint,
     }

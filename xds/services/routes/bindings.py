@@ -37,8 +37,8 @@ Expected = Annotated[str, Depends(etag_precondition("b", "succeed only if there 
 async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
     """The bindings of a group by assignment, with their state."""
     deps.publisher.groups.check(group)
-    found = await paging.find_items_after(served(deps).bindings.of(group), lambda bound: bound.key[1])
-    return await paging.answer(request, found, lambda bound: bound.key[1], lambda bound: _item(deps, bound))
+    items = await paging.find_items_after(served(deps).bindings.of(group), lambda bound: bound.key[1])
+    return await paging.answer(request, items, lambda bound: bound.key[1], lambda bound: _item(deps, bound))
 
 
 @router.get("/groups/{group}/bindings/{assignment}", response_model=BindingItem)

@@ -150,13 +150,13 @@ async def list_services(deps: Deps, request: Request) -> Response:
     """The instances that registered themselves, by id."""
     _check_datacenter(request, deps)
     chosen, datacenter = await filter_of(request, AGENT_SERVICE_SHAPE), own_datacenter(deps)
-    found = served(deps).registrations.table.on_node(AGENT_NODE)
+    registrations = served(deps).registrations.table.on_node(AGENT_NODE)
 
     def make() -> dict[str, FixedRecord]:
-        items = {one.id: agent_service(one, datacenter) for one in found}
+        items = {one.id: agent_service(one, datacenter) for one in registrations}
         return {id: trimmed(item) for id, item in items.items() if chosen.matches(item)}
 
-    return answer_write(request, await make_filtered(request, make, len(found)))
+    return answer_write(request, await make_filtered(request, make, len(registrations)))
 
 
 @router.get("/service/{id:path}")
@@ -184,13 +184,13 @@ async def list_checks(deps: Deps, request: Request) -> Response:
     """The checks of the instances that registered themselves, by id."""
     _check_datacenter(request, deps)
     chosen = await filter_of(request, CHECK_SHAPE)
-    found = served(deps).registrations.table.on_node(AGENT_NODE)
+    registrations = served(deps).registrations.table.on_node(AGENT_NODE)
 
     def make() -> dict[str, FixedRecord]:
-        items = {check.id: agent_check(one, check) for one in found for check in one.checks}
+        items = {check.id: agent_check(one, check) for one in registrations for check in one.checks}
         return {id: item for id, item in items.items() if chosen.matches(item)}
 
-    return answer_write(request, await make_filtered(request, make, len(found)))
+    return answer_write(request, await make_filtered(request, make, len(registrations)))
 
 
 @router.put("/check/register", openapi_extra=needs(ANY))

@@ -125,8 +125,8 @@ async def list_services(deps: Deps, request: Request) -> Response:
         return view.names_revision if selection.is_everything else view.revision
 
     index = await wait_for_change(request, deps, WatchedServices(view, ALL_SERVICES), revision)
-    found = dict(sorted(each for name in view.names() for each in _tags(deps, name, selection).items()))
-    return await answer_read(request, lambda: found, index, len(found) // 10)
+    tags_by_name = dict(sorted(each for name in view.names() for each in _tags(deps, name, selection).items()))
+    return await answer_read(request, lambda: tags_by_name, index, len(tags_by_name) // 10)
 
 
 def _tags(deps: Services, service: str, selection: Selection) -> dict[str, list[str]]:
@@ -136,8 +136,8 @@ def _tags(deps: Services, service: str, selection: Selection) -> dict[str, list[
         return {}
     if selection.is_everything and state.datacenters <= {"", selection.own_datacenter}:
         return {name: list(tags) for name, tags in state.tags.items()}
-    found = [one for one in state.instances if _is_selected(one, selection)]
-    return {name: list(tags) for name, tags in tags_by_name(found).items()}
+    selected = [one for one in state.instances if _is_selected(one, selection)]
+    return {name: list(tags) for name, tags in tags_by_name(selected).items()}
 
 
 def _is_selected(one: ServiceInstance, selection: Selection) -> bool:
@@ -150,8 +150,8 @@ def _is_selected(one: ServiceInstance, selection: Selection) -> bool:
 async def get_service(deps: Deps, request: Request, name: str) -> Response:
     """The instances of a service. There are no sidecars here: an instance itself is what the mesh connects to."""
     chosen = await filter_of(request, CATALOG_SHAPE)
-    found, index = await _found(deps, request, name)
-    return await answer_read(request, lambda: _items(found, catalog_item, chosen), index, len(found))
+    instances, index = await _found(deps, request, name)
+    return await answer_read(request, lambda: _items(instances, catalog_item, chosen), index, len(instances))
 
 
 @router.get("/health/connect/{name:path}")
@@ -162,23 +162,23 @@ async def get_health(deps: Deps, request: Request, name: str) -> Response:
     They are what the mesh connects to as well, as in `get_service`.
     """
     chosen, is_passing = await filter_of(request, HEALTH_SHAPE), flag(request, "passing")
-    found, index = await _found(deps, request, name)
+    instances, index = await _found(deps, request, name)
     if is_passing:
-        found = [one for one in found if all(check.status == "passing" for check in one.instance.checks)]
-    return await answer_read(request, lambda: _items(found, health_item, chosen), index, len(found))
+        instances = [one for one in instances if all(check.status == "passing" for check in one.instance.checks)]
+    return await answer_read(request, lambda: _items(instances, health_item, chosen), index, len(instances))
 
 
 @router.get("/health/checks/{name:path}")
 async def get_checks(deps: Deps, request: Request, name: str) -> Response:
     """The checks of all instances of a service, whatever their tags."""
     chosen = await filter_of(request, CHECK_SHAPE)
-    found, index = await _found(deps, request, name, by_tags=False)
+    instances, index = await _found(deps, request, name, by_tags=False)
 
     def make() -> list[FixedRecord]:
-        checks = (check_item(one, check) for one in found for check in one.instance.checks)
+        checks = (check_item(one, check) for one in instances for check in one.instance.checks)
         return [item for item in checks if is_of_service(item) and chosen.matches(item)]
 
-    return await answer_read(request, make, index, len(found))
+    return await answer_read(request, make, index, len(instances))
 
 
 async def _found(
@@ -204,7 +204,7 @@ async def _found(
 
 
 def _items(
-    found: list[ShownInstance], make: Callable[[ShownInstance], FixedRecord], chosen: Filter
+    instances: list[ShownInstance], make: Callable[[ShownInstance], FixedRecord], chosen: Filter
 ) -> list[FixedRecord]:
-    items = (make(one) for one in found)
+    items = (make(one) for one in instances)
     return [trimmed(item) for item in items if chosen.matches(item)]

@@ -39,8 +39,8 @@ async def list_registrations(deps: Deps, request: Request, paging: Paging, servi
     """All registered instances, by id; those on other nodes by `NODE/ID`."""
     name = compared(service)
     chosen = (one for one in served(deps).registrations.table if name in ("", compared(one.service)))
-    found = await paging.find_items_after(chosen, lambda one: one.instance_id)
-    return await paging.answer(request, found, lambda one: one.instance_id, lambda one: _item(deps, one))
+    items = await paging.find_items_after(chosen, lambda one: one.instance_id)
+    return await paging.answer(request, items, lambda one: one.instance_id, lambda one: _item(deps, one))
 
 
 @router.get("/registrations/{id}", response_model=RegistrationItem)

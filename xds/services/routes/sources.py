@@ -22,8 +22,8 @@ router: APIRouter = api_router("sources")
 async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depends(page)]) -> Response:
     """All sources of instances by name, with their state."""
     services = served(deps)
-    found = await page.find_items_after(shown_sources(services.catalog, services.sources), lambda each: each.name)
-    return await page.answer(request, found, lambda each: each.name, source_item)
+    items = await page.find_items_after(shown_sources(services.catalog, services.sources), lambda each: each.name)
+    return await page.answer(request, items, lambda each: each.name, source_item)
 
 
 @router.get("/sources/{name}", response_model=SourceStateItem)

@@ -73,8 +73,8 @@ def _instance(entry: Json, options: InstanceOptions) -> Instance:
 def _virtual_addresses(service: Json) -> tuple[str, ...]:
     """The virtual addresses among the tagged ones. Host names are left out, because proxies cannot use them."""
     tagged = _object(service, "TaggedAddresses")
-    found = (_text(_object(tagged, tag), "Address") for tag in VIRTUAL_TAGS)
-    return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
+    addresses = (_text(_object(tagged, tag), "Address") for tag in VIRTUAL_TAGS)
+    return tuple(dict.fromkeys(address for address in addresses if is_ip_address(address)))
 
 
 def _address(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:
@@ -94,9 +94,9 @@ def _address(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:
 
 def _locality(node: Json, service: Json, options: InstanceOptions) -> Locality:
     """The locality of the service, else of the node, else that in the metadata."""
-    for found in (_object(service, "Locality"), _object(node, "Locality")):
-        if _text(found, "Region") or _text(found, "Zone"):
-            return Locality(_text(found, "Region"), _text(found, "Zone"))
+    for place in (_object(service, "Locality"), _object(node, "Locality")):
+        if _text(place, "Region") or _text(place, "Zone"):
+            return Locality(_text(place, "Region"), _text(place, "Zone"))
     meta = {**_texts(node, "Meta"), **_texts(service, "Meta")}
     return Locality(meta.get(options.region_meta, ""), meta.get(options.zone_meta, ""))
 
@@ -158,10 +158,10 @@ def _strings(parent: Json, key: str) -> list[str]:
 
 
 def _texts(parent: Json, key: str) -> Mapping[str, str]:
-    found = _object(parent, key)
-    if not all(isinstance(value, str) for value in found.values()):
-        raise SourceError(f"a value of {key} must be a string, not {_short_json(found)}")
-    return found
+    texts = _object(parent, key)
+    if not all(isinstance(value, str) for value in texts.values()):
+        raise SourceError(f"a value of {key} must be a string, not {_short_json(texts)}")
+    return texts
 
 
 def _short_json(value: Any) -> str:

@@ -139,15 +139,15 @@ class DnsCache:
 
     def take_due(self, now: float, limit: int) -> list[Question]:
         """The questions to query now, at most ``limit``. Each gets its next time by ``answered``."""
-        found: list[Question] = []
-        while self._queue and len(found) < limit and self._queue[0][0] <= now:
+        questions: list[Question] = []
+        while self._queue and len(questions) < limit and self._queue[0][0] <= now:
             due, name, type = heappop(self._queue)
             question = Question(name, type)
             entry = self._entries.get(question)
             if entry is not None and entry.due == due:  # else the question is not needed, or was queried since
                 entry.due = inf
-                found.append(question)
-        return found
+                questions.append(question)
+        return questions
 
     @property
     def next_due(self) -> float:
@@ -266,8 +266,8 @@ class DnsCache:
             self._complete.add(service)
         elif service not in self._complete and any(self._entries[each].failures_n < ATTEMPTS for each in unanswered):
             return None
-        found = _merged_by_address(self._all_instances(self._services[service]))
-        return found if found or not unanswered else None
+        merged = _merged_by_address(self._all_instances(self._services[service]))
+        return merged if merged or not unanswered else None
 
     def findings(self) -> Iterator[Violation]:
         """Why answers do not count, and unusable addresses. The pointer names a service that needs the answer."""

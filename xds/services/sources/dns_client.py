@@ -75,10 +75,10 @@ class DnsClient:
 def system_servers() -> tuple[Server, ...]:
     """The servers of ``/etc/resolv.conf``. Raises ``SourceError`` if there are none."""
     try:
-        found = dns.resolver.Resolver(str(RESOLV_CONF))
+        resolver = dns.resolver.Resolver(str(RESOLV_CONF))
     except (dns.exception.DNSException, OSError) as error:
         raise SourceError(f"{RESOLV_CONF}: {error}") from None
-    return tuple((str(address), found.port) for address in found.nameservers)
+    return tuple((str(address), resolver.port) for address in resolver.nameservers)
 
 
 def outcome_of(question: Question, message: dns.message.Message) -> Outcome:

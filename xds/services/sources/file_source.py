@@ -134,8 +134,8 @@ class _Run:
 
     def directories(self) -> list[Path]:
         """The directories in which changes matter."""
-        found = {path.parent for path in self._files} | set(map(_base, self._paths))
-        return sorted(path for path in found if path.is_dir())
+        folders = {path.parent for path in self._files} | set(map(_base, self._paths))
+        return sorted(path for path in folders if path.is_dir())
 
     async def scan(self) -> bool:
         """Read the stable files that have changed, and report to the sink. True if a file is changing at present."""
@@ -245,15 +245,15 @@ class _Run:
 
     def _merge(self, services: Iterable[str]) -> dict[str, tuple[Instance, ...]]:
         """The instances of these services in all files. Of two with one id, the first counts."""
-        found: dict[str, dict[str, Instance]] = {}
+        merged: dict[str, dict[str, Instance]] = {}
         wanted = set(services)
         for path in sorted(self._files):
             content: Mapping[str, tuple[Instance, ...]] = self._files[path].content or {}
             for service in content.keys() & wanted:
-                by_id = found.setdefault(service, {})
+                by_id = merged.setdefault(service, {})
                 for one in content[service]:
                     by_id.setdefault(one.id, one)
-        return {service: tuple(by_id.values()) for service, by_id in found.items()}
+        return {service: tuple(by_id.values()) for service, by_id in merged.items()}
 
 
 def _is_deleted(path: Path, file: _File, scan: _Scan) -> bool:
@@ -265,9 +265,9 @@ def _scan(paths: Sequence[Path]) -> _Scan:
     """The files of all entries. Raises ``OSError`` for too many, and if a directory cannot be read."""
     scan = _Scan()
     for entry in paths:
-        found = {path: (entry, stamp) for path in _files_of(entry) if (stamp := _stamp(path)) is not None}
-        scan.files = found | scan.files
-        if not found:
+        stamps = {path: (entry, stamp) for path in _files_of(entry) if (stamp := _stamp(path)) is not None}
+        scan.files = stamps | scan.files
+        if not stamps:
             scan.missing[entry] = _missing(entry)
         if len(scan.files) > FILES_LIMIT:
             raise OSError(f"{entry}: more than {FILES_LIMIT} files")

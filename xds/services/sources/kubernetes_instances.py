@@ -61,19 +61,19 @@ def service_instances(
     service: Service, slices: Iterable[EndpointSlice], rules: InstanceRules
 ) -> tuple[tuple[Instance, ...], list[Violation]]:
     """The instances in a fixed order, and findings about unusable endpoints."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     ordered = sorted(slices, key=lambda one: one.key.name)
-    family = _family(service, ordered, rules.family, found)
+    family = _family(service, ordered, rules.family, violations)
     entries = _entries(one for one in ordered if one.family == family)
     first = _first_port(service, entries)
     usable = [entry for entry in entries if first in entry.ports]
-    found += (_unusable(service, entry, first) for entry in entries if first not in entry.ports)
+    violations += (_unusable(service, entry, first) for entry in entries if first not in entry.ports)
     ids = _ids(usable, first)
     hinted = rules.follows_hints and _all_hinted(usable)
     instances = tuple(
         _instance(one_id, service, entry, first, rules, hinted) for one_id, entry in zip(ids, usable, strict=True)
     )
-    return instances, found
+    return instances, violations
 
 
 def endpoint_health(endpoint: Endpoint) -> Health:
@@ -86,14 +86,14 @@ def endpoint_health(endpoint: Endpoint) -> Health:
 # Endpoints
 
 
-def _family(service: Service, slices: Sequence[EndpointSlice], wanted: str, found: list[Violation]) -> str:
+def _family(service: Service, slices: Sequence[EndpointSlice], wanted: str, violations: list[Violation]) -> str:
     """The address family whose endpoints are used. Endpoints of the other family are the same pods."""
     available = {one.family for one in slices if one.endpoints}
     if wanted:
         if available and wanted not in available:
             other = IPV6 if wanted == IPV4 else IPV4
             detail = f"the Service has {other} endpoints only, and the source uses {wanted}"
-            found.append(Violation("no_family", detail, pointer=f"/services/{service.key}", severity=WARNING))
+            violations.append(Violation("no_family", detail, pointer=f"/services/{service.key}", severity=WARNING))
         return wanted
     order = (*service.families, IPV4, IPV6)
     return next((each for each in order if each in available), order[0])

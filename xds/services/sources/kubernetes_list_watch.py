@@ -223,10 +223,10 @@ class ListWatch(Generic[T]):
     def _expect(self, document: object, kind: str) -> Json:
         if not isinstance(document, dict):
             raise ApiError(f"{self}: the answer is not a JSON object")
-        found = (document.get("kind"), document.get("apiVersion"))
-        if found != (kind, self.collection.api_version):
+        kinds = (document.get("kind"), document.get("apiVersion"))
+        if kinds != (kind, self.collection.api_version):
             raise ApiError(
-                f"{self}: expected {kind} of {self.collection.api_version}, got {found[0]!r} of {found[1]!r}"
+                f"{self}: expected {kind} of {self.collection.api_version}, got {kinds[0]!r} of {kinds[1]!r}"
             )
         return document
 

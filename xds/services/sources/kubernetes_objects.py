@@ -155,12 +155,12 @@ def read_slice(document: Json) -> EndpointSlice:
     labels = _labels(_object(document, "metadata"))
     service = labels.get(SERVICE_LABEL, "")
     family = _text(document, "addressType")
-    found = _slice_findings(service, family, pointer)
-    if found:
-        return EndpointSlice(key, service, family, findings=tuple(found))
-    ports = _read_ports(document, pointer, found)
-    endpoints = _read_endpoints(document, family, pointer, found)
-    return EndpointSlice(key, service, family, ports, endpoints, labels, tuple(found))
+    violations = _slice_findings(service, family, pointer)
+    if violations:
+        return EndpointSlice(key, service, family, findings=tuple(violations))
+    ports = _read_ports(document, pointer, violations)
+    endpoints = _read_endpoints(document, family, pointer, violations)
+    return EndpointSlice(key, service, family, ports, endpoints, labels, tuple(violations))
 
 
 SERVICES = Collection("Service", "api/v1", "services", read_service)
@@ -180,22 +180,22 @@ def _slice_findings(service: str, family: str, pointer: str) -> list[Violation]:
     return []
 
 
-def _read_ports(document: Json, pointer: str, found: list[Violation]) -> tuple[SlicePort, ...]:
+def _read_ports(document: Json, pointer: str, violations: list[Violation]) -> tuple[SlicePort, ...]:
     ports = []
     for index, each in enumerate(_objects(document, "ports", PORTS_PER_SLICE)):
         number, protocol = each.get("port"), _text(each, "protocol") or TCP
         if protocol == SCTP:
             detail = "Envoy speaks no SCTP: the port is left out"
-            found.append(Violation("invalid_protocol", detail, pointer=f"{pointer}/ports/{index}/protocol"))
+            violations.append(Violation("invalid_protocol", detail, pointer=f"{pointer}/ports/{index}/protocol"))
         elif type(number) is not int or not 0 < number <= 65_535:
             detail = f"{number!r} is not a port in 1..65535: the port is left out"
-            found.append(Violation("invalid_port", detail, pointer=f"{pointer}/ports/{index}/port"))
+            violations.append(Violation("invalid_port", detail, pointer=f"{pointer}/ports/{index}/port"))
         else:
             ports.append(SlicePort(_text(each, "name"), number, protocol))
     return tuple(ports)
 
 
-def _read_endpoints(document: Json, family: str, pointer: str, found: list[Violation]) -> tuple[Endpoint, ...]:
+def _read_endpoints(document: Json, family: str, pointer: str, violations: list[Violation]) -> tuple[Endpoint, ...]:
     endpoints = []
     for index, each in enumerate(_objects(document, "endpoints", ENDPOINTS_PER_SLICE)):
         addresses = _texts(each, "addresses")
@@ -203,7 +203,7 @@ def _read_endpoints(document: Json, family: str, pointer: str, found: list[Viola
         address = addresses[0] if addresses else ""
         if not is_ip_address(address) or (":" in address) is not (family == IPV6):
             detail = f"{address!r} is not an {family} address: the endpoint is left out"
-            found.append(Violation("invalid_address", detail, pointer=f"{pointer}/endpoints/{index}/addresses"))
+            violations.append(Violation("invalid_address", detail, pointer=f"{pointer}/endpoints/{index}/addresses"))
         else:
             endpoints.append(_read_endpoint(each, address))
     return tuple(endpoints)

@@ -131,8 +131,8 @@ class KubernetesView:
     def instances(self, key: ObjectKey) -> tuple[tuple[Instance, ...], list[Violation]]:
         """The instances of a present Service, and findings about its unusable parts."""
         slices = self._slices_of.get(key, {}).values()
-        instances, found = service_instances(self._services[key], slices, self._rules)
-        return instances, [*found, *(each for one in slices for each in one.findings)]
+        instances, violations = service_instances(self._services[key], slices, self._rules)
+        return instances, [*violations, *(each for one in slices for each in one.findings)]
 
     def findings(self) -> Iterator[Violation]:
         """Findings of no present Service: external names, slices without a Service, objects beyond the limits."""

@@ -69,8 +69,8 @@ def read_targets(data: bytes, source: str, stem: str, service_label: str) -> Con
 
 def split_socket_address(text: str) -> tuple[str, int] | None:
     """Address and port of ``10.0.0.1:80`` or ``[2001:db8::1]:80``; None for anything else."""
-    found = _SOCKET_ADDRESS.fullmatch(text)
-    return (found[1] or found[3], int(found[2] or found[4])) if found is not None else None
+    match = _SOCKET_ADDRESS.fullmatch(text)
+    return (match[1] or match[3], int(match[2] or match[4])) if match is not None else None
 
 
 def socket_address_text(address: str, port: int) -> str:
@@ -95,12 +95,12 @@ def _services(value: object, findings: Findings) -> Content:
 
 
 def _instances(value: object, findings: Findings, path: Path) -> tuple[Instance, ...]:
-    found: dict[str, Instance] = {}
+    instances: dict[str, Instance] = {}
     for index, each in enumerate(_list(value, findings, path)):
         one = _instance(each, findings, (*path, index))
-        if one is not None and found.setdefault(one.id, one) is not one:
+        if one is not None and instances.setdefault(one.id, one) is not one:
             findings.add("duplicate_id", f"two instances have the id {one.id!r}", (*path, index))
-    return tuple(found.values())
+    return tuple(instances.values())
 
 
 def _instance(value: object, findings: Findings, path: Path) -> Instance | None:
@@ -153,19 +153,19 @@ def _from_object(value: object, findings: Findings, path: Path) -> Instance | No
 
 
 def _groups(groups: list[Any], stem: str, service_label: str, findings: Findings) -> Content:
-    found: dict[str, dict[str, Instance]] = {}
+    by_service: dict[str, dict[str, Instance]] = {}
     for index, each in enumerate(groups):
         path: Path = (index,)
         group = _object(each, _GROUP_KEYS, findings, path)
         labels = _Reader(group, findings, path).map("labels", str)
         service = labels.get(service_label) or stem
         _check(check_service_name(service), findings, path)
-        by_id = found.setdefault(service, {})
+        by_id = by_service.setdefault(service, {})
         for number, target in enumerate(_list(group.get("targets", []), findings, (*path, "targets"))):
             one = _target(target, labels, findings, (*path, "targets", number))
             if one is not None:
                 by_id.setdefault(one.id, one)  # Prometheus allows a target twice
-    return {service: tuple(by_id.values()) for service, by_id in found.items()}
+    return {service: tuple(by_id.values()) for service, by_id in by_service.items()}
 
 
 def _target(value: object, labels: Mapping[str, str], findings: Findings, path: Path) -> Instance | None:
@@ -205,11 +205,11 @@ class _Reader:
 
     def one_of(self, name: str, words: tuple[str, ...]) -> str:
         """One of these words; empty without one."""
-        found = self.text(name)
-        if found and found not in words:
-            self._findings.add("invalid_value", f"{found!r} is not one of {', '.join(words)}", (*self._path, name))
+        chosen = self.text(name)
+        if chosen and chosen not in words:
+            self._findings.add("invalid_value", f"{chosen!r} is not one of {', '.join(words)}", (*self._path, name))
             return ""
-        return found
+        return chosen
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings."""
@@ -260,7 +260,7 @@ def _list(value: object, findings: Findings, path: Path) -> list[Any]:
     return []
 
 
-def _check(found: list[Violation], findings: Findings, path: Path) -> None:
+def _check(violations: list[Violation], findings: Findings, path: Path) -> None:
     """Add the findings about an instance or a name, at its place in the file."""
-    for each in found:
+    for each in violations:
         findings.add(each.code, each.detail, (*path, *each.pointer.split("/")[1:]))
