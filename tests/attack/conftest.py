@@ -44,16 +44,20 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def beside() -> Beside:
-    """A good client while the body runs; at its end it must have been served, and in time."""
+    """A good client while the body runs; at its end it must have been served, and in time.
+
+    What it waits for before the body runs says how slow the machine is.
+    """
 
     @contextmanager
     def watched(server: ServerProcess, slowest_s: float = 5.0, token: str = "") -> Iterator[Bystander]:
         with Bystander(server.grpc_port, token=token) as bystander:
             bystander.served()
+            usual_s = bystander.slowest_s
             yield bystander
             bystander.served()
         assert not bystander.failures
-        assert bystander.slowest_s < slowest_s
+        assert bystander.slowest_s < slowest_s + 10 * usual_s
         assert server.process.running
 
     return watched

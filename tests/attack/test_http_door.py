@@ -115,7 +115,7 @@ class TestTime:
         with connect(hurried.http_port) as connection:
             began = time.monotonic()
             send_until_closed(connection, slowly(BEGINNING * 10, 0.05))
-            assert HEAD_S * 0.8 < time.monotonic() - began < HEAD_S + 3
+            assert HEAD_S * 0.8 < time.monotonic() - began < HEAD_S + 15
 
     def test_silence_and_empty_lines_are_dropped(self, hurried: ServerProcess) -> None:
         with (

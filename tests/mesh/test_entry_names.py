@@ -98,7 +98,7 @@ class TestWriting:
             waiting = asyncio.create_task(entries.wait(before, current, 20))
             await asyncio.sleep(0)
             await entries.apply([put({"Kind": kind, "Name": name, "Meta": {"at": str(before)}})])
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 15)
             assert current() == entries.revision > before
 
     async def test_the_revision_of_a_chain_never_goes_back(self, entries: EntryTable) -> None:

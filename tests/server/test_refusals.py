@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
-from time import monotonic
+from time import thread_time
 from typing import Any
 
 import grpc
@@ -255,12 +255,12 @@ def test_10_000_refusals_a_second_flood_nothing(addresses: int, lines: list[Any]
     """Five seconds of it: memory, log lines and events are bounded, and the counter has all."""
     log, metrics, now = EventLog(), Metrics(), [1_000_000.0]
     recorder = RefusalRecorder(log, metrics, lambda: now[0])
-    began_at = monotonic()
+    began_s = thread_time()
     for number in range(50_000):
         now[0] += 1 / 10_000
         peer = f"ipv4:10.{number % addresses >> 8}.{number % addresses & 255}.1:{number % 60_000}"
         recorder.record(RefusalReason.UNAUTHENTICATED, "no token " + "x" * 5_000, peer, service="ADS")
-    assert (monotonic() - began_at) / 50_000 < 0.000_1, "a core has room for 10,000 a second"
+    assert (thread_time() - began_s) / 50_000 < 0.000_1, "a core has room for 10,000 a second"
     assert metrics.refused["unauthenticated"] == 50_000
     assert recorder.table.recent(now[0]) == 50_000
     table = list(recorder.table.clients(now[0]))

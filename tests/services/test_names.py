@@ -141,7 +141,7 @@ async def test_a_view_shows_each_name_with_its_tags_and_wakes_waiting_readers(ca
     await asyncio.sleep(0)
     sink.put("Web", instances(2))
     await catalog.tick()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 15)
     changed = view.state("web")
     assert changed is not None
     assert changed.tags == {"web": (), "Web": ()}

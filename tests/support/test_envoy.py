@@ -143,7 +143,7 @@ def test_tls_upstream_and_certificates(tmp_path: Path, background: Background, r
 def test_proxy_cuts_and_restores(upstream: StartUpstream, background: Background, running: ExitStack) -> None:
     proxy = TcpProxy(background, upstream("a").port)
     running.callback(proxy.close)
-    with plain_client(base_url=f"http://127.0.0.1:{proxy.port}", timeout=0.5) as client:
+    with plain_client(base_url=f"http://127.0.0.1:{proxy.port}", timeout=2.0) as client:
         assert client.get("/").text == "a"
         proxy.cut()
         with pytest.raises(httpx.TransportError):

@@ -128,7 +128,7 @@ async def test_a_long_message_must_arrive_in_time(serve: Serve, pause_s: float) 
         await client.say(data(1, b"\0"))
         await asyncio.sleep(pause_s)
     assert b"grpc-status\x014" in (await within(ended)).payload
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "half a second is enough, and a keep-alive would take 30"
     client.close()
 
 
