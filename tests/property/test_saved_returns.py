@@ -4,12 +4,62 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Go, Guard, Label, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Cut, Go, Guard, Label, LayOver, Pick, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "an assignment that was refused and removed lingers in a version of the log, for the next version of its cluster": (
+        SOTW,
+        True,
+        "cuts late picky",
+        Plan(svc="inline", texts=("sds:s", "@1", "@1")),
+        [
+            Cut(missed=(Plan(load="2"), Plan(r1="c", tidy=True))),
+            Pick("a=2"),
+            Wait(40.0),
+            Push(Plan(keys="2", tidy=True), told=False),
+        ],
+        Plan(r1="d", whole="a", load="2"),
+    ),
+    "a route of the log leads to no cluster of the log that separate streams have ACKed but not warmed": (
+        SOTW,
+        True,
+        "restarts",
+        Plan(svc="r2"),
+        [Push(Plan(r1="d")), Push(PLAIN), Go((1,)), Cut(True)],
+        PLAIN,
+    ),
+    "a client that requests a route on a stream of its own before any listener has returned": (
+        SOTW,
+        True,
+        "cuts",
+        PLAIN,
+        [Push(Plan(web="r2")), Go((7,)), Cut(missed=(Plan(r2="bc", svc="r2"),), backwards=True)],
+        PLAIN,
+    ),
+    "a cluster whose assignment a client requests without a version is none that it has": (
+        SOTW,
+        True,
+        "restarts",
+        Plan(svc="r2"),
+        [
+            Push(PLAIN),
+            Go((0,)),
+            Cut(True, (Plan(r1="ac", texts=("eds:x", "@1", "@1"), tidy=True),)),
+            Push(Plan(r1="b", texts=("@1", "eds:x", "@1"), tidy=True)),
+        ],
+        PLAIN,
+    ),
+    "a listener that warms gets a filter that was removed": (
+        SOTW,
+        False,
+        "delays refusals restarts",
+        PLAIN,
+        [Push(Plan(extra="ecds:f")), Go((3,)), Cut(True, (Plan(r1="b", trouble="leading", tidy=True),)), Wait(40.0)],
+        PLAIN,
+    ),
     "refusals are remembered of what is held": (
         SOTW,
         False,

@@ -356,8 +356,10 @@ def promised(story: Story) -> Story:
 
     * No filter begins to guard a route that another listener had: "a rejected or held listener whose routes moved".
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
-    * In SotW, no cluster warms for so long that a listener goes live meanwhile: "a listener that warms for a new route
-      configuration when its client reconnects".
+    * In SotW and on separate streams, no cluster warms for so long that a listener goes live meanwhile: "a listener
+      that warms for a new route configuration when its client reconnects".
+    * In SotW on separate streams, where assignments come late, no aggregate cluster changes: "an aggregate cluster
+      that a push changed".
     * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
     """
     variant, split, features, first, happenings, last = story
@@ -365,7 +367,9 @@ def promised(story: Story) -> Story:
         return story
     if variant is Variant.SOTW:
         features = " ".join(each for each in features.split() if each != "groups")
-    adapted = partial(_plain, variant)
+    is_long = variant is Variant.DELTA and not split
+    is_fixed = variant is Variant.SOTW and split and "late" in features.split()
+    adapted = partial(_plain, is_long=is_long, whole=first.whole if is_fixed else None)
     kept: list[Action] = []
     for each in happenings:
         if isinstance(each, Push):
@@ -379,11 +383,9 @@ def promised(story: Story) -> Story:
     return variant, split, features, adapted(first), kept, adapted(last)
 
 
-def _plain(variant: Variant, plan: Plan) -> Plan:
-    if variant is Variant.DELTA:
-        return plan
-    texts = tuple(LITTLE if each == LONG else each for each in plan.texts)
-    return replace(plan, texts=texts)
+def _plain(plan: Plan, *, is_long: bool, whole: str | None) -> Plan:
+    texts = tuple(LITTLE if each == LONG and not is_long else each for each in plan.texts)
+    return replace(plan, texts=texts, whole=plan.whole if whole is None else whole)
 
 
 def play(variant: Variant, split: bool, features: str, first: Plan, happenings: Iterable[Action], last: Plan) -> None:

@@ -58,6 +58,11 @@ class ResourceType:
     kept_on_move: bool = False
     narrowed_by: str = ""
 
+    @property
+    def is_below_listeners(self) -> bool:
+        """Whether resources of the type are parts of trees that listeners name: a listener may warm for them."""
+        return self.in_tree and bool(self.parents)
+
 
 _RULES: tuple[ResourceType, ...] = (
     # EDS, SDS and RTDS never wait (docs/internals/design.md#order-of-updates).

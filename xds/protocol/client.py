@@ -173,7 +173,9 @@ class ClientState:
         type = resource_type(type_url)
         if type.kept_on_move:
             return awaited | unsaid_names(self.facts(), type_url)
-        return left_names(self.facts(), type_url) if type.after_listeners and self.transition is not None else awaited
+        return (
+            left_names(self.facts(), type_url) if type.is_below_listeners and self.transition is not None else awaited
+        )
 
     def next_position(self) -> int:
         """The next number in the order of the responses on all streams of the client."""
@@ -271,7 +273,7 @@ class ClientState:
         if watch.type.full_state and shown.label:
             facts.logs.note_shown(url, shown.label)
         if watch.type.alias in PARTS:
-            watch.hold_unknown(ShownContent(requested=names))
+            watch.hold_unknown(ShownContent(requested=names if shown else NO_NAMES))
             return
         held = known_set(facts, watch, shown, names)
         if held is not None:

@@ -28,7 +28,8 @@ class ShownContent(NamedTuple):
     * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
     * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
     * ``has_versions``: it showed versions (Delta), so what it has of a refused response is not known;
-    * ``requested``: the assignments or secrets that its first request named: it has what needs them.
+    * ``requested``: the assignments or secrets that its first request named, if it showed some of them: it has what
+      needs them.
     """
 
     has_set: bool = False

@@ -211,8 +211,10 @@ def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: Na
                     held = facts.logs.stand_ins(url, rejected, watch.rejections)
                     rejected = held.among(rejected)
                 elif watch.type.alias in PARTS:  # a cluster may wait for what may turn out to be good
-                    accepted = held.among(rejected) if held is not None else NO_NAMES
-                    rejected = names & watch.rejections.rejected_in(sets[url]) | accepted
+                    held = held or facts.watches.accepted(url, rejected) or empty_set(url)
+                    rejected = names & watch.rejections.rejected_in(sets[url]) | held.among(rejected)
+                    lacking = rejected.difference(held.resources)
+                    held = facts.releases.mixed(held, facts.logs.stand_ins(url, lacking, watch.rejections), lacking)
                 sets[url] = facts.releases.mixed(sets[url], held or empty_set(url), rejected)
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 

@@ -32,6 +32,7 @@ from xds.protocol.group_logs import has_refused
 from xds.protocol.known_content import ShownContent
 from xds.protocol.requests import NO_VERSIONS, Shown
 from xds.protocol.watch import Watch
+from xds.snapshots.cluster_references import assignments_of
 from xds.snapshots.leftover import SOME_VERSION, Leftover
 from xds.snapshots.linger import Lingering, NamesByType, names_by_type
 from xds.snapshots.removal_log import RemovalLog
@@ -40,13 +41,15 @@ from xds.snapshots.removal_log import RemovalLog
 def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozenset[str]) -> bool:
     """Whether a first request shows that its client has returned.
 
-    A name that no newest resource has and that the log has is requested because of what the client holds, if it was
-    sent nothing yet.
+    If it was sent nothing yet, a name that no newest resource has and that the log has is requested because of what the
+    client holds; and so is, on separate streams, what only listeners name.
     """
     if shown:
         return True
     if facts.watches.have_acked(facts.watches):
         return False
+    if watch.type.is_below_listeners and not facts.is_aggregated and not facts.watches.of(facts.url_of("listeners")):
+        return True
     url = watch.type.type_url
     unserved = names.difference(facts.goal.get(url).resources)
     return bool(unserved) and not unserved.isdisjoint(facts.log.names(url))
@@ -299,7 +302,7 @@ def with_earlier_routes(
     for watch in facts.watches.with_pending_release():
         url = watch.type.type_url
         present, newest = released.get(url), facts.goal.get(url).resources
-        wanted = watch.pending_release.difference(present.resources) if watch.type.after_listeners else NO_NAMES
+        wanted = watch.pending_release.difference(present.resources) if watch.type.is_below_listeners else NO_NAMES
         wanted = wanted.difference(newest.keys() - held_names.get(url, NO_NAMES))
         found = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
         if fitting := {name: each for name, each in found if each is not None}:
@@ -340,8 +343,11 @@ def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) ->
         clusters = facts.releases.mixed(clusters, logged, kept.difference(clusters.resources))
     names = {each.name for each in route.references if each.type_url == url}
     if left := names & clusters.resources.keys() - facts.goal.get(url).resources.keys() - kept:
-        acked = facts.watches.acked(url)
-        if acked is None or not left <= acked.resources.keys() - lacking_parts(facts, acked):
+        acked = facts.watches.acked(url) or empty_set(url)
+        lacking = lacking_parts(facts, acked)
+        if not facts.is_aggregated:  # it ACKs clusters before it requests their assignments
+            lacking |= {name for name in acked.among(left) if assignments_of((name,), acked)}
+        if not left <= acked.resources.keys() - lacking:
             return False
     return names <= clusters.resources.keys() and cold.isdisjoint(names)
 
