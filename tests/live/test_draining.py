@@ -11,19 +11,21 @@ import pytest
 from tests.steering.core.test_load_assignment import A, B, entry, pushed
 from xds.codec.load_assignment import decode_assignment, locality_of
 from xds.codec.resources import resource_from_bytes
-from xds.live.draining import (
-    DRAINING_LIMIT,
-    DrainingEndpoint,
+from xds.live.assignment_edits import (
     EndpointChange,
-    EndpointState,
     addresses_of,
     change_endpoints,
     change_weights,
     check_priorities,
-    drain_missing,
     empty_assignment,
-    endpoint_states,
     remove_endpoints,
+)
+from xds.live.draining import (
+    DRAINING_LIMIT,
+    DrainingEndpoint,
+    EndpointState,
+    drain_missing,
+    endpoint_states,
     still_draining,
     undrain,
     with_draining,

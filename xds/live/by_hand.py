@@ -20,14 +20,8 @@ import structlog
 
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.fleet.event_log import EventKind, EventLog
-from xds.live.draining import (
-    DrainingEndpoint,
-    addresses_of,
-    drain_missing,
-    empty_assignment,
-    has_serving_endpoint,
-    still_draining,
-)
+from xds.live.assignment_edits import addresses_of, empty_assignment
+from xds.live.draining import DrainingEndpoint, drain_missing, has_serving_endpoint, still_draining
 from xds.live.hand_assignment import HandAssignment
 from xds.live.owners import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.model.errors import EmptyingError, NotFoundError, ValidationError, Violation

@@ -1,22 +1,20 @@
-"""Assignments set by hand: endpoints are added, changed, drained and removed (docs/services.md#live-endpoints).
+"""Endpoints that drain: served as ``DRAINING`` for a while after they were removed (docs/services.md#draining).
 
-A removed endpoint is served as ``DRAINING`` for a while: Envoy keeps its connections and sends it no new requests. The
-served assignment is the wanted one plus the draining endpoints, in their localities and priorities. It is valid for
-Envoy and gRPC: priorities have no gap, and an added locality has a weight. Pure.
+Envoy keeps the connections of a draining endpoint and sends it no new requests. The served assignment is the wanted one
+plus the draining endpoints, in their localities and priorities; `still_draining` leaves out those whose time is over.
+Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from xds.codec import schema
 from xds.codec.load_assignment import PRIORITY_LIMIT, decode_assignment, locality_of
 from xds.codec.references import references_of
-from xds.codec.resources import resource_from_bytes
-from xds.model.errors import ValidationError, Violation
-from xds.model.ip_address import canonical_ipv6
+from xds.live.assignment_edits import address_text, addresses_of, endpoints_in, entry_at, entry_key, validated
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
@@ -47,18 +45,6 @@ class DrainingEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointChange:
-    """The changes of one endpoint; None changes nothing. A new endpoint needs a locality if there are several."""
-
-    address: str
-    weight: int | None = None
-    health: int | None = None
-    locality: Locality | None = None
-    priority: int | None = None
-    hostname: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EndpointState:
     """One endpoint as it is served. ``weight`` is None if none is set. ``until_s`` is its end, if it drains."""
 
@@ -71,54 +57,15 @@ class EndpointState:
     until_s: float | None = None
 
 
-# Addresses
-
-
-def address_text(endpoint: Any) -> str:
-    """The text that identifies an LbEndpoint: ``10.0.0.1:80``, ``[::1]:80``, ``unix:PATH``, ``internal:LISTENER/ID``.
-
-    An IPv6 address is in its canonical spelling: all spellings of it are one endpoint.
-    """
-    if endpoint.WhichOneof("host_identifier") == "endpoint_name":
-        return f"endpoint:{endpoint.endpoint_name}"
-    address = endpoint.endpoint.address
-    kind = address.WhichOneof("address")
-    if kind == "pipe":
-        return f"unix:{address.pipe.path}"
-    if kind == "envoy_internal_address":
-        internal = address.envoy_internal_address
-        return f"internal:{internal.server_listener_name}/{internal.endpoint_id}"
-    socket = address.socket_address
-    host = f"[{canonical_ipv6(socket.address)}]" if ":" in socket.address else socket.address
-    text = f"{host}:{socket.named_port or socket.port_value}"
-    return text if socket.protocol == 0 else f"udp:{text}"
-
-
-def canonical_address(text: str) -> str:
-    """The text that identifies an endpoint, for an address that a user wrote."""
-    host, _, port = text.rpartition("]:")
-    return f"[{canonical_ipv6(host[1:])}]:{port}" if host.startswith("[") and ":" in host else text
-
-
-def addresses_of(assignment: Resource) -> dict[str, None]:
-    """The addresses of all endpoints of an assignment, in their order."""
-    return dict.fromkeys(address_text(one) for _, one in _endpoints(decode_assignment(assignment)))
-
-
-def resource_label(assignment: Resource) -> str:
-    """The label of an assignment in a finding."""
-    return f"endpoints/{assignment.name}"
-
-
 def endpoint_states(served: Resource, draining: Iterable[DrainingEndpoint] = ()) -> list[EndpointState]:
     """The endpoints of a served assignment, with the ends of draining ones."""
     until = {one.address: one.until_s for one in draining}
-    return [_state(entry, one, until) for entry, one in _endpoints(decode_assignment(served))]
+    return [_state(entry, one, until) for entry, one in endpoints_in(decode_assignment(served))]
 
 
 def has_serving_endpoint(served: Resource) -> bool:
     """Whether an assignment has an endpoint that takes requests: not draining, and not known to be unhealthy."""
-    return any(one.health_status in _SERVING for _, one in _endpoints(decode_assignment(served)))
+    return any(one.health_status in _SERVING for _, one in endpoints_in(decode_assignment(served)))
 
 
 def _state(entry: Any, one: Any, until: Mapping[str, float]) -> EndpointState:
@@ -128,220 +75,6 @@ def _state(entry: Any, one: Any, until: Mapping[str, float]) -> EndpointState:
     ends_s = until.get(address) if one.health_status == _DRAINING else None
     hostname = one.endpoint.hostname
     return EndpointState(address, health, weight, locality_of(entry), entry.priority, hostname, ends_s)
-
-
-def _endpoints(message: Any) -> Iterator[tuple[Any, Any]]:
-    for entry in message.endpoints:
-        for one in entry.lb_endpoints:
-            yield entry, one
-
-
-# The wanted assignment
-
-
-def check_priorities(wanted: Resource) -> None:
-    """Raises ``ValidationError`` for a gap in the priorities: gRPC rejects such an assignment."""
-    priorities = {entry.priority for entry in decode_assignment(wanted).endpoints}
-    lacking = next((priority for priority in range(max(priorities, default=0)) if priority not in priorities), None)
-    if lacking is not None:
-        detail = f"no locality has priority {lacking}, but one has priority {max(priorities)}: priorities have no gap"
-        raise ValidationError(
-            [Violation("priority_gap", detail, resource=resource_label(wanted), pointer="/endpoints")]
-        )
-
-
-def empty_assignment(name: str) -> Resource:
-    """An assignment without endpoints."""
-    message: Any = schema.require(ENDPOINT)()
-    message.cluster_name = name
-    return resource_from_bytes(ENDPOINT, message.SerializeToString(deterministic=True))
-
-
-def change_endpoints(wanted: Resource, changes: Iterable[EndpointChange]) -> Resource:
-    """The assignment with endpoints added or changed.
-
-    A new endpoint joins the only locality of the assignment, unless it names one. Raises ``ValidationError``.
-    """
-    message = decode_assignment(wanted)
-    edit = _Edit(message)
-    findings: list[Violation] = []
-    for index, change in enumerate(changes):
-        findings += _change_one(edit, change, f"/put/{index}")
-    if findings:
-        raise ValidationError(findings)
-    edit.drop_moved()
-    _drop_empty(message)
-    return _validated(message, wanted)
-
-
-def change_weights(wanted: Resource, weights: Mapping[tuple[Locality, int], int]) -> Resource:
-    """The assignment with other weights of localities, by locality and priority. Raises ``ValidationError``."""
-    message = decode_assignment(wanted)
-    for index, ((locality, priority), weight) in enumerate(weights.items()):
-        entries = [entry for entry in message.endpoints if _entry_key(entry) == (locality, priority)]
-        if not entries:
-            detail = f"the assignment has no locality {locality} with priority {priority}; {_entry_keys_text(message)}"
-            raise ValidationError([Violation("unknown_locality", detail, pointer=f"/localities/{index}")])
-        for entry in entries:
-            entry.load_balancing_weight.value = weight
-    return _validated(message, wanted)
-
-
-def remove_endpoints(wanted: Resource, addresses: Collection[str]) -> Resource:
-    """The assignment without the endpoints of these addresses."""
-    message = decode_assignment(wanted)
-    removed = frozenset(addresses)
-    for entry in message.endpoints:
-        kept = [one for one in entry.lb_endpoints if address_text(one) not in removed]
-        if len(kept) < len(entry.lb_endpoints):
-            del entry.lb_endpoints[:]
-            entry.lb_endpoints.extend(kept)
-    _drop_empty(message)
-    return _validated(message, wanted)
-
-
-class _Edit:
-    """An assignment whose endpoints are changed one by one, found by address. `drop_moved` ends the edit."""
-
-    def __init__(self, message: Any) -> None:
-        self.message = message
-        self._by_address: dict[str, list[tuple[Any, Any]]] = {}
-        self._moved: dict[int, Any] = {}  # the old copies of moved endpoints by ``id``; kept, so that no id is reused
-        for entry, one in _endpoints(message):
-            self._by_address.setdefault(address_text(one), []).append((entry, one))
-
-    def find(self, address: str) -> list[tuple[Any, Any]]:
-        """The endpoints with an address, each with its entry."""
-        return self._by_address.get(address, [])
-
-    def move(self, entry: Any, address: str) -> Any:
-        """The endpoint in this entry: moved from another entry, or new."""
-        existing = self.find(address)
-        for other, one in existing:
-            if other is entry or _entry_key(other) == _entry_key(entry):
-                return one
-        one = entry.lb_endpoints.add()
-        if existing:
-            one.CopyFrom(existing[-1][1])
-            self._moved |= {id(old): old for _, old in existing}
-        else:
-            host, _, port = address.rpartition(":")
-            socket = one.endpoint.address.socket_address
-            socket.address, socket.port_value = host.strip("[]"), int(port)
-        self._by_address[address] = [(entry, one)]
-        return one
-
-    def drop_moved(self) -> None:
-        """Drop the old copies of moved endpoints."""
-        if not self._moved:
-            return
-        for entry in self.message.endpoints:
-            kept = [one for one in entry.lb_endpoints if id(one) not in self._moved]
-            if len(kept) < len(entry.lb_endpoints):
-                del entry.lb_endpoints[:]
-                entry.lb_endpoints.extend(kept)
-
-
-def _change_one(edit: _Edit, change: EndpointChange, pointer: str) -> list[Violation]:
-    existing = edit.find(change.address)
-    keys = {_entry_key(entry): None for entry in edit.message.endpoints}
-    if change.locality is None and change.priority is None and existing:
-        _, one = existing[-1]
-    else:
-        key, findings = _target(keys, [_entry_key(entry) for entry, _ in existing], change, pointer)
-        if findings:
-            return findings
-        one = edit.move(_entry_at(edit.message, key), change.address)
-    if change.weight is not None:
-        one.load_balancing_weight.value = change.weight
-    if change.health is not None:
-        one.health_status = change.health
-    if change.hostname is not None:
-        one.endpoint.hostname = change.hostname
-    return []
-
-
-_EntryKey = tuple[Locality, int]  # locality and priority
-
-
-def _target(
-    keys: Collection[_EntryKey], existing: list[_EntryKey], change: EndpointChange, pointer: str
-) -> tuple[_EntryKey, list[Violation]]:
-    """The locality and priority of an endpoint: as the change says, else as before, else as other entries have them.
-
-    ``keys`` are those of all entries, ``existing`` those of the entries that have the endpoint.
-    """
-    if change.locality is not None:
-        priorities = [priority for locality, priority in keys if locality == change.locality]
-        default = min(priorities, default=0)
-        return (change.locality, change.priority if change.priority is not None else default), []
-    candidates = existing or [key for key in keys if change.priority in (None, key[1])] or list(keys)
-    localities = {locality for locality, _ in candidates}
-    if len(localities) > 1:
-        detail = f"{change.address} is new, and the assignment has several localities: say which"
-        return (Locality(), 0), [Violation("locality_needed", detail, pointer=f"{pointer}/locality")]
-    locality = next(iter(localities), Locality())
-    priority = change.priority if change.priority is not None else min((each for _, each in candidates), default=0)
-    return (locality, priority), []
-
-
-def _entry_at(message: Any, key: _EntryKey, like: Any = None) -> Any:
-    """The entry of a locality and priority. If there is none, an entry like ``like`` without endpoints is added."""
-    present = next((entry for entry in message.endpoints if _entry_key(entry) == key), None)
-    if present is not None:
-        return present
-    entry = message.endpoints.add()
-    if like is not None:
-        entry.CopyFrom(like)
-        del entry.lb_endpoints[:]
-    locality, entry.priority = key
-    if locality != Locality():
-        field = entry.locality
-        field.region, field.zone, field.sub_zone = locality.region, locality.zone, locality.sub_zone
-    if not entry.load_balancing_weight.value:
-        entry.load_balancing_weight.value = 1  # gRPC drops a locality without a weight
-    return entry
-
-
-def _drop_empty(message: Any) -> None:
-    """Drop localities without endpoints, unless their priority would be missing then."""
-    while True:
-        entries = list(message.endpoints)
-        highest = max((entry.priority for entry in entries), default=0)
-        needless = next((at for at, entry in enumerate(entries) if _is_needless(entry, entries, highest)), None)
-        if needless is None:
-            return
-        del message.endpoints[needless]
-
-
-def _is_needless(entry: Any, entries: list[Any], highest: int) -> bool:
-    if entry.lb_endpoints or entry.WhichOneof("lb_config") is not None:
-        return False
-    return entry.priority == highest or any(
-        other is not entry and other.priority == entry.priority for other in entries
-    )
-
-
-def _entry_key(entry: Any) -> _EntryKey:
-    return locality_of(entry), entry.priority
-
-
-def _entry_keys_text(message: Any) -> str:
-    texts = dict.fromkeys(
-        f"{locality} with priority {priority}" for locality, priority in map(_entry_key, message.endpoints)
-    )
-    return f"it has {', '.join(texts)}" if texts else "it has none"
-
-
-def _validated(message: Any, before: Resource) -> Resource:
-    """The changed assignment, validated as a pushed one. Raises ``ValidationError``."""
-    body = message.SerializeToString(deterministic=True)
-    made = resource_from_bytes(ENDPOINT, body, aliases=before.aliases, ttl_s=before.ttl_s)
-    check_priorities(made)
-    return made
-
-
-# Draining endpoints
 
 
 def drain_missing(before: Resource, wanted: Resource, until_s: float) -> tuple[DrainingEndpoint, ...]:
@@ -361,13 +94,13 @@ def drain_missing(before: Resource, wanted: Resource, until_s: float) -> tuple[D
 def undrain(wanted: Resource, draining: Iterable[DrainingEndpoint], addresses: Collection[str]) -> Resource:
     """The assignment plus the draining endpoints of these addresses that it lacks, as they were before they drained."""
     message = decode_assignment(wanted)
-    present = {address_text(one) for _, one in _endpoints(message)}
+    present = {address_text(one) for _, one in endpoints_in(message)}
     for each in draining:
         if each.address in addresses and each.address not in present:
             single = _parsed_entry(each.entry)
-            entry = _entry_at(message, _entry_key(single), single)
+            entry = entry_at(message, entry_key(single), single)
             entry.lb_endpoints.add().CopyFrom(single.lb_endpoints[0])
-    return _validated(message, wanted)
+    return validated(message, wanted)
 
 
 def still_draining(
@@ -389,7 +122,7 @@ def with_draining(wanted: Resource, draining: Collection[DrainingEndpoint]) -> R
         single = _parsed_entry(each.entry)
         priority = min(single.priority, highest + 1, PRIORITY_LIMIT)
         highest = max(highest, priority)
-        one = _entry_at(message, (locality_of(single), priority), single).lb_endpoints.add()
+        one = entry_at(message, (locality_of(single), priority), single).lb_endpoints.add()
         one.CopyFrom(single.lb_endpoints[0])
         one.health_status = _DRAINING
     body = message.SerializeToString(deterministic=True)

@@ -11,18 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
-from xds.live.by_hand import EditResult
-from xds.live.draining import (
-    HEALTH_NAMES,
-    DrainingEndpoint,
+from xds.live.assignment_edits import (
     EndpointChange,
     canonical_address,
     change_endpoints,
     change_weights,
     empty_assignment,
     remove_endpoints,
-    undrain,
 )
+from xds.live.by_hand import EditResult
+from xds.live.draining import HEALTH_NAMES, DrainingEndpoint, undrain
 from xds.model.errors import ValidationError, Violation
 from xds.model.ip_address import is_ip_address
 from xds.model.node import Locality

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xds.codec.record import dump_record, load_record
-from xds.live.draining import DrainingEndpoint, addresses_of, still_draining, with_draining
+from xds.live.assignment_edits import addresses_of
+from xds.live.draining import DrainingEndpoint, still_draining, with_draining
 from xds.live.owners import Owner, OwnerKind
 from xds.model.resource import Resource
 from xds.store.etags import NO_ETAG, document_etag

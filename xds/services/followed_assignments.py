@@ -14,13 +14,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.live.draining import (
-    DrainingEndpoint,
-    drain_missing,
-    empty_assignment,
-    still_draining,
-    with_draining,
-)
+from xds.live.assignment_edits import empty_assignment
+from xds.live.draining import DrainingEndpoint, drain_missing, still_draining, with_draining
 from xds.live.owners import LiveEndpoints, OwnedError, Owner
 from xds.model.compared_name import ComparedName, compared
 from xds.model.resource import Resource

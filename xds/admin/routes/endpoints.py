@@ -26,8 +26,9 @@ from xds.admin.shapes.endpoints import (
     unused_warning,
 )
 from xds.codec.render import render_resource
+from xds.live.assignment_edits import check_priorities
 from xds.live.by_hand import EditResult, HandChange, WriteOptions
-from xds.live.draining import check_priorities, endpoint_states
+from xds.live.draining import endpoint_states
 from xds.live.endpoint_patch import read_patch
 from xds.live.hand_assignment import HandAssignment
 from xds.live.owners import Owner
