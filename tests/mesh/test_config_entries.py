@@ -268,7 +268,7 @@ class TestHistory:
             held = publisher.record("service-resolver", "web")
             assert held is not None
             assert (held.created_revision, held.modified_revision) == (1, 3)
-        lines = await split.history.lines()
+        lines = await split.history.line.page()
         assert [(line.revision, line.kind, line.content_of, line.undone_by) for line in lines] == [
             (3, "rollback", 1, 0),
             (2, "push", 0, 3),
@@ -313,7 +313,7 @@ class TestHistory:
         before = state(split)
         await store.collect(Retention(revisions=2, age_s=0), time.time())
         assert state(await published(store)) == before
-        assert [line.content for line in await split.history.lines()] == [True, True, False, False, False, False]
+        assert [line.content for line in await split.history.line.page()] == [True, True, False, False, False, False]
         with pytest.raises(GoneError):
             await split.roll_back(1)
         assert (await split.roll_back(5)).revision == 7
@@ -321,7 +321,7 @@ class TestHistory:
     async def test_actor_and_author_of_a_revision_are_kept(self, split: EntryTable, store: Store) -> None:
         meta = Meta(author="ada", message="more", actor="ci")
         await split.apply([put(resolver("b"))], PushOptions(meta=meta, peer="127.0.0.1:1"))
-        line = await split.history.line(2)
+        line = await split.history.line.find(2)
         assert line is not None
         assert (line.meta.author, line.meta.message, line.meta.actor) == ("ada", "more", "ci")
         assert line.meta.time_s > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from xds.mesh.core.chain.compile import compile_recorded
@@ -14,10 +14,8 @@ from xds.mesh.entry_records import LINE, EntryChange, EntryRecord, UnreadableEnt
 from xds.model.compared_name import ComparedName, compared
 from xds.model.errors import NotFoundError
 from xds.store.base import GoneError, RevisionInfo, Store
+from xds.store.line import Line
 from xds.tasks.threads import run_rarely_collected, run_sized
-
-_PAGE = 100
-_PAGES_LIMIT = 100  # pages of the history that are searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +75,11 @@ class EntryUndoPlan:
 
 
 class EntryHistory:
-    """Reads the line of config entries of a store."""
+    """Reads the ``line`` of config entries of a store."""
 
     def __init__(self, store: Store) -> None:
+        self.line = Line(store, LINE)
         self._store = store
-
-    async def lines(self, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
-        """The revisions, newest first. Raises ``StoreError``."""
-        return await self._store.history(LINE, before=before, limit=limit)
-
-    async def line(self, revision: int) -> RevisionInfo | None:
-        """Who made a revision, when and why; None if that is no longer kept. Raises ``StoreError``."""
-        lines = await self._store.history(LINE, before=revision + 1, limit=1)
-        return lines[0] if lines and lines[0].revision == revision else None
 
     async def content(self, revision: int) -> dict[Key, EntryRecord]:
         """All entries at a revision. Revision 0 is empty.
@@ -114,7 +104,7 @@ class EntryHistory:
     async def undo_plan(self) -> EntryUndoPlan:
         """What undo would do. Raises ``NotFoundError`` if there is no revision to go back to, ``StoreError``."""
         takes_back: RevisionInfo | None = None
-        async for line in self._newest_first():
+        async for line in self.line.newest_first():
             if takes_back is None:
                 takes_back = line if not line.undone_by and not line.content_of else None
             elif not line.undone_by and line.content:
@@ -122,16 +112,6 @@ class EntryHistory:
         if takes_back is None:
             raise NotFoundError("config entries were never written")
         raise NotFoundError(f"config entries: there is no revision before {takes_back.revision} to go back to")
-
-    async def _newest_first(self) -> AsyncIterator[RevisionInfo]:
-        before: int | None = None
-        for _ in range(_PAGES_LIMIT):
-            lines = await self.lines(before, _PAGE)
-            for line in lines:
-                yield line
-            if len(lines) < _PAGE:
-                return
-            before = lines[-1].revision
 
     async def _blob_ids(self, revision: int) -> dict[WrittenKey, str]:
         if revision <= 0:

@@ -30,6 +30,7 @@ from xds.push.served import ServedGroups
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT, kept_s
 from xds.store.base import Commit, CorruptError, Entry, GoneError, Manifest, RevisionInfo, Store
+from xds.store.line import Line
 from xds.tasks.threads import run_sized
 
 _log = structlog.get_logger(logger_name="xds.push.history")
@@ -119,7 +120,7 @@ class GroupHistory:
         Raises ``NotFoundError``, ``StoreError``.
         """
         check_is_group(group)
-        lines = await self._store.history(group, before=before, limit=limit, endpoints=endpoints)
+        lines = await Line(self._store, group).page(before, limit, endpoints)
         if not lines and await self._store.head(group) is None:
             raise NotFoundError(f"no such group: {group!r}")
         return lines
@@ -149,8 +150,8 @@ class GroupHistory:
     async def _blob_ids_at(self, group: str, revision: int) -> BlobIds:
         if revision == 0:
             return BlobIds()
-        lines = await self._store.history(group, before=revision + 1, limit=1)
-        if lines and lines[0].revision == revision and not lines[0].live:
+        line = await Line(self._store, group).find(revision)
+        if line is not None and not line.live:
             return BlobIds()
         entries = (await self._store.manifest(group, revision)).entries
         return await run_sized(blob_ids, entries, resources=len(entries))

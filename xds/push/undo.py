@@ -7,7 +7,7 @@ The content of a group is the result of its revisions without those that were un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import structlog
@@ -23,12 +23,11 @@ from xds.push.progress import rollout_status
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.resource_lookup import assignment_name
 from xds.store.base import DELETE, LOWERED, RevisionInfo, Rollback, Store, StoreError
+from xds.store.line import Line
 
 REFUSED_SHARE = 0.1
 WATCH_S = 1.0
 CANDIDATES_LIMIT = 10
-PAGE = 100
-PAGES_LIMIT = 100  # pages of the history that are searched
 
 _log = structlog.get_logger(logger_name="xds.push.undo")
 
@@ -94,7 +93,7 @@ class UndoPlanner:
         candidates: list[UndoCandidate] = []
         follows = content.revision + 1
         lowered: RevisionInfo | None = None
-        async for line in self._configured(group, follows):
+        async for line in Line(self._store, group).newest_first(follows, endpoints=False):
             if line.kind == LOWERED:  # lowered resources follow the config entries, and are undone with these
                 lowered = line
                 continue
@@ -173,16 +172,6 @@ class UndoPlanner:
             hint = "name a revision to go back to, endpoints included"
             return f"group {content.group}: only endpoints changed since revision {first.revision}; {hint}"
         return f"group {content.group}: there is no revision before {content.revision} to go back to"
-
-    async def _configured(self, group: str, before: int) -> AsyncIterator[RevisionInfo]:
-        """The history without changes of endpoints alone, newest first."""
-        for _ in range(PAGES_LIMIT):
-            lines = await self._store.history(group, before=before, limit=PAGE, endpoints=False)
-            for line in lines:
-                yield line
-            if len(lines) < PAGE:
-                return
-            before = lines[-1].revision
 
 
 def with_kept_endpoints(change: Rollback, current: GroupContent | None, target: GroupContent) -> Rollback:

@@ -118,7 +118,7 @@ async def put_config_entries(
 async def list_config_entry_revisions(deps: Deps, request: Request, paging: Paging) -> Response:
     """All revisions of the config entries, newest first: author, time, message, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await served(deps).entries.history.lines(before, paging.limit + 1)
+    found = await served(deps).entries.history.line.page(before, paging.limit + 1)
     return await paging.answer(request, found, lambda line: str(line.revision), entry_revision_item)
 
 
@@ -197,7 +197,7 @@ async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Se
         raise NotFoundError(f"no config entry {kind}/{name}")
     if is_not_modified(request, record.etag):
         return answer_not_modified(record.etag)
-    item = detailed_entry_item(record, await entries.history.line(record.modified_revision))
+    item = detailed_entry_item(record, await entries.history.line.find(record.modified_revision))
     if accepts_yaml(request):
         return await answer_yaml(request, item, etag_header(record.etag))
     return await answer_json(request, item, etag_header(record.etag))
