@@ -16,7 +16,7 @@ from tests.support.resources import (
     static_cluster,
     tls_secret,
 )
-from xds.server.collector import Collector
+from xds.push.collector import Collector
 from xds.snapshots.order import OrderRules
 from xds.store.retention import Retention
 from xds.tasks.threads import INLINE_RESOURCES

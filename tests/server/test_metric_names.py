@@ -18,8 +18,8 @@ from xds.backup.backups import Backups
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.push.collector import Collector
 from xds.push.journal import PushJournal
-from xds.server.collector import Collector
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,

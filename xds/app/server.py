@@ -49,9 +49,9 @@ from xds.live.by_hand import HandAssignments
 from xds.live.owners import LiveEndpoints
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import XdsError
+from xds.push.collector import Collector
 from xds.push.directory import WatchedDirectory
 from xds.push.publisher import Publisher
-from xds.server.collector import Collector
 from xds.server.engine_persistence import EnginePersistence
 from xds.server.logs import configure_logging
 from xds.server.metrics.collectors import (

@@ -16,7 +16,7 @@ from tests.admin.conftest import Api
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.browser_rules import BrowserRules
 from xds.admin.services import ApiOptions
-from xds.consul.http import Blocking
+from xds.consul.blocking_queries import Blocking
 
 PATIENCE_S = 10.0
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}

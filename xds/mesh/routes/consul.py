@@ -20,15 +20,8 @@ from xds.admin.bodies import Body, parse_one
 from xds.admin.routing import Calling, consul_router, needs
 from xds.admin.services import Deps, Services
 from xds.codec.findings import normalized_name
-from xds.consul.http import (
-    answer_read,
-    answer_write,
-    check_cas,
-    check_datacenter,
-    refuse,
-    refuse_findings,
-    wait_for_change,
-)
+from xds.consul.blocking_queries import wait_for_change
+from xds.consul.http import answer_read, answer_write, check_cas, check_datacenter, refuse, refuse_findings
 from xds.consul.quantities import parse_duration
 from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError

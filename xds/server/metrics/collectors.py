@@ -17,9 +17,9 @@ from prometheus_client.registry import Collector
 from xds.backup.backups import Backups
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
+from xds.push import collector
 from xds.push.audit_log import APART, TOGETHER
 from xds.push.certificates import PushedCertificates
-from xds.server import collector
 from xds.server.flow.write_limiter import WriteLanes
 from xds.server.load_streams import LoadStreams
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label

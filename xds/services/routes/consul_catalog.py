@@ -16,7 +16,8 @@ from fastapi.responses import Response
 from xds.admin.bodies import Body
 from xds.admin.routing import ANY, consul_router, needs
 from xds.admin.services import Deps, Services
-from xds.consul.http import answer_read, answer_write, check_datacenter, findings_text, refuse, wait_for_change
+from xds.consul.blocking_queries import wait_for_change
+from xds.consul.http import answer_read, answer_write, check_datacenter, findings_text, refuse
 from xds.filter.filter import Filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError

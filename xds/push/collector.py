@@ -17,7 +17,7 @@ from xds.tasks.lifecycle import BackgroundTask
 
 JITTER = 0.25  # of the interval, so that replicas that started together do not collect together
 
-_log = structlog.get_logger(logger_name="xds.server.collector")
+_log = structlog.get_logger(logger_name="xds.push.collector")
 
 
 class Collector:

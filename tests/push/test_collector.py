@@ -10,8 +10,8 @@ import pytest
 from tests.push.test_publisher import GROUP, clusters, served
 from tests.support.plane import Plane
 from xds.model.resource_type import CLUSTER
+from xds.push.collector import Collector
 from xds.push.request import PushOptions
-from xds.server.collector import Collector
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
 from xds.store.base import GoneError, UnavailableError
