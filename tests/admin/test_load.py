@@ -19,7 +19,7 @@ from tests.lrs.reports import (
 )
 from tests.support.connected import Client
 from xds.admin.load_view import LoadView
-from xds.admin.shapes.load import load_item
+from xds.admin.models.load import LoadSummary
 from xds.lrs.stream_states import ReportStream
 from xds.model.node import Node
 from xds.proto import wire_pb2
@@ -135,7 +135,7 @@ async def test_a_cluster_with_two_services_and_a_name_that_is_a_path(get: Callab
 
 async def test_a_cluster_whose_only_node_went_while_it_reported_has_no_time(book: Books) -> None:
     found, *_ = book.clusters(T0 + 10, 10)
-    assert load_item(replace(found, reported=0.0))["reported"] is None
+    assert LoadSummary.from_domain(replace(found, reported=0.0)).reported is None
 
 
 async def test_a_series(get: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
@@ -30,6 +30,13 @@ COMPRESSED_BYTES = 8 * 1024
 PIECES_ON_LOOP = 20
 _LEVEL = 5
 _LISTS = ("items", "resources", "localities", "reporters", "endpoints")
+
+
+def answer_model(
+    model: object, headers: Mapping[str, str] | None = None, status: HTTPStatus = HTTPStatus.OK
+) -> JSONResponse:
+    """A small model as JSON."""
+    return JSONResponse(document_of(model), status, dict(headers or {}))
 
 
 async def answer_json(

@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.examples import EXAMPLES, answers
+from xds.admin.models.events import ServerEvent
 from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
 from xds.admin.response_texts import describe_responses
 from xds.admin.routes.backups import TAR_TYPE
@@ -24,7 +25,6 @@ from xds.admin.routes.system import StatusItem
 from xds.admin.routing import body_models, described_answer, described_body
 from xds.admin.schemas import add_schema, plain
 from xds.admin.schemas import describe as describe_fields
-from xds.admin.shapes.events import EventItem
 
 Json = dict[str, Any]
 
@@ -186,7 +186,7 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
         schemas[model.__name__] = own
     for described in (*(each for models in bodies for each in models), StatusItem):
         describe_fields(described, schemas[described.__name__])
-    add_schema(EventItem, schemas)
+    add_schema(ServerEvent, schemas)
     answered = {getattr(route, "unique_id", ""): described_answer(route) for route in app.routes}
     for _, _, operation in _operations(document):
         if (kind := answered.get(operation["operationId"])) is not None:

@@ -19,8 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
+from xds.admin.models.findings import Finding, shorten
+from xds.admin.models.writing import document_of
 from xds.admin.services import services_of
-from xds.admin.shapes.values import FindingItem
 from xds.codec.effort import AbandonedError
 from xds.live.owners import OwnedError
 from xds.model.errors import (
@@ -43,8 +44,6 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 CONSUL_PREFIX = "/v1/"
 ERRORS_SHOWN = 1000
-# Every legal name fits, and an answer does not return megabytes of what was pushed.
-TEXT_LIMIT = 5_000
 _PUSHED_AT = ("/snapshot", "/transactions")
 TOO_LARGE = "too_large"  # the codec's code for a name, resource or text beyond its limit
 _LIMITS = {TOO_LARGE: "resource_bytes", "entry_too_large": "config_entry_bytes"}
@@ -179,7 +178,7 @@ def _violations(request: Request, error: ValidationError) -> Response:
     if request.method != "GET" and (path.endswith(_PUSHED_AT) or "/resources/" in path):
         services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
-    found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
+    found = [document_of(Finding.from_domain(violation)) for violation in error.violations[:ERRORS_SHOWN]]
     for limit in {
         _LIMITS[each.code] for each in error.violations if each.code in _LIMITS and not _is_about_chain(each)
     }:
@@ -187,23 +186,13 @@ def _violations(request: Request, error: ValidationError) -> Response:
     count = len(error.violations)
     first = "invalid input"
     if error.violations:  # Consul's paths answer with one text, which needs the hint
-        first = _shorten(str(error.violations[0]) if is_consul(request.scope) else error.violations[0].detail)
+        first = shorten(str(error.violations[0]) if is_consul(request.scope) else error.violations[0].detail)
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
 
 
 def _is_about_chain(violation: Violation) -> bool:
     """Whether the finding is about a chain: its codes mean other limits than those of the codec."""
     return violation.resource.startswith("chain/")
-
-
-def finding_item(violation: Violation) -> FindingItem:
-    """An error or a warning in the form of the API."""
-    shown = {name: _shorten(value) if isinstance(value, str) else value for name, value in asdict(violation).items()}
-    return cast(FindingItem, shown)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:

@@ -12,12 +12,15 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Header, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from xds.admin.problem import RequestError, finding_item, overridable
+from xds.admin.answers import answer_model
+from xds.admin.models.findings import Finding
+from xds.admin.models.pushes import PushOutcome, PushProgress
+from xds.admin.problem import RequestError, overridable
 from xds.admin.routing import Calling
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.groups import PushAnswer, progress_item, push_answer
+from xds.fleet.state import Convergence
 from xds.model.errors import Violation
 from xds.push.progress import PushVerdict, verdict_of
 from xds.push.request import PushOptions, PushResult
@@ -185,29 +188,31 @@ Pushing = Annotated[PushContext, Depends(push_context)]
 
 async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()) -> Response:
     """200 with the changes and the warnings of the input; after ``Prefer: wait`` 202 while nodes are pending."""
-    body, pending = await wait_for_answer(pushing, result, warnings)
+    outcome, pending = await wait_for_outcome(pushing, result, warnings)
     tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
-    return await run_sized(
-        JSONResponse, body, status_of(pending), {**tag, **preference_headers(pushing)}, resources=result.touched
-    )
+    headers = {**tag, **preference_headers(pushing)}
+    return await run_sized(answer_model, outcome, headers, status_of(pending), resources=result.touched)
 
 
-async def wait_for_answer(
+async def wait_for_outcome(
     pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
-) -> tuple[PushAnswer, bool]:
-    """The answer to a push, after the wait that ``Prefer`` asks for, and whether nodes are still pending."""
-    body = push_answer(result)
-    body["warnings"] = [finding_item(warning) for warning in (*warnings, *result.warnings)]
-    if pushing.options.dry_run:
-        body["dry_run"] = True
-    elif pushing.wait_s:
-        found = await pushing.deps.publisher.groups.pushes.wait_for_verdict(
+) -> tuple[PushOutcome, bool]:
+    """The outcome of a push, after the wait that ``Prefer`` asks for, and whether nodes are still pending."""
+    found = tuple(map(Finding.from_domain, (*warnings, *result.warnings)))
+    progress: PushProgress | None = None
+    is_dry = pushing.options.dry_run
+    if pushing.wait_s and not is_dry:
+        reached = await pushing.deps.publisher.groups.pushes.wait_for_verdict(
             result.group, result.revision, pushing.wait_s
         )
-        if found is not None:
-            body["progress"] = progress_item(found)
-            return body, verdict_of(found) is PushVerdict.PENDING
-    return body, False
+        progress = progress_of(reached) if reached is not None else None
+    pending = progress is not None and progress.verdict == PushVerdict.PENDING
+    return PushOutcome.from_domain(result, found, is_dry, progress), pending
+
+
+def progress_of(found: Convergence) -> PushProgress:
+    """The progress of a push with its verdict."""
+    return PushProgress.from_domain(found, verdict_of(found).value)
 
 
 def status_of(pending: bool) -> HTTPStatus:

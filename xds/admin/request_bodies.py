@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xds.admin.shapes.endpoints import PATCH_SCHEMA
+from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 
 Json = dict[str, Any]
 
@@ -126,6 +126,53 @@ _ASSIGNMENT: Json = {
     "type": "object",
     "description": "A ClusterLoadAssignment as protobuf JSON; `GET /schema/endpoints` has its JSON Schema",
 }
+
+
+def _list(description: str, items: Json) -> Json:
+    return {"type": "array", "description": description, "items": items}
+
+
+def _object(required: str, **properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
+
+
+_PARTS = {"region": "The region", "zone": "The zone", "sub_zone": "The sub-zone"}
+_OF_LOCALITY: Json = {
+    "type": "object",
+    "description": "The locality. By default the only one of the assignment",
+    "properties": {part: {"type": "string", "description": text} for part, text in _PARTS.items()},
+    "additionalProperties": False,
+}
+_WEIGHT: Json = {"type": "integer", "minimum": 1, "maximum": WEIGHT_SUM_LIMIT, "description": "The weight"}
+_PRIORITY: Json = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": PRIORITY_LIMIT,
+    "description": "The priority of the locality; 0 is the first",
+}
+_PATCH: Json = {
+    "type": "object",
+    "description": "Changes of the endpoints of an assignment",
+    "properties": {
+        "put": _list(
+            "Endpoints to add, or to change by their address. What is left out stays as it is",
+            _object(
+                "address",
+                address={"type": "string", "description": "The address, such as `10.0.0.1:80` or `[::1]:80`"},
+                weight=_WEIGHT,
+                health={"type": "string", "description": "The health status as in Envoy's API, such as `UNHEALTHY`"},
+                locality=_OF_LOCALITY,
+                priority=_PRIORITY,
+                hostname={"type": "string", "description": "The host name of the endpoint"},
+            ),
+        ),
+        "remove": _list("The addresses of endpoints to remove", {"type": "string"}),
+        "localities": _list(
+            "Weights of localities", _object("weight", locality=_OF_LOCALITY, priority=_PRIORITY, weight=_WEIGHT)
+        ),
+    },
+    "additionalProperties": False,
+}
 _UPSTREAMS: Json = {
     "type": "object",
     "description": "The services that the proxies of a group call. docs/mesh.md has all fields",
@@ -177,7 +224,7 @@ BODIES: Mapping[str, Json] = {
     "put_upstreams": _UPSTREAMS,
     "put_binding": _BINDING,
     "put_endpoints": _ASSIGNMENT,
-    "patch_endpoints": PATCH_SCHEMA,
+    "patch_endpoints": _PATCH,
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,
     "validate": _PUSH,

@@ -17,7 +17,7 @@ from typing import Any, NotRequired, Union, get_args, get_origin
 import pydantic
 from typing_extensions import get_original_bases, get_type_hints, is_typeddict
 
-from xds.admin.models.writing import may_be_absent
+from xds.admin.models.writing import is_text_for_none, may_be_absent, member_of
 
 Json = dict[str, Any]
 
@@ -66,11 +66,12 @@ def add_schema(kind: Any, schemas: dict[str, Json]) -> Json:
         schema = schemas[name] = {}
         hints = get_type_hints(kind, include_extras=True)
         required = list(_required(kind))
-        fields = hints if is_typeddict(kind) else [each.name for each in dataclasses.fields(kind)]
-        optional = {field for field in fields if field not in required}
+        if not is_typeddict(kind):
+            hints = {member_of(each): _shown(each, hints[each.name]) for each in dataclasses.fields(kind)}
+        optional = {field for field in hints if field not in required}
         schema["properties"] = {
             field: _member(field, _present(hints[field]) if field in optional else hints[field], schemas)
-            for field in fields
+            for field in hints
         }
         schema["type"] = "object"
         if required:
@@ -99,7 +100,12 @@ def _required(kind: Any) -> Iterator[str]:
         hints = get_type_hints(kind, include_extras=True)
         yield from (name for name, hint in hints.items() if not _is_optional(hint))
     else:
-        yield from (each.name for each in dataclasses.fields(kind) if not may_be_absent(each))
+        yield from (member_of(each) for each in dataclasses.fields(kind) if not may_be_absent(each))
+
+
+def _shown(field: dataclasses.Field[Any], hint: Any) -> Any:
+    """The type of a field in JSON."""
+    return str if is_text_for_none(field) else hint
 
 
 def _is_optional(member: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import IO, Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -168,7 +169,7 @@ def documents(value: Any) -> tuple[Json, ...]:
 
 
 def reader(name: str) -> Callable[[Any], Any]:
-    """Reads an answer as the class of this name in `xds.calls.results`.
+    """Reads an answer as a class, such as ``admin.nodes.NodeStatus`` of the module `xds.admin.models.nodes`.
 
     The classes are imported when an answer is read: a command, which reads documents, starts without them.
     """
@@ -181,9 +182,8 @@ def items(name: str, member: str = "items") -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _result_class(name: str) -> Any:
-    from xds.calls import results
-
-    return getattr(results, name)
+    room, module, kind = name.split(".")
+    return getattr(import_module(f"xds.{room}.models.{module}"), kind)
 
 
 def flags(**given: object) -> dict[str, str]:

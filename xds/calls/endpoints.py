@@ -9,7 +9,7 @@ from xds.calls.call import ApiCall, flags, items, place, reader, write_parts
 from xds.calls.encoding import ResourceInput, encode_resource
 
 if TYPE_CHECKING:
-    from xds.calls.results import ServedAssignment
+    from xds.admin.models.endpoints import AssignmentSummary, ChangedAssignment, ServedAssignment
 
 
 class ResetArguments(TypedDict, total=False):
@@ -32,19 +32,21 @@ class EndpointArguments(ResetArguments, total=False):
     if_match: str | int | None
 
 
-def assignments(group: str, *, live: bool = False) -> ApiCall[tuple[ServedAssignment, ...]]:
+def assignments(group: str, *, live: bool = False) -> ApiCall[tuple[AssignmentSummary, ...]]:
     """The assignments of a group, without their endpoints; ``live``: only live assignments."""
-    return ApiCall("GET", place("groups", group, "endpoints"), items("ServedAssignment"), flags(live=live))
+    return ApiCall(
+        "GET", place("groups", group, "endpoints"), items("admin.endpoints.AssignmentSummary"), flags(live=live)
+    )
 
 
 def assignment(group: str, name: str) -> ApiCall[ServedAssignment]:
     """One assignment as it is served, with its endpoints."""
-    return ApiCall("GET", place("groups", group, "endpoints", name), reader("ServedAssignment"))
+    return ApiCall("GET", place("groups", group, "endpoints", name), reader("admin.endpoints.ServedAssignment"))
 
 
 def set_endpoints(
     group: str, name: str, assignment: ResourceInput, **options: Unpack[EndpointArguments]
-) -> ApiCall[ServedAssignment]:
+) -> ApiCall[ChangedAssignment]:
     """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
     return _edit("PUT", group, name, encode_resource(assignment, "the assignment"), options)
 
@@ -57,7 +59,7 @@ def change_endpoints(
     remove: Iterable[str] = (),
     localities: Iterable[Mapping[str, Any]] = (),
     **options: Unpack[EndpointArguments],
-) -> ApiCall[ServedAssignment]:
+) -> ApiCall[ChangedAssignment]:
     """Add, change and remove some endpoints. One is its ``HOST:PORT``, or ``{"address", "weight"?, ...}``."""
     parts = {
         "put": [{"address": each} if isinstance(each, str) else dict(each) for each in put],
@@ -67,13 +69,20 @@ def change_endpoints(
     return _edit("PATCH", group, name, {part: value for part, value in parts.items() if value}, options)
 
 
-def reset_endpoints(group: str, name: str, **options: Unpack[ResetArguments]) -> ApiCall[ServedAssignment]:
+def reset_endpoints(group: str, name: str, **options: Unpack[ResetArguments]) -> ApiCall[ChangedAssignment]:
     """Serve the pushed assignment again."""
     return _edit("DELETE", group, name, None, options)
 
 
 def _edit(
     method: str, group: str, name: str, body: object, given: EndpointArguments | ResetArguments
-) -> ApiCall[ServedAssignment]:
+) -> ApiCall[ChangedAssignment]:
     query, headers = write_parts(given, EndpointArguments.__optional_keys__, "e-")
-    return ApiCall(method, place("groups", group, "endpoints", name), reader("ServedAssignment"), query, headers, body)
+    return ApiCall(
+        method,
+        place("groups", group, "endpoints", name),
+        reader("admin.endpoints.ChangedAssignment"),
+        query,
+        headers,
+        body,
+    )

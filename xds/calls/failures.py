@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from xds.admin.models.reading import read_value
 
 if TYPE_CHECKING:
-    from xds.calls.results import Finding, PushOutcome, UndoProposal
+    from xds.admin.models.findings import Finding
+    from xds.admin.models.pushes import PushOutcome
+from xds.admin.models.revisions import UndoProposal
 
 FINDINGS_SHOWN = 10  # in the text of an error
 
@@ -30,7 +32,7 @@ class AdminApiError(Exception):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Every error that the server found in the input."""
-        from xds.calls.results import Finding
+        from xds.admin.models.findings import Finding
 
         found: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
         return found

@@ -12,9 +12,9 @@ from xds.calls.call import ApiCall, Json, document, documents, flags, items, pla
 from xds.calls.failures import ServerBusyError, UnreachableServerError
 
 if TYPE_CHECKING:
+    from xds.admin.models.events import ServerEvent
     from xds.admin.models.nacks import Nack
     from xds.admin.models.nodes import NodeStatus
-    from xds.calls.results import ServerEvent
 
 NDJSON = "application/x-ndjson"
 LAST_EVENT_ID = "last-event-id"
@@ -23,12 +23,14 @@ RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in whi
 
 def nodes(*, group: str = "", state: str = "", selector: str = "") -> ApiCall[tuple[NodeStatus, ...]]:
     """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
-    return ApiCall("GET", place("nodes"), items("NodeStatus"), flags(group=group, state=state, selector=selector))
+    return ApiCall(
+        "GET", place("nodes"), items("admin.nodes.NodeStatus"), flags(group=group, state=state, selector=selector)
+    )
 
 
 def node(id: str) -> ApiCall[NodeStatus]:
     """One node with its streams."""
-    return ApiCall("GET", place("nodes", id), reader("NodeStatus"))
+    return ApiCall("GET", place("nodes", id), reader("admin.nodes.NodeStatus"))
 
 
 def disconnect(id: str, *, author: str = "") -> ApiCall[int]:
@@ -67,7 +69,7 @@ def nacks(
 ) -> ApiCall[tuple[Nack, ...]]:
     """NACKs, the newest first. ``since`` is a time or an age (``15m``), ``state`` ``open`` or ``resolved``."""
     query = _nack_query(group, node, type, since, state)
-    return ApiCall("GET", place("nacks"), items("Nack"), query)
+    return ApiCall("GET", place("nacks"), items("admin.nacks.Nack"), query)
 
 
 def nacks_by_message(
@@ -132,7 +134,7 @@ class EventCursor:
 
     def read(self, line: str) -> ServerEvent | None:
         """The event of a line; None for an empty line, which keeps the connection open. Raises ``ShapeError``."""
-        from xds.calls.results import ServerEvent
+        from xds.admin.models.events import ServerEvent
 
         if not line.strip():
             return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Unpack
 
 from xds.admin.models.reading import read_object
 from xds.calls.call import (
@@ -24,32 +24,14 @@ from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
 from xds.calls.failures import NothingToUndoError
 
 if TYPE_CHECKING:
-    from xds.calls.results import (
-        GroupRevision,
-        GroupSnapshot,
-        GroupState,
-        PushOutcome,
-        PushProgress,
-        ResourceDifference,
-        TransactionOutcome,
-        UndoProposal,
-        ValidationOutcome,
-    )
-
-
-class PatchInput(TypedDict, total=False):
-    """A change of one group in a transaction: ``snapshot``, or ``put`` and ``delete`` (pairs of type and name)."""
-
-    group: str
-    snapshot: Sequence[ResourceInput]
-    put: Sequence[ResourceInput]
-    delete: Sequence[tuple[str, str]]
-    if_match: str | int
+    from xds.admin.models.groups import GroupSnapshot, GroupState, ValidationOutcome
+    from xds.admin.models.pushes import PushOutcome, PushProgress
+    from xds.admin.models.revisions import GroupRevision, ResourceDifference, UndoProposal
 
 
 def _push(method: str, path: str, body: object = None, **given: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     query, headers = write_parts(given, PUSH_ARGUMENTS)
-    return ApiCall(method, path, reader("PushOutcome"), query, headers, body, given.get("wait_s", 0.0))
+    return ApiCall(method, path, reader("admin.pushes.PushOutcome"), query, headers, body, given.get("wait_s", 0.0))
 
 
 def apply(
@@ -90,44 +72,11 @@ def delete(group: str, type: str, name: str, **options: Unpack[PushArguments]) -
     return _push("DELETE", place("groups", group, "resources", type, name), **options)
 
 
-def transact(
-    changes: Iterable[PatchInput] = (),
-    *,
-    put_entries: Sequence[Mapping[str, Any]] = (),
-    delete_entries: Sequence[tuple[str, str]] = (),
-    **options: Unpack[PushArguments],
-) -> ApiCall[TransactionOutcome]:
-    """Change several groups, and config entries, all or none. ``if_match`` is a member of each change."""
-    if "if_match" in options:
-        raise TypeError("if_match is a member of each change of a transaction")
-    body: Json = {"changes": [_change(change) for change in changes]}
-    if put_entries or delete_entries:
-        deleted = [{"kind": kind, "name": name} for kind, name in delete_entries]
-        body["config_entries"] = {"put": [dict(entry) for entry in put_entries], "delete": deleted}
-    return transact_document(body, **options)
-
-
-def transact_document(transaction: Json, **options: Unpack[PushArguments]) -> ApiCall[TransactionOutcome]:
-    """As `transact`, of a document that has the members of a transaction. The server checks it."""
+def transact_document(transaction: Json, **options: Unpack[PushArguments]) -> ApiCall[Json]:
+    """A transaction of a document, which the server checks."""
     query, headers = write_parts(options, PUSH_ARGUMENTS)
-    read, wait_s = reader("TransactionOutcome"), options.get("wait_s", 0.0)
-    return ApiCall("POST", place("transactions"), read, query, headers, transaction, wait_s)
-
-
-def _change(change: PatchInput) -> Json:
-    body: Json = {"group": change["group"]}
-    if "snapshot" in change:
-        body["snapshot"] = {"resources": encode_resources(change["snapshot"])}
-    if "put" in change:
-        body["put"] = encode_resources(change["put"])
-    if "delete" in change:
-        body["delete"] = [{"type": type, "name": name} for type, name in change["delete"]]
-    headers = precondition(change.get("if_match"))
-    if "If-Match" in headers:
-        body["if_match"] = headers["If-Match"]
-    elif headers:
-        body["if_none_match"] = "*"
-    return body
+    wait_s = options.get("wait_s", 0.0)
+    return ApiCall("POST", place("transactions"), document, query, headers, transaction, wait_s)
 
 
 def validate(
@@ -139,7 +88,7 @@ def validate(
     """
     body = {"resources": encode_resources(resources)}
     query = flags(strict=strict, envoy=envoy)
-    return ApiCall("POST", place("validate"), reader("ValidationOutcome"), query, body=body)
+    return ApiCall("POST", place("validate"), reader("admin.groups.ValidationOutcome"), query, body=body)
 
 
 def rollback(
@@ -152,7 +101,7 @@ def rollback(
 
 def undo_plan(group: str) -> ApiCall[UndoProposal]:
     """What ``undo`` would do."""
-    return ApiCall("GET", place("groups", group, "undo"), reader("UndoProposal"))
+    return ApiCall("GET", place("groups", group, "undo"), reader("admin.revisions.UndoProposal"))
 
 
 def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
@@ -164,7 +113,7 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     write_parts(options, PUSH_ARGUMENTS)  # an unknown option is told before anything is sent
 
     def planned(value: object) -> ApiCall[PushOutcome]:
-        from xds.calls.results import UndoProposal
+        from xds.admin.models.revisions import UndoProposal
 
         plan = read_object(UndoProposal, value)
         if plan.to is None:
@@ -179,7 +128,9 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
 def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushProgress]:
     """How many of the nodes that were connected at a recent push have it."""
     path = place("groups", group, "revisions", str(revision), "progress")
-    return ApiCall("GET", path, reader("PushProgress"), flags(wait=f"{wait_s:g}" if wait_s else ""), wait_s=wait_s)
+    return ApiCall(
+        "GET", path, reader("admin.pushes.PushProgress"), flags(wait=f"{wait_s:g}" if wait_s else ""), wait_s=wait_s
+    )
 
 
 def rollout(group: str) -> ApiCall[Json]:
@@ -194,12 +145,12 @@ def release_group(group: str, *, author: str = "") -> ApiCall[Json]:
 
 def groups() -> ApiCall[tuple[GroupState, ...]]:
     """All groups by name."""
-    return ApiCall("GET", place("groups"), items("GroupState"))
+    return ApiCall("GET", place("groups"), items("admin.groups.GroupState"))
 
 
 def group(name: str) -> ApiCall[GroupState]:
     """One group."""
-    return ApiCall("GET", place("groups", name), reader("GroupState"))
+    return ApiCall("GET", place("groups", name), reader("admin.groups.GroupState"))
 
 
 def configure_group(
@@ -228,7 +179,9 @@ def configure_group(
     }
     body = {key: value for key, value in settings.items() if value is not None}
     query = flags(author=author, dry_run=dry_run, allow_empty=allow_empty)
-    return ApiCall("PUT", place("groups", name), reader("GroupState"), query, precondition(if_match, "s-"), body)
+    return ApiCall(
+        "PUT", place("groups", name), reader("admin.groups.GroupState"), query, precondition(if_match, "s-"), body
+    )
 
 
 def delete_group(name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
@@ -247,7 +200,7 @@ def snapshot(
     """All resources of a group, now or at a revision; ``lowered``: also those that its upstreams are lowered to."""
     parts = ("snapshot",) if revision is None else ("revisions", str(revision))
     query = flags(show_secrets=show_secrets, lowered=lowered)
-    return ApiCall("GET", place("groups", group, *parts), reader("GroupSnapshot"), query)
+    return ApiCall("GET", place("groups", group, *parts), reader("admin.groups.GroupSnapshot"), query)
 
 
 def resource(group: str, type: str, name: str, *, show_secrets: bool = False) -> ApiCall[Json]:
@@ -264,7 +217,7 @@ def resources(group: str, type: str, *, show_secrets: bool = False) -> ApiCall[t
 def history(group: str, *, endpoints: bool = True) -> ApiCall[tuple[GroupRevision, ...]]:
     """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
     query = {} if endpoints else {"endpoints": "false"}
-    return ApiCall("GET", place("groups", group, "revisions"), items("GroupRevision"), query)
+    return ApiCall("GET", place("groups", group, "revisions"), items("admin.revisions.GroupRevision"), query)
 
 
 def difference(
@@ -273,4 +226,4 @@ def difference(
     """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing."""
     query = flags(**{"from": base, "show_secrets": show_secrets})
     path = place("groups", group, "revisions", str(revision), "diff")
-    return ApiCall("GET", path, items("ResourceDifference", "resources"), query)
+    return ApiCall("GET", path, items("admin.revisions.ResourceDifference", "resources"), query)

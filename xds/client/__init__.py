@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from xds.admin.models.endpoints import (
+    AssignedEndpoint,
+    AssignmentOwner,
+    AssignmentSummary,
+    ChangedAssignment,
+    ServedAssignment,
+)
+from xds.admin.models.events import ServerEvent
+from xds.admin.models.findings import Finding
+from xds.admin.models.groups import GroupSnapshot, GroupState, ValidationOutcome
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import HeldOnNode, NodeStatus, NodeStream, NodeTypeStatus
+from xds.admin.models.pushes import ChangedNames, PushOutcome, PushProgress
+from xds.admin.models.revisions import GroupRevision, ResourceDifference, UndoChoice, UndoProposal
 from xds.admin.models.values import NodeLocality
 from xds.calls.call import EntryArguments, PushArguments
 from xds.calls.encoding import ResourceInput
@@ -23,29 +35,9 @@ from xds.calls.failures import (
     WriteConflictError,
     check_taken,
 )
-from xds.calls.groups import PatchInput
-from xds.calls.results import (
-    AssignedEndpoint,
-    AssignmentOwner,
-    ChangedNames,
-    EntryChanged,
-    EntryOutcome,
-    Finding,
-    GroupRevision,
-    GroupSnapshot,
-    GroupState,
-    PushOutcome,
-    PushProgress,
-    ResourceDifference,
-    ServedAssignment,
-    ServerEvent,
-    StoredEntry,
-    TransactionOutcome,
-    UndoChoice,
-    UndoProposal,
-    ValidationOutcome,
-)
 from xds.client.blocking import Client
+from xds.mesh.calls import PatchInput
+from xds.mesh.models.config_entries import EntryChanged, EntryOutcome, StoredEntry, TransactionOutcome
 
 if TYPE_CHECKING:
     from xds.client.asynchronous import AsyncClient
@@ -56,7 +48,9 @@ __all__ = [
     "AdminApiError",
     "AssignedEndpoint",
     "AssignmentOwner",
+    "AssignmentSummary",
     "AsyncClient",
+    "ChangedAssignment",
     "ChangedNames",
     "Client",
     "EndpointArguments",

@@ -11,11 +11,11 @@ from typing import Any, Self
 
 import httpx
 
+from xds.admin.models.events import ServerEvent
 from xds.calls.access import CONNECT_TIMEOUT_S, QUIET_S, TIMEOUT_S, ServerAccess
 from xds.calls.call import Answer, ApiCall, document_of
 from xds.calls.failures import ServerBusyError, UnreachableServerError
 from xds.calls.fleet import EventCursor
-from xds.calls.results import ServerEvent
 from xds.client.methods import AsyncMethods
 from xds.client.table import Calls
 

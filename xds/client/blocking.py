@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from xds.admin.models.events import ServerEvent
 from xds.calls.access import QUIET_S, TIMEOUT_S, ServerAccess
 from xds.calls.call import Answer, ApiCall, document_of
 from xds.calls.failures import ServerBusyError, UnreachableServerError
 from xds.calls.fleet import EventCursor
-from xds.calls.results import ServerEvent
 from xds.calls.sender import BlockingSender
 from xds.client.methods import BlockingMethods
 from xds.client.table import Calls

@@ -22,7 +22,7 @@ class Calls:
     apply = Sent(of_groups.apply)
     put = Sent(of_groups.put)
     delete = Sent(of_groups.delete)
-    transact = Sent(of_groups.transact)
+    transact = Sent(mesh.transact)
     validate = Sent(of_groups.validate)
     rollback = Sent(of_groups.rollback)
     undo = Sent(of_groups.undo)

@@ -1,27 +1,33 @@
-"""The calls about config entries, discovery chains and upstreams."""
+"""The calls about config entries, discovery chains and upstreams, and transactions that write config entries too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from xds.calls.call import (
     ENTRY_ARGUMENTS,
     ApiCall,
     EntryArguments,
     Json,
+    PushArguments,
     WriteArguments,
     document,
     documents,
     flags,
     items,
     place,
+    precondition,
     reader,
     write_parts,
 )
+from xds.calls.encoding import ResourceInput, encode_resources
+from xds.calls.groups import transact_document
 
 if TYPE_CHECKING:
-    from xds.calls.results import EntryOutcome, PushOutcome, StoredEntry
+    from xds.admin.models.pushes import PushOutcome
+    from xds.mesh.models.config_entries import EntryOutcome, StoredEntry, TransactionOutcome
 
 
 class UpstreamArguments(WriteArguments, total=False):
@@ -33,14 +39,24 @@ class UpstreamArguments(WriteArguments, total=False):
     selector: str
 
 
+class PatchInput(TypedDict, total=False):
+    """A change of one group in a transaction: ``snapshot``, or ``put`` and ``delete`` (pairs of type and name)."""
+
+    group: str
+    snapshot: Sequence[ResourceInput]
+    put: Sequence[ResourceInput]
+    delete: Sequence[tuple[str, str]]
+    if_match: str | int
+
+
 def config_entries(kind: str = "") -> ApiCall[tuple[StoredEntry, ...]]:
     """Config entries by kind and name."""
-    return ApiCall("GET", place("config-entries"), items("StoredEntry"), flags(kind=kind))
+    return ApiCall("GET", place("config-entries"), items("mesh.config_entries.StoredEntry"), flags(kind=kind))
 
 
 def config_entry(kind: str, name: str) -> ApiCall[StoredEntry]:
     """One config entry, and who modified it last."""
-    return ApiCall("GET", place("config-entries", kind, name), reader("StoredEntry"))
+    return ApiCall("GET", place("config-entries", kind, name), reader("mesh.config_entries.StoredEntry"))
 
 
 def put_config_entries(
@@ -140,9 +156,43 @@ def delete_upstreams(group: str, **options: Unpack[UpstreamArguments]) -> ApiCal
 def _write_upstreams(method: str, group: str, body: object, given: UpstreamArguments) -> ApiCall[PushOutcome]:
     query, headers = write_parts(given, UpstreamArguments.__optional_keys__)
     path, wait_s = place("groups", group, "upstreams"), given.get("wait_s", 0.0)
-    return ApiCall(method, path, reader("PushOutcome"), query, headers, body, wait_s)
+    return ApiCall(method, path, reader("admin.pushes.PushOutcome"), query, headers, body, wait_s)
 
 
 def _write(method: str, path: str, body: object, **given: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
     query, headers = write_parts(given, ENTRY_ARGUMENTS)
-    return ApiCall(method, path, reader("EntryOutcome"), query, headers, body)
+    return ApiCall(method, path, reader("mesh.config_entries.EntryOutcome"), query, headers, body)
+
+
+def transact(
+    changes: Iterable[PatchInput] = (),
+    *,
+    put_entries: Sequence[Mapping[str, Any]] = (),
+    delete_entries: Sequence[tuple[str, str]] = (),
+    **options: Unpack[PushArguments],
+) -> ApiCall[TransactionOutcome]:
+    """Change several groups, and config entries, all or none. ``if_match`` is a member of each change."""
+    if "if_match" in options:
+        raise TypeError("if_match is a member of each change of a transaction")
+    body: Json = {"changes": [_change(change) for change in changes]}
+    if put_entries or delete_entries:
+        deleted = [{"kind": kind, "name": name} for kind, name in delete_entries]
+        body["config_entries"] = {"put": [dict(entry) for entry in put_entries], "delete": deleted}
+    call: ApiCall[Any] = transact_document(body, **options)
+    return replace(call, read=reader("mesh.config_entries.TransactionOutcome"))
+
+
+def _change(change: PatchInput) -> Json:
+    body: Json = {"group": change["group"]}
+    if "snapshot" in change:
+        body["snapshot"] = {"resources": encode_resources(change["snapshot"])}
+    if "put" in change:
+        body["put"] = encode_resources(change["put"])
+    if "delete" in change:
+        body["delete"] = [{"type": type, "name": name} for type, name in change["delete"]]
+    headers = precondition(change.get("if_match"))
+    if "If-Match" in headers:
+        body["if_match"] = headers["If-Match"]
+    elif headers:
+        body["if_none_match"] = "*"
+    return body

@@ -70,6 +70,10 @@ class EntryRecord:
         digest = blake2b(canonical(entry_json(self.entry)), digest_size=_DIGEST_BYTES)
         return f"r{self.modified_revision}-{digest.hexdigest()}"
 
+    def json(self) -> dict[str, object]:
+        """The entry in Consul's names, without indexes."""
+        return entry_json(self.entry)
+
     def document(self) -> dict[str, object]:
         """The entry as Consul shows it: its JSON with both indexes."""
         return {**entry_json(self.entry), CREATED: self.created_revision, MODIFIED: self.modified_revision}

@@ -104,6 +104,10 @@ class GroupContent:
         """version_info by type label."""
         return {type_label(each.type.type_url): each.version_info for each in self.snapshot}
 
+    def counts(self) -> dict[str, int]:
+        """The number of resources by type label."""
+        return {type_label(each.type.type_url): len(each) for each in self.snapshot}
+
     @cached_property
     def etag(self) -> str:
         """Identifies revision and content: ``r42-1f3a9c07``, without quotes. All replicas compute the same etag."""

@@ -7,7 +7,8 @@ from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from xds.admin.problem import finding_item
+from xds.admin.models.findings import Finding
+from xds.admin.models.writing import document_of
 from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.model.errors import Violation
 from xds.model.node import Locality
@@ -190,7 +191,7 @@ def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> As
         "sources": _source_items(outcome, steering.assignment),
         "targets": _target_items(outcome),
         "reasons": reason_items(outcome.decision.reasons) if outcome is not None else [],
-        "warnings": [finding_item(warning) for warning in warnings],
+        "warnings": [document_of(Finding.from_domain(warning)) for warning in warnings],
     }
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from xds.admin.models.writing import may_be_absent
+from xds.admin.models.writing import may_be_absent, member_of
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def read_value(kind: Any, value: Any) -> Any:
         return value
     origin = get_origin(kind)
     if origin is UnionType:
-        return None if value is None else read_value(_present(kind), value)
+        return None if value is None else _read_present(kind, value)
     read = _READERS.get(origin or kind)
     if read is not None:
         return read(kind, value)
@@ -44,8 +44,13 @@ def read_value(kind: Any, value: Any) -> Any:
     return _scalar(kind, value)
 
 
-def _present(kind: Any) -> Any:
-    return next(each for each in get_args(kind) if each is not NoneType)
+def _read_present(kind: Any, value: Any) -> Any:
+    """A value of one of several types. More than one besides None are scalars."""
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    if len(kinds) == 1:
+        return read_value(kinds[0], value)
+    _check(value, tuple(kinds), " or ".join(each.__name__ for each in kinds))
+    return value
 
 
 def _tuple(kind: Any, value: Any) -> tuple[Any, ...]:
@@ -81,9 +86,9 @@ def _scalar(kind: Any, value: Any) -> Any:
 def _dataclass(kind: Any, value: Any) -> Any:
     _check(value, Mapping, "an object")
     given: dict[str, Any] = {}
-    for name, hint, may_be_none in _fields(kind):
-        if name in value and (value[name] is not None or may_be_none):
-            given[name] = read_value(hint, value[name])
+    for name, member, hint, may_be_none in _fields(kind):
+        if member in value and (value[member] is not None or may_be_none):
+            given[name] = read_value(hint, value[member])
     if not given and _fields(kind):
         raise ShapeError(f"{kind.__name__}: no member of it")
     given = {**_empty_values(kind), **given}
@@ -94,11 +99,12 @@ def _dataclass(kind: Any, value: Any) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, type, and whether it may be None."""
+def _fields(kind: Any) -> tuple[tuple[str, str, Any, bool], ...]:
+    """Name, name in JSON, type, and whether it may be None."""
     hints = get_type_hints(kind)
     return tuple(
-        (each.name, hints[each.name], NoneType in get_args(hints[each.name])) for each in dataclasses.fields(kind)
+        (each.name, member_of(each), hints[each.name], NoneType in get_args(hints[each.name]))
+        for each in dataclasses.fields(kind)
     )
 
 
@@ -108,7 +114,7 @@ def _empty_values(kind: Any) -> Mapping[str, Any]:
     defaults = {each.name for each in dataclasses.fields(kind) if may_be_absent(each)}
     return {
         name: None if may_be_none else _EMPTY[get_origin(hint) or hint]
-        for name, hint, may_be_none in _fields(kind)
+        for name, _, hint, may_be_none in _fields(kind)
         if name not in defaults and (may_be_none or (get_origin(hint) or hint) in _EMPTY)
     }
 

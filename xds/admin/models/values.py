@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from xds.model.node import Locality
+
+Document = Mapping[str, Any]  # JSON of another API: a resource, a config entry
 
 
 def time_of(seconds: float) -> datetime:

@@ -1,6 +1,7 @@
 """Models as the JSON of the admin API.
 
-A field with a default is absent while it has the default. `present_if` gives a field another rule.
+A field with a default is absent while it has the default. `present_if` gives a field another rule, `member` another
+name in JSON; `EMPTY_FOR_NONE` writes None as an empty text.
 """
 
 from __future__ import annotations
@@ -17,12 +18,28 @@ from xds.admin.models.values import time_text
 
 Json = dict[str, Any]
 Writer = Callable[[Any], Any]
-_RULE = "present_if"
+_RULE, _MEMBER, _TEXT = "present_if", "member", "empty_for_none"
+EMPTY_FOR_NONE: Mapping[str, Any] = {_TEXT: True}
 
 
 def present_if(rule: Callable[[Any], object]) -> Mapping[str, Any]:
     """The metadata of a field with a default that is present if ``rule`` holds for the object."""
     return {_RULE: rule}
+
+
+def member(name: str) -> Mapping[str, Any]:
+    """The metadata of a field whose name in JSON is a word of Python."""
+    return {_MEMBER: name}
+
+
+def member_of(field: dataclasses.Field[Any]) -> str:
+    """The name of a field in JSON."""
+    return str(field.metadata.get(_MEMBER, field.name))
+
+
+def is_text_for_none(field: dataclasses.Field[Any]) -> bool:
+    """Whether None is written as an empty text."""
+    return _TEXT in field.metadata
 
 
 def document_of(value: Any) -> Any:
@@ -44,13 +61,16 @@ def may_be_absent(field: dataclasses.Field[Any]) -> bool:
 def _writer(kind: Any) -> Writer:
     """A function that writes the objects of a class: what its types tell is found once."""
     fields, hints = dataclasses.fields(kind), get_type_hints(kind)
-    names = tuple(each.name for each in fields)
-    get: Any = attrgetter(*names)
+    names = tuple(map(member_of, fields))
+    get: Any = attrgetter(*(each.name for each in fields))
     values_of = get if len(names) > 1 else lambda model: (get(model),)
-    writers = tuple((name, writer) for name in names if (writer := _writer_of(hints[name])) is not None)
+    writers = tuple(
+        (member_of(each), writer) for each in fields if (writer := _writer_of(hints[each.name])) is not None
+    )
+    texts = tuple(member_of(each) for each in fields if is_text_for_none(each))
     optional = [each for each in fields if may_be_absent(each)]
-    rules = tuple((each.name, each.metadata[_RULE]) for each in optional if _RULE in each.metadata)
-    defaults = tuple((each.name, _default(each)) for each in optional if _RULE not in each.metadata)
+    rules = tuple((member_of(each), each.metadata[_RULE]) for each in optional if _RULE in each.metadata)
+    defaults = tuple((member_of(each), _default(each)) for each in optional if _RULE not in each.metadata)
 
     def write(model: Any) -> Json:
         document = dict(zip(names, values_of(model)))  # noqa: B905 - as many values as names
@@ -63,6 +83,8 @@ def _writer(kind: Any) -> Writer:
         for name, writer in writers:
             if name in document and (value := document[name]) is not None:
                 document[name] = writer(value)
+        for name in texts:
+            document[name] = document[name] or ""
         return document
 
     return write

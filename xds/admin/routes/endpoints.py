@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
@@ -11,20 +11,19 @@ from fastapi.responses import Response
 from xds.admin.answers import Paging, answer_json, etag_header
 from xds.admin.bodies import Body, ContentType, decode_one, parse_one
 from xds.admin.middleware import Segment
-from xds.admin.problem import finding_item
+from xds.admin.models.endpoints import (
+    AssignedEndpoint,
+    AssignmentOwner,
+    AssignmentSummary,
+    AssignmentSummaryPage,
+    ChangedAssignment,
+    ServedAssignment,
+)
+from xds.admin.models.findings import Finding
+from xds.admin.models.writing import document_of
 from xds.admin.push import DrainTime, Strict, etag_precondition
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.endpoints import (
-    AssignmentSummary,
-    AssignmentSummaryPage,
-    EndpointsAnswer,
-    LiveAssignmentItem,
-    absent_warning,
-    endpoint_items,
-    owner_item,
-    unused_warning,
-)
 from xds.codec.render import render_resource
 from xds.live.assignment_edits import check_priorities
 from xds.live.by_hand import EditResult, HandChange, WriteOptions
@@ -77,22 +76,25 @@ async def list_endpoints(
     if not live:
         names |= deps.by_hand.served(group).keys()
     return await paging.answer(
-        request, await paging.find_items_after(names), str, lambda name: _summary(_state_of(deps, (group, name)))
+        request,
+        await paging.find_items_after(names),
+        str,
+        lambda name: AssignmentSummary(**_summary(_state_of(deps, (group, name)))),
     )
 
 
-@router.get(_PATH, response_model=LiveAssignmentItem)
+@router.get(_PATH, response_model=ServedAssignment)
 async def get_endpoints(deps: Deps, request: Request, group: Segment, name: Segment) -> Response:
     """One assignment as it is served: its owner, and its endpoints with their health and weight."""
     deps.publisher.groups.check(group)
     key = (group, name)
     if deps.publisher.live.owner(group, name) is None and name not in deps.by_hand.served(group):
         raise NotFoundError(f"group {group!r} has no assignment named {name!r}")
-    item = await _rendered(_state_of(deps, key))
-    return await answer_json(request, item, etag_header(item["etag"]) if item["etag"] else {})
+    parts = await _rendered(_state_of(deps, key))
+    return await _answer_model(request, ServedAssignment(**parts))
 
 
-@router.put(_PATH, response_model=EndpointsAnswer)
+@router.put(_PATH, response_model=ChangedAssignment)
 async def put_endpoints(
     deps: Deps,
     request: Request,
@@ -115,7 +117,7 @@ async def put_endpoints(
     return await _answer(request, deps, (group, wanted.name), change, options, decoded.warnings)
 
 
-@router.patch(_PATH, response_model=EndpointsAnswer)
+@router.patch(_PATH, response_model=ChangedAssignment)
 async def patch_endpoints(
     deps: Deps,
     request: Request,
@@ -141,7 +143,7 @@ async def patch_endpoints(
     return await _answer(request, deps, (group, name), change, options)
 
 
-@router.delete(_PATH, response_model=EndpointsAnswer)
+@router.delete(_PATH, response_model=ChangedAssignment)
 async def delete_endpoints(deps: Deps, request: Request, group: Segment, name: Segment, options: Options) -> Response:
     """Delete an assignment that was set by hand. The pushed one is served, together with the draining endpoints."""
     change = await deps.by_hand.delete((group, name), options)
@@ -156,20 +158,34 @@ async def _answer(
     options: WriteOptions,
     warnings: tuple[Violation, ...] = (),
 ) -> Response:
-    item = await _rendered(_state_of(deps, key, change.after if options.dry_run else None))
-    found = [*warnings, *_warnings(deps, key, change)]
-    warned = [finding_item(one) for one in found]
-    answer: dict[str, object] = {**item, "changed": change.changed, "warnings": warned}
-    if options.dry_run:
-        answer["dry_run"] = True
-    return await answer_json(request, answer, etag_header(item["etag"]) if item["etag"] else {})
+    parts = await _rendered(_state_of(deps, key, change.after if options.dry_run else None))
+    found = tuple(map(Finding.from_domain, (*warnings, *_warnings(deps, key, change))))
+    changed = ChangedAssignment(**parts, changed=change.changed, warnings=found, dry_run=options.dry_run)
+    return await _answer_model(request, changed)
+
+
+async def _answer_model(request: Request, found: ServedAssignment) -> Response:
+    return await answer_json(request, document_of(found), etag_header(found.etag) if found.etag else {})
 
 
 def _warnings(deps: Services, key: Key, change: HandChange) -> list[Violation]:
-    found = [absent_warning(key[1], address) for address in change.absent]
+    found = [_absent_warning(key[1], address) for address in change.absent]
     if change.after is not None and not change.after.leaving and not deps.by_hand.is_used(key):
-        found.append(unused_warning(*key))
+        found.append(_unused_warning(*key))
     return found
+
+
+def _unused_warning(group: str, name: str) -> Violation:
+    """The warning about an assignment that no cluster of its group refers to."""
+    detail = f"no cluster of group {group!r} takes its endpoints from an assignment of this name"
+    hint = "the name is that of the cluster, or its eds_cluster_config.service_name"
+    return Violation("unused_assignment", detail, resource=f"endpoints/{name}", severity="warning", hint=hint)
+
+
+def _absent_warning(name: str, address: str) -> Violation:
+    """The warning about an address that was to be removed and is not there."""
+    detail = f"there is no endpoint {address}: nothing to remove"
+    return Violation("absent_endpoint", detail, resource=f"endpoints/{name}", severity="warning", pointer="/remove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +207,14 @@ def _state_of(deps: Services, key: Key, planned: HandAssignment | None = None) -
     )
 
 
-def _summary(state: _AssignmentState) -> AssignmentSummary:
+def _summary(state: _AssignmentState) -> dict[str, Any]:
     held, served = state.held, state.served
     states = endpoint_states(served) if served is not None else []
     etag = held.etag if held is not None else NO_ETAG
     return {
         "group": state.key[0],
         "name": state.key[1],
-        "owner": owner_item(state.owner, held),
+        "owner": AssignmentOwner.from_domain(state.owner, held),
         "etag": etag if etag != NO_ETAG else "",
         "version": served.version if served is not None else "",
         "endpoints_n": len(states),
@@ -207,17 +223,17 @@ def _summary(state: _AssignmentState) -> AssignmentSummary:
     }
 
 
-def _item(state: _AssignmentState) -> LiveAssignmentItem:
+def _served(state: _AssignmentState) -> dict[str, Any]:
     held, served = state.held, state.served
     wanted = held.wanted if held is not None else served
     states = endpoint_states(served, held.draining if held is not None else ()) if served is not None else []
     return {
         **_summary(state),
-        "endpoints": endpoint_items(states),
+        "endpoints": tuple(map(AssignedEndpoint.from_domain, states)),
         "assignment": render_resource(wanted) if wanted is not None else {},
     }
 
 
-async def _rendered(state: _AssignmentState) -> LiveAssignmentItem:
+async def _rendered(state: _AssignmentState) -> dict[str, Any]:
     size = len(state.served.body) if state.served is not None else 0
-    return await run_sized(_item, state, bytes=4 * size)
+    return await run_sized(_served, state, bytes=4 * size)

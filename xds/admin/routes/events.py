@@ -19,12 +19,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.tokens import READ
+from xds.admin.models.events import ServerEvent
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.admin.routes.fleet import point_in_time
 from xds.admin.routing import api_router, identity_of
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.events import EventItem, event_item
-from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage
+from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage, FleetEvent
 from xds.tasks.lifecycle import Phase
 
 PAGE_EVENTS = 200
@@ -229,9 +230,7 @@ def server_sent(page: EventPage | None) -> str:
     """A page of events in the format of the HTML standard; a comment for None."""
     if page is None:
         return f": keep-alive\nretry: {RETRY_MS}\n\n"
-    parts = [
-        f"id: {item['id']}\nevent: {item['kind']}\ndata: {_json(item)}\n\n" for item in map(event_item, page.events)
-    ]
+    parts = [f"id: {item['id']}\nevent: {item['kind']}\ndata: {_json(item)}\n\n" for item in map(_item, page.events)]
     if page.lagged:
         parts.insert(0, f"event: lagged\ndata: {_json(_lagged(page))}\n\n")
     return "".join(parts)
@@ -241,7 +240,7 @@ def ndjson(page: EventPage | None) -> str:
     """A page as lines; an empty line for None."""
     if page is None:
         return "\n"
-    parts = [_json(event_item(event)) + "\n" for event in page.events]
+    parts = [_json(_item(event)) + "\n" for event in page.events]
     if page.lagged:
         parts.insert(0, _json(_lagged(page)) + "\n")
     return "".join(parts)
@@ -252,7 +251,12 @@ def _lagged(page: EventPage) -> dict[str, Any]:
     return {"kind": "lagged", "message": "events are missing before the next one", "next": str(first)}
 
 
-def _json(item: EventItem | dict[str, Any]) -> str:
+def _item(event: FleetEvent) -> dict[str, Any]:
+    item: dict[str, Any] = document_of(ServerEvent.from_domain(event))
+    return item
+
+
+def _json(item: dict[str, Any]) -> str:
     return json.dumps(item, separators=(",", ":"), ensure_ascii=False)
 
 

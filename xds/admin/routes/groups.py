@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from xds.access.tokens import ADMIN, READ
 from xds.admin.answers import (
     Paging,
     answer_json,
+    answer_model,
     answer_not_modified,
     answer_yaml,
     etag_header,
@@ -29,23 +30,23 @@ from xds.admin.bodies import (
     parse_one,
 )
 from xds.admin.middleware import Segment
-from xds.admin.problem import RequestError, finding_item
+from xds.admin.models.endpoints import AssignmentOwner
+from xds.admin.models.findings import Finding
+from xds.admin.models.groups import (
+    GroupPage,
+    GroupSnapshot,
+    GroupState,
+    LoweredOrigin,
+    PushedResource,
+    ResourcePage,
+    ValidationOutcome,
+)
+from xds.admin.models.pushes import PushOutcome
+from xds.admin.models.writing import document_of
+from xds.admin.problem import RequestError
 from xds.admin.push import Force, Pushing, Strict, answer, etag_precondition
 from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, needs
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.endpoints import owner_item
-from xds.admin.shapes.groups import (
-    GroupItem,
-    GroupPage,
-    GroupSettingsItem,
-    LoweredOrigin,
-    PushAnswer,
-    ResourcePage,
-    SnapshotItem,
-    ValidationAnswer,
-    group_item,
-    origin_of,
-)
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
@@ -78,18 +79,17 @@ async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     counts = deps.fleet.nodes_by_group()
     found = await paging.find_items_after(deps.publisher.groups.names())
     return await paging.answer(
-        request, found, lambda group: group, lambda group: item_of(deps, group, nodes=counts[group])
+        request, found, lambda group: group, lambda group: _state_of(deps, group, nodes=counts[group])
     )
 
 
-@router.get("/groups/{group}", response_model=GroupItem)
+@router.get("/groups/{group}", response_model=GroupState)
 async def get_group(deps: Deps, request: Request, group: Segment) -> Response:
     """One group with its settings, without its resources."""
-    item = item_of(deps, group)
-    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+    return _answer_state(_state_of(deps, group))
 
 
-@router.delete("/groups/{group}", response_model=PushAnswer)
+@router.delete("/groups/{group}", response_model=PushOutcome)
 async def delete_group(pushing: Pushing, group: Segment) -> Response:
     """Delete a group with its settings, upstreams, policies and bindings. The history stays.
 
@@ -100,7 +100,7 @@ async def delete_group(pushing: Pushing, group: Segment) -> Response:
     return await answer(pushing, await pushing.deps.publisher.delete_group(group, pushing.options))
 
 
-@router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
+@router.get("/groups/{group}/snapshot", response_model=GroupSnapshot)
 async def get_snapshot(
     deps: Deps, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
 ) -> Response:
@@ -111,7 +111,7 @@ async def get_snapshot(
     return await snapshot_response(deps.publisher.groups.content(group), request, show_secrets, lowered)
 
 
-@router.put("/groups/{group}/snapshot", response_model=PushAnswer)
+@router.put("/groups/{group}/snapshot", response_model=PushOutcome)
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Replace all resources of a group. It is created if it does not exist.
 
@@ -127,7 +127,7 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
     return await answer(pushing, result, pushed.warnings)
 
 
-@router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
+@router.delete("/groups/{group}/snapshot", response_model=PushOutcome)
 async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
     """Remove all pushed resources of a group. The group remains, empty."""
     pushing.deps.publisher.groups.content(group)
@@ -144,8 +144,8 @@ async def list_resources(
     owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
     content = deps.publisher.derived.content(group)
 
-    def item(resource: Resource) -> Json:
-        origin = origin_of(content, (resource.type_url, resource.name))
+    def item(resource: Resource) -> PushedResource:
+        origin = LoweredOrigin.find(content, (resource.type_url, resource.name))
         return _item(resource, show_secrets, owners.get(resource.name), origin)
 
     return await paging.answer(request, found, lambda each: each.name, item)
@@ -170,7 +170,7 @@ async def get_resource(
     return await write(request, render_for_reader(resource, show_secrets), headers)
 
 
-@router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
+@router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushOutcome)
 async def put_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
 ) -> Response:
@@ -185,7 +185,7 @@ async def put_resource(
     return await answer(pushing, await pushing.deps.publisher.put(group, resource, pushing.options), pushed.warnings)
 
 
-@router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
+@router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushOutcome)
 async def delete_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, force: Force = False
 ) -> Response:
@@ -194,7 +194,7 @@ async def delete_resource(
     return await answer(pushing, await pushing.deps.publisher.delete(group, (type_url_of(type), name), options))
 
 
-@router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
+@router.post("/validate", response_model=ValidationOutcome, openapi_extra=needs(READ))
 async def validate(
     deps: Deps,
     request: Request,
@@ -219,8 +219,8 @@ async def validate(
         raise ValidationError(errors)
     warnings = [*pushed.warnings, *found]
     PushOptions(strict=strict).check_warnings(warnings)
-    shown = [finding_item(warning) for warning in warnings]
-    return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
+    shown = tuple(map(Finding.from_domain, warnings))
+    return answer_model(ValidationOutcome(valid=True, resources=len(pushed.resources), errors=(), warnings=shown))
 
 
 async def snapshot_response(
@@ -244,31 +244,33 @@ def render_for_reader(resource: Resource, show_secrets: bool) -> Json:
 def _document(content: GroupContent, show_secrets: bool, lowered: bool) -> Json:
     resources = list(content.resources())
     listed = resources if lowered else [each for each in resources if not each.is_lowered]
-    return {
-        "group": content.group,
-        "revision": content.revision,
-        "etag": content.etag,
-        "versions": content.versions(),
-        "lowered": sum(each.is_lowered for each in resources),
-        "resources": [render_for_reader(resource, show_secrets) for resource in listed],
-    }
+    snapshot = GroupSnapshot(
+        group=content.group,
+        revision=content.revision,
+        etag=content.etag,
+        versions=content.versions(),
+        lowered=sum(each.is_lowered for each in resources),
+        resources=tuple(render_for_reader(resource, show_secrets) for resource in listed),
+    )
+    document: Json = document_of(snapshot)
+    return document
 
 
-def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: LoweredOrigin | None) -> Json:
-    return {
-        **({"lowered": origin} if origin is not None else {}),
-        **({"live": owner_item(owner)} if owner is not None else {}),
-        "type": type_label(resource.type_url),
-        "name": resource.name,
-        "version": resource.version,
-        "resource": render_for_reader(resource, show_secrets),
-    }
+def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: LoweredOrigin | None) -> PushedResource:
+    return PushedResource(
+        type=type_label(resource.type_url),
+        name=resource.name,
+        version=resource.version,
+        resource=render_for_reader(resource, show_secrets),
+        live=AssignmentOwner.from_domain(owner) if owner is not None else None,
+        lowered=origin,
+    )
 
 
 SETTINGS_BYTES = 64 * 1024
 
 
-@router.put("/groups/{group}", response_model=GroupItem)
+@router.put("/groups/{group}", response_model=GroupState)
 async def put_group(
     deps: Deps,
     request: Request,
@@ -304,8 +306,7 @@ async def put_group(
     if not grant_of(request).allows(ADMIN):
         etag = _own_settings_etag(deps, request, group, settings, etag)
     await deps.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
-    item = item_of(deps, group, settings)
-    return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
+    return _answer_state(_state_of(deps, group, settings))
 
 
 def _own_settings_etag(deps: Services, request: Request, group: str, settings: GroupSettings, etag: str) -> str:
@@ -322,24 +323,27 @@ def _own_settings_etag(deps: Services, request: Request, group: str, settings: G
     return table.etag(group)
 
 
-def item_of(deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
-    """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
+def _state_of(
+    deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None
+) -> GroupState:
+    """The state of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
     publisher = deps.publisher
     content, table = publisher.groups.find(group), publisher.settings
     if content is None and settings is None and group not in table:
         raise NotFoundError(f"no such group: {group!r}")
-    shown = settings or table.get(group)
     etag = settings_etag(settings) if settings is not None else table.etag(group)
-    own: GroupSettingsItem = {
-        "selector": shown.selector,
-        "priority": shown.priority,
-        "on_nack": shown.on_nack,
-        "removal_delay_s": shown.removal_delay_s,
-        "listener_drain_s": shown.listener_drain_s,
-        "selector_failures": table.failures(group),
-        "settings_etag": etag if etag != NO_ETAG else "",
-    }
-    return group_item(group, content, len(deps.fleet.connected(group)) if nodes is None else nodes, own)
+    return GroupState.from_domain(
+        group,
+        content,
+        len(deps.fleet.connected(group)) if nodes is None else nodes,
+        settings or table.get(group),
+        etag if etag != NO_ETAG else "",
+        table.failures(group),
+    )
+
+
+def _answer_state(state: GroupState) -> Response:
+    return answer_model(state, etag_header(state.etag) if state.etag else {})
 
 
 def envoy_binary(deps: Services, request: Request) -> Path:

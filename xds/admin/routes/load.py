@@ -12,19 +12,19 @@ from fastapi.responses import Response
 
 from xds.admin.answers import Paging, answer_json
 from xds.admin.middleware import Segment
+from xds.admin.models.load import (
+    LoadDetail,
+    LoadLine,
+    LoadLines,
+    LoadPage,
+    LoadPart,
+    LoadSummary,
+    ReportingInterval,
+)
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
-from xds.admin.shapes.load import (
-    ROWS,
-    LoadDetailItem,
-    LoadPage,
-    SeriesPage,
-    load_item,
-    reporting_item,
-    row_item,
-    series_item,
-)
 from xds.lrs.figures import (
     Breakdown,
     ChartLine,
@@ -61,11 +61,13 @@ Window = Annotated[float, Depends(window_of)]
 async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Window) -> Response:
     """The clusters that clients have reported, by cluster name and service name."""
     found = await asyncio.to_thread(deps.load.clusters, window_s)
-    extra = {"reporting": reporting_item(deps.load.reporting())}
-    return await paging.answer(request, await paging.find_items_after(found, _key), _key, load_item, extra=extra)
+    extra = {"reporting": document_of(ReportingInterval.from_domain(deps.load.reporting()))}
+    return await paging.answer(
+        request, await paging.find_items_after(found, _key), _key, LoadSummary.from_domain, extra=extra
+    )
 
 
-@router.get("/load/{cluster}", response_model=LoadDetailItem)
+@router.get("/load/{cluster}", response_model=LoadDetail)
 async def get_load(
     deps: Deps,
     request: Request,
@@ -85,11 +87,11 @@ async def get_load(
     if found is None:
         raise _not_reported(cluster)
     page = await asyncio.to_thread(_page_of_rows, found, paging)
-    document: dict[str, Any] = {**load_item(found), "by": by, ROWS[by]: page.pop("items"), **page}
-    return await answer_json(request, document)
+    parts = LoadDetail.of_page(found, by, tuple(page["items"]), page.get("next_page_token", ""))
+    return await answer_json(request, document_of(parts))
 
 
-@router.get("/load/{cluster}/series", response_model=SeriesPage)
+@router.get("/load/{cluster}/series", response_model=LoadLines)
 async def get_load_series(
     deps: Deps,
     request: Request,
@@ -119,9 +121,10 @@ async def get_load_series(
     if not found:
         raise _not_reported(cluster)
     page = await asyncio.to_thread(
-        paging.render, await paging.find_items_after(found, _line_key), _line_key, series_item
+        paging.render, await paging.find_items_after(found, _line_key), _line_key, LoadLine.from_domain
     )
-    return await answer_json(request, {"cluster": cluster, "window_s": window_s, "step_s": found[0].step_s, **page})
+    lines = LoadLines(cluster, window_s, found[0].step_s, tuple(page["items"]), page.get("next_page_token", ""))
+    return await answer_json(request, await asyncio.to_thread(document_of, lines))
 
 
 def duration(name: str, text: str, least_s: float, most_s: float) -> float:
@@ -148,7 +151,7 @@ def _key(found: ClusterFigures) -> str:
 
 
 def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
-    return paging.render(paging.items_after(found.rows, _row_key), _row_key, row_item)
+    return paging.render(paging.items_after(found.rows, _row_key), _row_key, LoadPart.from_domain)
 
 
 def _row_key(row: LoadRow) -> str:

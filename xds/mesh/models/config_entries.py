@@ -1,23 +1,28 @@
-"""The JSON of answers about config entries, as typed dictionaries."""
+"""Config entries: as they are stored, what a write changed, and their history."""
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
 
-from typing_extensions import TypedDict
+from xds.admin.models.findings import Finding
+from xds.admin.models.pushes import PushOutcome
+from xds.admin.models.values import Document, time_of
+from xds.admin.models.writing import member, present_if
 
-from xds.admin.problem import finding_item
-from xds.admin.shapes.values import FindingItem, timestamp
-from xds.mesh.core.entries.entry import entry_json
-from xds.mesh.entry_history import EntryUndoPlan
-from xds.mesh.entry_records import EntryChange, EntryRecord, EntryResult
-from xds.push.request import PushResult
-from xds.store.base import RevisionInfo
+if TYPE_CHECKING:
+    from xds.mesh.entry_history import EntryUndoPlan
+    from xds.mesh.entry_records import EntryChange, EntryRecord, EntryResult
+    from xds.push.request import PushResult
+    from xds.store.base import RevisionInfo
 
-Json = dict[str, Any]
+_IF_KNOWN = present_if(lambda entry: entry.time is not None)
 
 
-class EntryItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
     """A config entry.
 
     * ``name``: the name of the config entry;
@@ -32,44 +37,74 @@ class EntryItem(TypedDict):
     * ``time``: present as ``actor``: when it was modified.
     """
 
+    schema_name: ClassVar[str] = "EntryItem"
+
     kind: str
     name: str
     etag: str
     created_revision: int
     modified_revision: int
-    entry: dict[str, Any]
-    actor: NotRequired[str]
-    author: NotRequired[str]
-    message: NotRequired[str]
-    time: NotRequired[str]
+    entry: Document
+    actor: str = field(default="", metadata=_IF_KNOWN)
+    author: str = field(default="", metadata=_IF_KNOWN)
+    message: str = field(default="", metadata=_IF_KNOWN)
+    time: datetime | None = None
+
+    @classmethod
+    def from_domain(cls, record: EntryRecord, line: RevisionInfo | None = None) -> StoredEntry:
+        """A config entry; ``line`` is the revision that modified it."""
+        kind, name = record.written
+        meta = line.meta if line is not None else None
+        return cls(
+            kind=kind,
+            name=name,
+            etag=record.etag,
+            created_revision=record.created_revision,
+            modified_revision=record.modified_revision,
+            entry=record.json(),
+            actor=meta.actor if meta is not None else "",
+            author=meta.author if meta is not None else "",
+            message=meta.message if meta is not None else "",
+            time=time_of(meta.time_s) if meta is not None else None,
+        )
 
 
-class EntryPage(TypedDict):
+@dataclass(frozen=True, slots=True)
+class EntryPage:
     """A page of config entries, by kind and name.
 
     * ``revision``: the present revision of the config entries; 0 before the first;
     * ``etag``: the etag of all config entries, without quotes; empty before the first.
     """
 
-    items: list[EntryItem]
+    items: tuple[StoredEntry, ...]
     revision: int
     etag: str
-    next_page_token: NotRequired[str]
+    next_page_token: str = ""
 
 
-class EntryChangeItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryChanged:
     """A config entry that differs.
 
     * ``name``: the name of the config entry;
     * ``change``: ``added``, ``changed`` or ``removed``.
     """
 
+    schema_name: ClassVar[str] = "EntryChangeItem"
+
     kind: str
     name: str
     change: str
 
+    @classmethod
+    def from_domain(cls, change: EntryChange) -> EntryChanged:
+        """A changed entry."""
+        return cls(kind=change.written[0], name=change.written[1], change=change.change)
 
-class TypeChangeItem(TypedDict):
+
+@dataclass(frozen=True, slots=True)
+class LoweredNames:
     """The lowered resources of one type that differ.
 
     * ``added``: the names of new resources;
@@ -77,24 +112,39 @@ class TypeChangeItem(TypedDict):
     * ``removed``: the names of removed resources.
     """
 
-    added: list[str]
-    changed: list[str]
-    removed: list[str]
+    schema_name: ClassVar[str] = "TypeChangeItem"
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
 
 
-class LoweredChangeItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredChange:
     """What a write of config entries changes in a group with upstreams; in a dry run, what it would change.
 
     * ``revision``: the revision of the group after the write; in a dry run, its present revision;
     * ``changes``: the changed resources, by type alias.
     """
 
+    schema_name: ClassVar[str] = "LoweredChangeItem"
+
     group: str
     revision: int
-    changes: dict[str, TypeChangeItem]
+    changes: Mapping[str, LoweredNames]
+
+    @classmethod
+    def from_domain(cls, result: PushResult) -> LoweredChange:
+        """The change of one group."""
+        changes = {
+            alias: LoweredNames(tuple(one.added), tuple(one.changed), tuple(one.removed))
+            for alias, one in result.changes.items()
+        }
+        return cls(group=result.group, revision=result.revision, changes=changes)
 
 
-class EntryAnswer(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryOutcome:
     """The result of a write of config entries; in a dry run, what it would change.
 
     * ``revision``: the revision of the config entries after the write; in a dry run, their present revision;
@@ -106,17 +156,48 @@ class EntryAnswer(TypedDict):
     * ``groups``: the groups with upstreams whose resources change; empty for a repeated request.
     """
 
+    schema_name: ClassVar[str] = "EntryAnswer"
+
     revision: int
     etag: str
     changed: bool
-    changes: list[EntryChangeItem]
-    chains: list[str]
-    groups: list[LoweredChangeItem]
-    warnings: list[FindingItem]
-    dry_run: NotRequired[bool]
+    changes: tuple[EntryChanged, ...]
+    chains: tuple[str, ...]
+    groups: tuple[LoweredChange, ...]
+    warnings: tuple[Finding, ...]
+    dry_run: bool = False
+
+    @classmethod
+    def from_domain(cls, result: EntryResult) -> EntryOutcome:
+        """The result of a write."""
+        return cls(
+            revision=result.revision,
+            etag=result.etag,
+            changed=result.changed,
+            changes=tuple(map(EntryChanged.from_domain, result.changes)),
+            chains=tuple(result.chains),
+            groups=tuple(map(LoweredChange.from_domain, result.groups)),
+            warnings=tuple(map(Finding.from_domain, result.warnings)),
+            dry_run=result.dry_run,
+        )
 
 
-class EntryRevisionItem(TypedDict):
+@dataclass(frozen=True, slots=True)
+class TransactionOutcome:
+    """The results of a transaction.
+
+    * ``results``: one for each change, in their order;
+    * ``config_entries``: present if config entries were written.
+    """
+
+    schema_name: ClassVar[str] = "TransactionAnswer"
+
+    results: tuple[PushOutcome, ...]
+    config_entries: EntryOutcome | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRevision:
     """One revision in the history of the config entries.
 
     * ``revision``: its number;
@@ -129,6 +210,8 @@ class EntryRevisionItem(TypedDict):
     * ``time``: when it was made.
     """
 
+    schema_name: ClassVar[str] = "EntryRevisionItem"
+
     revision: int
     kind: str
     content_of: int
@@ -138,49 +221,90 @@ class EntryRevisionItem(TypedDict):
     actor: str
     author: str
     message: str
-    time: str
+    time: datetime
+
+    @classmethod
+    def from_domain(cls, line: RevisionInfo) -> EntryRevision:
+        """A line of the history."""
+        return cls(
+            revision=line.revision,
+            kind=line.kind,
+            content_of=line.content_of,
+            undone_by=line.undone_by,
+            content=line.content,
+            entries=line.resources,
+            actor=line.meta.actor,
+            author=line.meta.author,
+            message=line.meta.message,
+            time=time_of(line.meta.time_s),
+        )
 
 
-class EntryRevisionPage(TypedDict):
+@dataclass(frozen=True, slots=True)
+class EntryRevisionPage:
     """A page of revisions of the config entries, newest first."""
 
-    items: list[EntryRevisionItem]
-    next_page_token: NotRequired[str]
+    items: tuple[EntryRevision, ...]
+    next_page_token: str = ""
 
 
-class EntryContentItem(TypedDict):
+@dataclass(frozen=True, slots=True)
+class EntryContent:
     """All config entries at a revision. ``POST /config-entries`` accepts the list.
 
     * ``revision``: the revision;
     * ``entries``: the entries as Consul shows them, with ``CreateIndex`` and ``ModifyIndex``.
     """
 
+    schema_name: ClassVar[str] = "EntryContentItem"
+
     revision: int
-    entries: list[dict[str, Any]]
+    entries: tuple[Document, ...]
 
 
-class EntryDifferenceItem(EntryChangeItem):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedEntry(EntryChanged):
     """A config entry that differs between two revisions.
 
     * ``before``: the entry at the first revision; null if there is none;
     * ``after``: the entry at the second revision; null if there is none.
     """
 
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
+    schema_name: ClassVar[str] = "EntryDifferenceItem"
+
+    before: Document | None
+    after: Document | None
+
+    @classmethod
+    def from_domain(cls, change: EntryChange) -> ComparedEntry:
+        """An entry that differs, before and after."""
+        return cls(
+            kind=change.written[0],
+            name=change.written[1],
+            change=change.change,
+            before=change.before.json() if change.before is not None else None,
+            after=change.after.json() if change.after is not None else None,
+        )
 
 
-# The call form is needed, because one of the members is a Python keyword.
-EntryDifferenceAnswer = TypedDict("EntryDifferenceAnswer", {"from": int, "to": int, "items": list[EntryDifferenceItem]})
-EntryDifferenceAnswer.__doc__ = """The difference between two revisions of the config entries.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryDifferences:
+    """The difference between two revisions of the config entries.
 
-* ``from``: the first revision; 0: no entries;
-* ``to``: the second revision;
-* ``items``: the config entries that differ.
-"""
+    * ``from``: the first revision; 0: no entries;
+    * ``to``: the second revision;
+    * ``items``: the config entries that differ.
+    """
+
+    schema_name: ClassVar[str] = "EntryDifferenceAnswer"
+
+    base: int = field(metadata=member("from"))
+    to: int
+    items: tuple[ComparedEntry, ...]
 
 
-class EntryUndoItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryUndoProposal:
     """The plan of undoing the last change of the config entries.
 
     * ``revision``: the present revision of the config entries;
@@ -189,93 +313,15 @@ class EntryUndoItem(TypedDict):
     * ``to``: the revision to roll back to.
     """
 
+    schema_name: ClassVar[str] = "EntryUndoItem"
+
     revision: int
     etag: str
-    takes_back: EntryRevisionItem
+    takes_back: EntryRevision
     to: int
 
-
-def entry_item(record: EntryRecord) -> EntryItem:
-    """One entry in a list."""
-    kind, name = record.written
-    return {
-        "kind": kind,
-        "name": name,
-        "etag": record.etag,
-        "created_revision": record.created_revision,
-        "modified_revision": record.modified_revision,
-        "entry": entry_json(record.entry),
-    }
-
-
-def detailed_entry_item(record: EntryRecord, line: RevisionInfo | None) -> EntryItem:
-    """One entry, with who modified it."""
-    item = entry_item(record)
-    if line is not None:
-        meta = line.meta
-        item["actor"], item["author"], item["message"] = meta.actor, meta.author, meta.message
-        item["time"] = timestamp(meta.time_s)
-    return item
-
-
-def change_item(change: EntryChange) -> EntryChangeItem:
-    """An entry that differs."""
-    return {"kind": change.written[0], "name": change.written[1], "change": change.change}
-
-
-def entry_answer(result: EntryResult) -> EntryAnswer:
-    """The answer to a write."""
-    answer: EntryAnswer = {
-        "revision": result.revision,
-        "etag": result.etag,
-        "changed": result.changed,
-        "changes": [change_item(change) for change in result.changes],
-        "chains": list(result.chains),
-        "groups": [_lowered_change_item(each) for each in result.groups],
-        "warnings": [finding_item(warning) for warning in result.warnings],
-    }
-    return {**answer, "dry_run": True} if result.dry_run else answer
-
-
-def _lowered_change_item(result: PushResult) -> LoweredChangeItem:
-    changes = {
-        label: TypeChangeItem(added=list(one.added), changed=list(one.changed), removed=list(one.removed))
-        for label, one in result.changes.items()
-    }
-    return {"group": result.group, "revision": result.revision, "changes": changes}
-
-
-def entry_revision_item(line: RevisionInfo) -> EntryRevisionItem:
-    """A line of the history."""
-    return {
-        "revision": line.revision,
-        "kind": line.kind,
-        "content_of": line.content_of,
-        "undone_by": line.undone_by,
-        "content": line.content,
-        "entries": line.resources,
-        "actor": line.meta.actor,
-        "author": line.meta.author,
-        "message": line.meta.message,
-        "time": timestamp(line.meta.time_s),
-    }
-
-
-def difference_item(change: EntryChange) -> EntryDifferenceItem:
-    """An entry that differs, before and after."""
-    before, after = change.before, change.after
-    return {
-        **change_item(change),
-        "before": entry_json(before.entry) if before is not None else None,
-        "after": entry_json(after.entry) if after is not None else None,
-    }
-
-
-def entry_undo_item(plan: EntryUndoPlan, revision: int, etag: str) -> EntryUndoItem:
-    """The plan of undo."""
-    return {
-        "revision": revision,
-        "etag": etag,
-        "takes_back": entry_revision_item(plan.takes_back),
-        "to": plan.to.revision,
-    }
+    @classmethod
+    def from_domain(cls, plan: EntryUndoPlan, revision: int, etag: str) -> EntryUndoProposal:
+        """The plan of an undo."""
+        takes_back = EntryRevision.from_domain(plan.takes_back)
+        return cls(revision=revision, etag=etag, takes_back=takes_back, to=plan.to.revision)

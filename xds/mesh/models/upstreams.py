@@ -1,31 +1,39 @@
-"""The JSON of upstreams of groups, and of what they are lowered to, as typed dictionaries."""
+"""Upstreams of groups, and what they are lowered to."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, NotRequired
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from typing_extensions import TypedDict
+from xds.admin.models.findings import Finding
+from xds.admin.models.groups import LoweredOrigin
 
-from xds.admin.problem import finding_item
-from xds.admin.shapes.groups import LoweredOrigin
-from xds.admin.shapes.values import FindingItem
-from xds.mesh.core.entries.entry import WrittenKey
-from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment, LoweredResource
-from xds.mesh.group_lowering import LoweredGroup
-from xds.mesh.lowered_groups import etag_of
-from xds.push.content import type_label
+if TYPE_CHECKING:
+    from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment, LoweredResource
+    from xds.mesh.group_lowering import LoweredGroup
+
+AliasOf = Callable[[str], str]  # of a type URL
 
 
-class LoweredItem(LoweredOrigin):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredName(LoweredOrigin):
     """A lowered resource with its origin."""
+
+    schema_name: ClassVar[str] = "LoweredItem"
 
     type: str
     name: str
 
+    @classmethod
+    def from_domain(cls, one: LoweredResource, alias: str) -> LoweredName:
+        """A lowered resource; ``alias`` is that of its type."""
+        return cls(type=alias, name=one.name, upstreams=tuple(one.upstreams), entries=tuple(map("/".join, one.entries)))
 
-class AssignmentTargetItem(TypedDict):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredTarget:
     """The instances that serve a lowered assignment at one priority.
 
     * ``filter``: the filter that the instances match; empty: all;
@@ -35,6 +43,8 @@ class AssignmentTargetItem(TypedDict):
     * ``priority``: 0, or higher for failover.
     """
 
+    schema_name: ClassVar[str] = "AssignmentTargetItem"
+
     service: str
     filter: str
     port: str
@@ -42,19 +52,46 @@ class AssignmentTargetItem(TypedDict):
     only_passing: bool
     priority: int
 
+    @classmethod
+    def from_domain(cls, target: AssignmentTarget) -> LoweredTarget:
+        """The instances of one target."""
+        binding = target.binding
+        return cls(
+            service=binding.service,
+            filter=binding.filter,
+            port=binding.port,
+            datacenter=binding.datacenter,
+            only_passing=binding.only_passing,
+            priority=target.priority,
+        )
 
-class LoweredAssignmentItem(LoweredOrigin):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamAssignment(LoweredOrigin):
     """The assignment of a lowered cluster with its origin.
 
     * ``name``: the name of the assignment;
     * ``targets``: the instances that are its endpoints.
     """
 
+    schema_name: ClassVar[str] = "LoweredAssignmentItem"
+
     name: str
-    targets: list[AssignmentTargetItem]
+    targets: tuple[LoweredTarget, ...]
+
+    @classmethod
+    def from_domain(cls, one: LoweredAssignment) -> UpstreamAssignment:
+        """The assignment of a lowered cluster."""
+        return cls(
+            name=one.name,
+            targets=tuple(map(LoweredTarget.from_domain, one.targets)),
+            upstreams=tuple(one.upstreams),
+            entries=tuple(map("/".join, one.entries)),
+        )
 
 
-class UpstreamsSummary(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamsSummary:
     """A group with upstreams.
 
     * ``etag``: the etag of the upstreams document, without quotes;
@@ -69,12 +106,18 @@ class UpstreamsSummary(TypedDict):
     etag: str
     nodes: int
     upstreams: int
-    resources: dict[str, int]
+    resources: Mapping[str, int]
     selector: str
-    error: NotRequired[str]
+    error: str = ""
+
+    @classmethod
+    def from_domain(cls, made: LoweredGroup, etag: str, nodes: int, selector: str, alias: AliasOf) -> UpstreamsSummary:
+        """A group with upstreams in a list."""
+        return cls(**_summary(made, etag, nodes, selector, alias))
 
 
-class UpstreamsItem(UpstreamsSummary):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupUpstreams(UpstreamsSummary):
     """The upstreams of a group, and what they are lowered to.
 
     * ``document``: the upstreams document, as PUT accepts it;
@@ -83,69 +126,46 @@ class UpstreamsItem(UpstreamsSummary):
     * ``warnings``: findings of lowering.
     """
 
-    document: dict[str, Any]
-    lowered: list[LoweredItem]
-    assignments: list[LoweredAssignmentItem]
-    warnings: list[FindingItem]
+    schema_name: ClassVar[str] = "UpstreamsItem"
+
+    document: Mapping[str, Any]
+    lowered: tuple[LoweredName, ...]
+    assignments: tuple[UpstreamAssignment, ...]
+    warnings: tuple[Finding, ...]
+
+    @classmethod
+    def from_domain(cls, made: LoweredGroup, etag: str, nodes: int, selector: str, alias: AliasOf) -> GroupUpstreams:
+        """The upstreams of a group with what they are lowered to."""
+        content = made.content
+        return cls(
+            **_summary(made, etag, nodes, selector, alias),
+            document=made.document.document(),
+            lowered=tuple(LoweredName.from_domain(one, alias(one.type_url)) for one in content.origins.values()),
+            assignments=tuple(map(UpstreamAssignment.from_domain, content.assignments.values())),
+            warnings=tuple(map(Finding.from_domain, content.warnings)),
+        )
 
 
-class UpstreamsPage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamsPage:
     """A page of groups with upstreams.
 
     * ``limit``: how many groups may have upstreams (``chains.upstream_groups``).
     """
 
-    items: list[UpstreamsSummary]
+    items: tuple[UpstreamsSummary, ...]
     limit: int
-    next_page_token: NotRequired[str]
+    next_page_token: str = ""
 
 
-def upstreams_summary(made: LoweredGroup, nodes: int, selector: str) -> UpstreamsSummary:
-    """A group with upstreams in a list."""
-    counts = Counter(type_label(type_url) for type_url, _ in made.content.records)
-    item: UpstreamsSummary = {
+def _summary(made: LoweredGroup, etag: str, nodes: int, selector: str, alias: AliasOf) -> dict[str, Any]:
+    counts = Counter(alias(type_url) for type_url, _ in made.content.records)
+    return {
         "group": made.group,
-        "etag": etag_of(made.document),
+        "etag": etag,
         "nodes": nodes,
         "upstreams": len(made.document.upstreams),
         "resources": dict(sorted(counts.items())),
         "selector": selector,
+        "error": made.error,
     }
-    return {**item, "error": made.error} if made.error else item
-
-
-def upstreams_item(made: LoweredGroup, nodes: int, selector: str) -> UpstreamsItem:
-    """The upstreams of a group with what they are lowered to."""
-    content = made.content
-    return {
-        **upstreams_summary(made, nodes, selector),
-        "document": made.document.document(),
-        "lowered": [_lowered_item(one) for one in content.origins.values()],
-        "assignments": [_assignment_item(one) for one in content.assignments.values()],
-        "warnings": [finding_item(warning) for warning in content.warnings],
-    }
-
-
-def _lowered_item(one: LoweredResource) -> LoweredItem:
-    return {"type": type_label(one.type_url), "name": one.name, **_origin(one.upstreams, one.entries)}
-
-
-def _assignment_item(one: LoweredAssignment) -> LoweredAssignmentItem:
-    targets = [_target_item(target) for target in one.targets]
-    return {"name": one.name, "targets": targets, **_origin(one.upstreams, one.entries)}
-
-
-def _target_item(target: AssignmentTarget) -> AssignmentTargetItem:
-    binding = target.binding
-    return {
-        "service": binding.service,
-        "filter": binding.filter,
-        "port": binding.port,
-        "datacenter": binding.datacenter,
-        "only_passing": binding.only_passing,
-        "priority": target.priority,
-    }
-
-
-def _origin(upstreams: Iterable[str], entries: Iterable[WrittenKey]) -> LoweredOrigin:
-    return {"upstreams": list(upstreams), "entries": ["/".join(key) for key in entries]}

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import pydantic
 from fastapi import Depends, Path, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from xds.admin.answers import (
     JSON_TYPE,
     Paging,
     answer_json,
+    answer_model,
     answer_not_modified,
     answer_yaml,
     etag_header,
@@ -21,6 +22,7 @@ from xds.admin.answers import (
 )
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
 from xds.admin.middleware import Segment
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.push import DryRun, IdempotencyKey, Message, Precondition, Strict, revision_precondition
 from xds.admin.routing import Calling, api_router, with_model
@@ -28,19 +30,15 @@ from xds.admin.services import Deps, Services
 from xds.mesh.core.entries.entry import Key, ReadEntries, check_kind, read_entries
 from xds.mesh.entry_records import DeleteEntry, EntryResult, EntryWrite, PutEntry
 from xds.mesh.models.config_entries import (
-    EntryAnswer,
-    EntryContentItem,
-    EntryDifferenceAnswer,
-    EntryItem,
+    ComparedEntry,
+    EntryContent,
+    EntryDifferences,
+    EntryOutcome,
     EntryPage,
+    EntryRevision,
     EntryRevisionPage,
-    EntryUndoItem,
-    detailed_entry_item,
-    difference_item,
-    entry_answer,
-    entry_item,
-    entry_revision_item,
-    entry_undo_item,
+    EntryUndoProposal,
+    StoredEntry,
 )
 from xds.mesh.served import served
 from xds.model.errors import NotFoundError
@@ -98,10 +96,12 @@ async def list_config_entries(
     entries = served(deps).entries
     extra = {"revision": entries.revision, "etag": entries.etag}
     found = await paging.find_items_after(entries.records(kind or None), lambda record: _list_key(record.key))
-    return await paging.answer(request, found, lambda record: _list_key(record.key), entry_item, extra=extra)
+    return await paging.answer(
+        request, found, lambda record: _list_key(record.key), StoredEntry.from_domain, extra=extra
+    )
 
 
-@router.post("", response_model=EntryAnswer)
+@router.post("", response_model=EntryOutcome)
 async def put_config_entries(
     deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
 ) -> Response:
@@ -119,10 +119,10 @@ async def list_config_entry_revisions(deps: Deps, request: Request, paging: Pagi
     """All revisions of the config entries, newest first: author, time, message, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
     found = await served(deps).entries.history.line.page(before, paging.limit + 1)
-    return await paging.answer(request, found, lambda line: str(line.revision), entry_revision_item)
+    return await paging.answer(request, found, lambda line: str(line.revision), EntryRevision.from_domain)
 
 
-@router.get("/revisions/{revision}", response_model=EntryContentItem)
+@router.get("/revisions/{revision}", response_model=EntryContent)
 async def get_config_entry_revision(deps: Deps, request: Request, revision: Revision) -> Response:
     """All config entries at a revision."""
     content = await served(deps).entries.history.content(revision)
@@ -131,10 +131,10 @@ async def get_config_entry_revision(deps: Deps, request: Request, revision: Revi
         lambda: [each.document() for each in records], resources=len(records) * _RESOURCES_PER_ENTRY
     )
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, {"revision": revision, "entries": documents})
+    return await write(request, document_of(EntryContent(revision, tuple(documents))))
 
 
-@router.get("/revisions/{revision}/diff", response_model=EntryDifferenceAnswer)
+@router.get("/revisions/{revision}/diff", response_model=EntryDifferences)
 async def get_config_entry_difference(
     deps: Deps,
     request: Request,
@@ -153,13 +153,13 @@ async def get_config_entry_difference(
     old = revision - 1 if base is None else base
     changes = await served(deps).entries.history.changes(old, revision)
     items = await run_sized(
-        lambda: [difference_item(each) for each in changes], resources=len(changes) * _RESOURCES_PER_ENTRY
+        lambda: tuple(map(ComparedEntry.from_domain, changes)), resources=len(changes) * _RESOURCES_PER_ENTRY
     )
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, {"from": old, "to": revision, "items": items})
+    return await write(request, document_of(EntryDifferences(base=old, to=revision, items=items)))
 
 
-@router.get("/undo", response_model=EntryUndoItem)
+@router.get("/undo", response_model=EntryUndoProposal)
 async def get_config_entry_undo(deps: Deps) -> Response:
     """The plan of undoing the last change of the config entries. Nothing is changed.
 
@@ -168,10 +168,10 @@ async def get_config_entry_undo(deps: Deps) -> Response:
     entries = served(deps).entries
     revision, etag = entries.revision, entries.etag
     plan = await entries.history.undo_plan()
-    return JSONResponse(entry_undo_item(plan, revision, etag), headers=etag_header(etag))
+    return answer_model(EntryUndoProposal.from_domain(plan, revision, etag), etag_header(etag))
 
 
-@router.post("/rollback", response_model=EntryAnswer)
+@router.post("/rollback", response_model=EntryOutcome)
 @with_model(EntryRollbackRequest, "The revision to go back to, as JSON", media_types=(JSON_TYPE,))
 async def roll_back_config_entries(
     deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
@@ -187,7 +187,7 @@ async def roll_back_config_entries(
     return await _answer_write(result, result.etag)
 
 
-@router.get("/{kind}/{name}", response_model=EntryItem)
+@router.get("/{kind}/{name}", response_model=StoredEntry)
 async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Segment) -> Response:
     """One config entry, and who modified it last."""
     check_kind(kind)
@@ -197,13 +197,12 @@ async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Se
         raise NotFoundError(f"no config entry {kind}/{name}")
     if is_not_modified(request, record.etag):
         return answer_not_modified(record.etag)
-    item = detailed_entry_item(record, await entries.history.line.find(record.modified_revision))
-    if accepts_yaml(request):
-        return await answer_yaml(request, item, etag_header(record.etag))
-    return await answer_json(request, item, etag_header(record.etag))
+    found = StoredEntry.from_domain(record, await entries.history.line.find(record.modified_revision))
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, document_of(found), etag_header(record.etag))
 
 
-@router.put("/{kind}/{name}", response_model=EntryAnswer)
+@router.put("/{kind}/{name}", response_model=EntryOutcome)
 async def put_config_entry(
     deps: Deps,
     kind: Segment,
@@ -222,7 +221,7 @@ async def put_config_entry(
     return await _answer_write(replace(result, warnings=read.warnings), _etag(deps, kind, name))
 
 
-@router.delete("/{kind}/{name}", response_model=EntryAnswer)
+@router.delete("/{kind}/{name}", response_model=EntryOutcome)
 async def delete_config_entry(
     deps: Deps, kind: Segment, name: Segment, options: Writing, precondition: EntryPrecondition
 ) -> Response:
@@ -242,7 +241,7 @@ async def _read(body: bytes, content_type: str, kind: str = "", name: str = "") 
 async def _answer_write(result: EntryResult, etag: str = "") -> Response:
     headers = etag_header(etag) if etag else {}
     size = (len(result.changes) + len(result.chains)) * _RESOURCES_PER_ENTRY
-    return await run_sized(lambda: JSONResponse(entry_answer(result), headers=headers), resources=size)
+    return await run_sized(lambda: answer_model(EntryOutcome.from_domain(result), headers), resources=size)
 
 
 def _etag(deps: Services, kind: str, name: str) -> str:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import pydantic
 from fastapi import Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from xds.access.tokens import ADMIN, write_scope
+from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, media_of
 from xds.admin.problem import RequestError, place_in_transaction
 from xds.admin.push import (
@@ -24,7 +25,7 @@ from xds.admin.push import (
     preference_headers,
     read_precondition,
     status_of,
-    wait_for_answer,
+    wait_for_outcome,
 )
 from xds.admin.routing import ANY, api_router, demand, needs, with_model
 from xds.admin.services import Deps
@@ -32,8 +33,7 @@ from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.mesh.core.entries.entry import check_kind, read_entry
 from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
-from xds.mesh.models.config_entries import entry_answer
-from xds.mesh.models.transactions import TransactionAnswer
+from xds.mesh.models.config_entries import EntryOutcome, TransactionOutcome
 from xds.mesh.parts import EntryPart
 from xds.mesh.served import served
 from xds.model.errors import MalformedError, ValidationError, Violation
@@ -161,7 +161,7 @@ async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait, 
     return PushContext(deps, replace(options, force=force), wait_s)
 
 
-@router.post("/transactions", response_model=TransactionAnswer, openapi_extra=needs(ANY))
+@router.post("/transactions", response_model=TransactionOutcome, openapi_extra=needs(ANY))
 @with_model(
     TransactionRequest, "The changes, as JSON or YAML", GroupChange, EntriesChange, DeletedResource, DeletedEntry
 )
@@ -187,12 +187,13 @@ async def transact(
     part = _entries_part(pushing, request, decoded)
     requests = [await _request_of(index, each) for index, each in enumerate(decoded.groups)]
     results = await pushing.deps.publisher.transaction(requests, pushing.options, part)
-    items = await asyncio.gather(*(wait_for_answer(pushing, *each) for each in zip(results, warnings, strict=True)))
-    answer: Json = {"results": [item for item, _ in items]}
+    outcomes = await asyncio.gather(*(wait_for_outcome(pushing, *each) for each in zip(results, warnings, strict=True)))
+    entries: EntryOutcome | None = None
     if part is not None and part.result is not None:
-        answer["config_entries"] = entry_answer(replace(part.result, warnings=decoded.warnings))
-    status = status_of(any(pending for _, pending in items))
-    return await run_sized(lambda: JSONResponse(answer, status, preference_headers(pushing)), bytes=len(body))
+        entries = EntryOutcome.from_domain(replace(part.result, warnings=decoded.warnings))
+    answer = TransactionOutcome(tuple(outcome for outcome, _ in outcomes), entries)
+    status = status_of(any(pending for _, pending in outcomes))
+    return await run_sized(answer_model, answer, preference_headers(pushing), status, bytes=len(body))
 
 
 def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTransaction) -> EntryPart | None:

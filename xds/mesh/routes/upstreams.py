@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from xds.access.tokens import ADMIN
-from xds.admin.answers import Paging, answer_json, answer_yaml, etag_header
+from xds.admin.answers import Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.admin.middleware import Segment
+from xds.admin.models.pushes import PushOutcome
+from xds.admin.models.writing import document_of
 from xds.admin.push import (
     KeylessOptions,
     PushContext,
@@ -19,14 +21,15 @@ from xds.admin.push import (
     etag_precondition,
     preference_headers,
     status_of,
-    wait_for_answer,
+    wait_for_outcome,
 )
 from xds.admin.routing import api_router, demand
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.groups import PushAnswer
 from xds.mesh.core.lower.upstreams import read_upstreams
-from xds.mesh.models.upstreams import UpstreamsItem, UpstreamsPage, upstreams_item, upstreams_summary
+from xds.mesh.lowered_groups import etag_of
+from xds.mesh.models.upstreams import GroupUpstreams, UpstreamsPage, UpstreamsSummary
 from xds.mesh.served import served
+from xds.push.content import type_label
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushResult
 from xds.store.etags import NO_ETAG
@@ -53,22 +56,23 @@ async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Respon
     """All groups with upstreams, by name."""
     lowered, counts = served(deps).lowered, deps.fleet.nodes_by_group()
 
-    def item(group: str) -> Any:
-        return upstreams_summary(lowered.get(group), counts[group], deps.publisher.settings.get(group).selector)
+    def item(group: str) -> UpstreamsSummary:
+        made, selector = lowered.get(group), deps.publisher.settings.get(group).selector
+        return UpstreamsSummary.from_domain(made, etag_of(made.document), counts[group], selector, type_label)
 
     page = paging.render(paging.items_after(lowered), lambda group: group, item)
-    return await answer_json(request, {**page, "limit": lowered.limit})
+    return await answer_json(request, document_of({**page, "limit": lowered.limit}))
 
 
-@router.get("/groups/{group}/upstreams", response_model=UpstreamsItem)
+@router.get("/groups/{group}/upstreams", response_model=GroupUpstreams)
 async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
     """The upstreams of a group, and what they are lowered to."""
-    item = _item(deps, group)
+    found = _upstreams(deps, group)
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, item, etag_header(item["etag"]))
+    return await write(request, document_of(found), etag_header(found.etag))
 
 
-@router.put("/groups/{group}/upstreams", response_model=PushAnswer)
+@router.put("/groups/{group}/upstreams", response_model=PushOutcome)
 async def put_upstreams(
     deps: Deps,
     request: Request,
@@ -100,7 +104,7 @@ async def put_upstreams(
     return await _answer(PushContext(deps, options, wait_s), result)
 
 
-@router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
+@router.delete("/groups/{group}/upstreams", response_model=PushOutcome)
 async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
     """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
     result = await served(deps).write_upstreams(group, None, options)
@@ -109,13 +113,14 @@ async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s:
 
 async def _answer(pushing: PushContext, result: PushResult) -> Response:
     """The answer to a push. The etag in the header is that of the document."""
-    body, pending = await wait_for_answer(pushing, result)
+    outcome, pending = await wait_for_outcome(pushing, result)
     etag = served(pushing.deps).lowered.etag(result.group)
     tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
-    return JSONResponse(body, status_of(pending), {**tag, **preference_headers(pushing)})
+    return answer_model(outcome, {**tag, **preference_headers(pushing)}, status_of(pending))
 
 
-def _item(deps: Services, group: str) -> UpstreamsItem:
+def _upstreams(deps: Services, group: str) -> GroupUpstreams:
     made = served(deps).lowered.get(group)
     selector = deps.publisher.settings.get(group).selector
-    return upstreams_item(made, len(deps.fleet.connected(group)), selector)
+    nodes = len(deps.fleet.connected(group))
+    return GroupUpstreams.from_domain(made, etag_of(made.document), nodes, selector, type_label)

@@ -7,7 +7,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.admin.problem import finding_item
+from xds.admin.models.findings import Finding
+from xds.admin.models.writing import document_of
 from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.live.owners import Owner
 from xds.model.errors import Violation
@@ -309,5 +310,5 @@ def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, wa
         "left_out": bound.selection.failures,
         "actor": owner.actor if owner is not None else "",
         "time": timestamp(owner.time_s) if owner is not None and owner.time_s else None,
-        "warnings": [finding_item(warning) for warning in warnings],
+        "warnings": [document_of(Finding.from_domain(warning)) for warning in warnings],
     }

@@ -1,0 +1,197 @@
+"""Why a node is served what it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from xds.admin.models.endpoints import AssignmentOwner
+from xds.admin.models.groups import LoweredOrigin
+from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.values import NodeLocality, time_of
+from xds.admin.models.writing import present_if
+
+if TYPE_CHECKING:
+    from xds.live.owners import EndpointOrigin
+    from xds.push.explain import Explanation
+    from xds.snapshots.membership import GroupCandidate
+
+BY_SELECTOR = "selector"  # a rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedNode:
+    """The node that is explained.
+
+    * ``id``: its id;
+    * ``cluster``: the cluster that the node names; not a resource;
+    * ``locality``: its locality;
+    * ``user_agent``: the name and version of the client;
+    * ``connected``: whether it has an open stream;
+    * ``principals``: the authenticated principals of its connections; empty without authentication.
+    """
+
+    id: str
+    cluster: str
+    locality: NodeLocality
+    user_agent: str
+    connected: bool
+    principals: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedGroup:
+    """A group that the node may belong to.
+
+    * ``rule``: why it is tried: ``selector``, ``node.id``, ``node.cluster``, ``default``; ``function`` if the program
+      that embeds the server chose it;
+    * ``selector``: present for the rule ``selector``;
+    * ``priority``: present for the rule ``selector``;
+    * ``matched``: whether it matches the node and has a snapshot;
+    * ``detail``: why it matches or does not.
+    """
+
+    schema_name: ClassVar[str] = "GroupCandidateItem"
+
+    group: str
+    rule: str
+    selector: str = field(default="", metadata=present_if(lambda tried: tried.rule == BY_SELECTOR))
+    priority: int = field(default=0, metadata=present_if(lambda tried: tried.rule == BY_SELECTOR))
+    matched: bool
+    detail: str
+
+    @classmethod
+    def from_domain(cls, candidate: GroupCandidate) -> TriedGroup:
+        """A candidate."""
+        return cls(
+            group=candidate.match.group,
+            rule=candidate.match.rule,
+            selector=candidate.selector,
+            priority=candidate.priority,
+            matched=candidate.matched,
+            detail=candidate.detail,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSource:
+    """An endpoint that comes from an instance of a service.
+
+    * ``address``: its IP address;
+    * ``port``: its port;
+    * ``health``: ``passing``, ``warning``, ``critical`` or ``draining``;
+    * ``source``: the name of the source;
+    * ``instance``: the id of the instance;
+    * ``since``: when it was first seen.
+    """
+
+    schema_name: ClassVar[str] = "OriginItem"
+
+    address: str
+    port: int
+    health: str
+    source: str
+    instance: str
+    since: datetime
+
+    @classmethod
+    def from_domain(cls, one: EndpointOrigin) -> EndpointSource:
+        """The instance behind an endpoint."""
+        return cls(
+            address=one.address,
+            port=one.port,
+            health=one.health,
+            source=one.source,
+            instance=one.instance,
+            since=time_of(one.since),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedResource:
+    """What the node gets for one resource.
+
+    * ``answer``: ``served`` (the node is not connected and would get it), ``sent`` (ACKed), ``pending`` (not ACKed
+      yet), ``refused`` (NACKed), ``held`` (waits for clusters), ``lingering`` (removed, and kept for a while),
+      ``missing`` (the group does not have it), ``unexpressed`` (the v2 API cannot express it), ``not_subscribed`` or
+      ``no_group``;
+    * ``version``: present if there is something to serve: its version, a hash of its content;
+    * ``pushed_version``: present if live endpoints or a traffic assignment replace the pushed resource: the version of
+      the pushed one;
+    * ``owner``: present for a served assignment: its owner;
+    * ``sources``: present for an assignment that follows a service: the number of instances by source;
+    * ``instances``: present with ``sources`` if ``name`` is given: the first thousand instances;
+    * ``lowered``: present for a lowered resource: where it comes from.
+    """
+
+    schema_name: ClassVar[str] = "AnswerItem"
+
+    type: str
+    name: str
+    answer: str
+    detail: str
+    version: str = ""
+    pushed_version: str = ""
+    owner: AssignmentOwner | None = None
+    sources: Mapping[str, int] | None = None
+    instances: tuple[EndpointSource, ...] | None = None
+    lowered: LoweredOrigin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExplanation:
+    """Why a node is served what it is served.
+
+    * ``node``: the node;
+    * ``group``: its group; null if no group matches;
+    * ``rule``: why it is in this group, as in ``candidates``; null if no group matches;
+    * ``revision``: the present revision of the group; null if no group matches;
+    * ``overlay``: the locality whose traffic assignment the node is served; null if it is served the pushed weights;
+    * ``candidates``: the groups that were tried, in order; the first that matched is the group of the node;
+    * ``resources``: what the node gets, at most a thousand resources;
+    * ``resources_total``: the number of resources;
+    * ``linkerd``: present for a Linkerd proxy: the last answer on each of its streams.
+    """
+
+    schema_name: ClassVar[str] = "ExplanationItem"
+
+    node: ExplainedNode
+    group: str | None
+    rule: str | None
+    revision: int | None
+    overlay: NodeLocality | None
+    candidates: tuple[TriedGroup, ...]
+    resources: tuple[ExplainedResource, ...]
+    resources_total: int
+    linkerd: tuple[LinkerdAnswer, ...] = ()
+
+    @classmethod
+    def from_domain(
+        cls,
+        found: Explanation,
+        principals: Iterable[str],
+        resources: Iterable[ExplainedResource],
+        linkerd: Iterable[LinkerdAnswer] = (),
+    ) -> NodeExplanation:
+        """An explanation."""
+        node, chosen = found.node, found.chosen
+        return cls(
+            node=ExplainedNode(
+                id=node.id,
+                cluster=node.cluster,
+                locality=NodeLocality.from_domain(node.locality),
+                user_agent=node.user_agent,
+                connected=found.connected,
+                principals=tuple(principals),
+            ),
+            group=chosen.match.group if chosen is not None else None,
+            rule=chosen.match.rule if chosen is not None else None,
+            revision=found.revision,
+            overlay=NodeLocality.from_domain(found.source) if found.source is not None else None,
+            candidates=tuple(map(TriedGroup.from_domain, found.candidates)),
+            resources=tuple(resources),
+            resources_total=found.total,
+            linkerd=tuple(linkerd),
+        )

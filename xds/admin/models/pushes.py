@@ -1,0 +1,203 @@
+"""Pushes: what a push did, and how many nodes have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from xds.admin.models.findings import Finding
+from xds.admin.models.nacks import Nack
+from xds.admin.models.nodes import HeldOnNode
+
+if TYPE_CHECKING:
+    from xds.fleet.state import Convergence, HeldResources, Sync
+    from xds.model.snapshot import Change
+    from xds.push.progress import RolloutStatus
+    from xds.push.request import PushResult
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedNames:
+    """The resources of one type that a push changed.
+
+    * ``added``: the names of new resources;
+    * ``changed``: the names of resources with other content;
+    * ``removed``: the names of removed resources.
+    """
+
+    schema_name: ClassVar[str] = "ChangeItem"
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    @classmethod
+    def by_type(cls, changes: Mapping[str, Change]) -> dict[str, ChangedNames]:
+        """Changes by type alias."""
+        return {
+            alias: cls(tuple(change.added), tuple(change.changed), tuple(change.removed))
+            for alias, change in changes.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushProgress:
+    """The progress of a push among the nodes that were connected at its commit. Lists are bounded, numbers are not.
+
+    * ``verdict``: ``done`` if all nodes have ACKed the push, ``refused`` if a node has NACKed it, else ``pending``;
+    * ``synced``: the number of nodes that have ACKed all changed types;
+    * ``pending``: the number of nodes that have not answered yet;
+    * ``nacked``: the number of nodes that have NACKed a changed type;
+    * ``pending_nodes``: the ids of some pending nodes;
+    * ``nacks``: some open NACKs of these nodes;
+    * ``held``: resources that some pending nodes are not sent yet.
+    """
+
+    schema_name: ClassVar[str] = "ProgressItem"
+
+    verdict: str
+    synced: int
+    pending: int
+    nacked: int
+    pending_nodes: tuple[str, ...]
+    nacks: tuple[Nack, ...]
+    held: tuple[HeldOnNode, ...]
+
+    @classmethod
+    def from_domain(cls, found: Convergence, verdict: str) -> PushProgress:
+        """The progress of a push, and whether the nodes have it."""
+        return cls(
+            verdict=verdict,
+            synced=found.synced,
+            pending=found.pending,
+            nacked=found.nacked,
+            pending_nodes=tuple(found.pending_nodes),
+            nacks=tuple(map(Nack.from_domain, found.nacks)),
+            held=_held(found.held),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeRollout:
+    """The connected nodes of a group by their state for one type.
+
+    * ``synced``: the number of nodes that have ACKed it;
+    * ``pending``: the number of nodes that have not answered yet;
+    * ``nacked``: the number of nodes that have NACKed it;
+    * ``not_subscribed``: the number of nodes that do not subscribe to it.
+    """
+
+    schema_name: ClassVar[str] = "TypeRolloutItem"
+
+    synced: int
+    pending: int
+    nacked: int
+    not_subscribed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRollout:
+    """The connected nodes of a group by their state at its present revision. Nodes without subscriptions do not count.
+
+    * ``revision``: the present revision;
+    * ``synced``: the number of nodes that have ACKed all types;
+    * ``pending``: the number of nodes that have not answered yet;
+    * ``nacked``: the number of nodes that have NACKed a type;
+    * ``types``: the states for single types, by type alias;
+    * ``pending_nodes``: the ids of some pending nodes;
+    * ``nacks``: some open NACKs;
+    * ``held``: resources that some pending nodes are not sent yet.
+    """
+
+    schema_name: ClassVar[str] = "RolloutItem"
+
+    group: str
+    revision: int
+    synced: int
+    pending: int
+    nacked: int
+    types: Mapping[str, TypeRollout]
+    pending_nodes: tuple[str, ...]
+    nacks: tuple[Nack, ...]
+    held: tuple[HeldOnNode, ...]
+
+    @classmethod
+    def from_domain(cls, found: RolloutStatus) -> GroupRollout:
+        """The rollout of a group."""
+        of_group = _counts(found.states)
+        return cls(
+            group=found.group,
+            revision=found.revision,
+            synced=of_group.synced,
+            pending=of_group.pending,
+            nacked=of_group.nacked,
+            types={alias: _counts(states) for alias, states in sorted(found.types.items())},
+            pending_nodes=tuple(found.pending_nodes),
+            nacks=tuple(map(Nack.from_domain, found.nacks)),
+            held=_held(found.held),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushOutcome:
+    """The result of a push; in a dry run, what it would change.
+
+    * ``revision``: the revision of the group after the push; in a dry run, its present revision. 0: there is no group;
+    * ``etag``: the etag of the group at this revision, without quotes; empty if there is no group;
+    * ``versions``: the ``version_info`` of each type, by type alias;
+    * ``changes``: the changed resources, by type alias;
+    * ``changed``: false if the push changed nothing, so that it made no revision;
+    * ``moves``: present if a group is deleted: the number of its connected nodes by the group that they move to. Nodes
+      under the empty name match no group and keep their configuration;
+    * ``progress``: present after ``Prefer: wait``: the progress of the push when the wait was over.
+    """
+
+    schema_name: ClassVar[str] = "PushAnswer"
+
+    group: str
+    revision: int
+    etag: str
+    versions: Mapping[str, str]
+    changes: Mapping[str, ChangedNames]
+    changed: bool
+    warnings: tuple[Finding, ...]
+    dry_run: bool = False
+    moves: Mapping[str, int] = field(default_factory=dict)
+    progress: PushProgress | None = None
+
+    @classmethod
+    def from_domain(
+        cls,
+        result: PushResult,
+        warnings: tuple[Finding, ...],
+        dry_run: bool = False,
+        progress: PushProgress | None = None,
+    ) -> PushOutcome:
+        """The result of a push, with all warnings."""
+        return cls(
+            group=result.group,
+            revision=result.revision,
+            etag=result.etag,
+            versions=result.versions,
+            changes=ChangedNames.by_type(result.changes),
+            changed=result.changed,
+            warnings=warnings,
+            dry_run=dry_run,
+            moves=result.moves,
+            progress=progress,
+        )
+
+
+def _counts(states: Mapping[Sync, int]) -> TypeRollout:
+    numbers = {state.value: number for state, number in states.items()}
+    return TypeRollout(
+        synced=numbers.get("synced", 0),
+        pending=numbers.get("pending", 0),
+        nacked=numbers.get("nacked", 0),
+        not_subscribed=numbers.get("not_subscribed", 0),
+    )
+
+
+def _held(found: Iterable[tuple[str, HeldResources]]) -> tuple[HeldOnNode, ...]:
+    return tuple(HeldOnNode.of_node(node, held) for node, held in found)
