@@ -24,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment
+from tests.support.server_forks import read_commands_once
 
 COMMAND_TIMEOUT_S = 60
 _BACKLOG = 16
@@ -189,8 +189,6 @@ def _forget_ended() -> None:
 
 
 def _import_all() -> None:
-    import typer.main
-
     import xds.cli
     from xds.codec.resources import decode_resource
 
@@ -200,9 +198,7 @@ def _import_all() -> None:
     for name in ("xds.codec.crosscheck", "xds.codec.json_schema", "xds.settings.settings", "yaml"):
         importlib.import_module(name)
     decode_resource({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"})
-    typer.main.get_command = cache(typer.main.get_command)  # all commands are read once, not once per fork
-    assert _run(["--version"]) == 0  # the argument parser imports more when it is first used
-    sys.stdout.flush()
+    read_commands_once()
     assert "grpc" not in sys.modules
     assert threading.active_count() == 1
     # A collection in a fork then looks at none of what was imported, and writes to none of the shared pages.
