@@ -21,7 +21,6 @@ from xds.live.assignment_edits import (
     remove_endpoints,
 )
 from xds.live.draining import (
-    DRAINING_LIMIT,
     DrainingEndpoint,
     EndpointState,
     drain_missing,
@@ -30,6 +29,7 @@ from xds.live.draining import (
     undrain,
     with_draining,
 )
+from xds.model.drains import DRAINING_LIMIT
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
 from xds.model.resource import Resource

@@ -16,13 +16,13 @@ from xds.codec.resources import decode_resource
 from xds.live.by_hand import KIND as HAND_KIND
 from xds.live.draining import endpoint_states
 from xds.live.owners import OwnerKind
+from xds.model.drains import DRAINING_LIMIT
 from xds.model.node import Locality
 from xds.model.resource_type import ENDPOINT
 from xds.push.request import PushOptions
 from xds.services import followed_target
 from xds.services.bindings import KIND
 from xds.services.core.binding import Binding, InstanceSelection
-from xds.services.core.draining import DRAINING_LIMIT
 from xds.services.core.endpoints import EndpointRule, ServedEndpoint, endpoint_of
 from xds.services.core.instance import Health, Instance
 from xds.services.followed_target import FollowedTarget

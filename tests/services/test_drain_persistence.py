@@ -13,6 +13,7 @@ from tests.mesh.test_lowered_groups import GROUP, HTTP, put_entries, put_upstrea
 from tests.services.test_bindings import bind, instances, served, sink
 from tests.support.plane import Plane
 from xds.mesh.lowered_endpoints import USER as UPSTREAMS
+from xds.model.drains import Drains
 from xds.model.node import Locality
 from xds.services import drain_persistence
 from xds.services.bindings import USER as BINDINGS
@@ -174,5 +175,6 @@ def test_an_invalid_record_is_refused(body: bytes) -> None:
 def test_a_record_has_everything_served_of_draining_endpoints() -> None:
     one = ServedEndpoint.draining_at(("10.0.0.1", 80), 7, Locality("eu", "a", "1"))
     other = ServedEndpoint.draining_at(("::1", 81), 1, Locality("", "", ""))
-    leaving = {0: {one.address: (one, 1_000_000.25)}, 2: {other.address: (other, 1_000_000.0)}}
-    assert decoded(encoded(leaving)) == leaving
+    leaving = {0: [(one.address, one, 1_000_000.25)], 2: [(other.address, other, 1_000_000.0)]}
+    read = decoded(encoded({priority: Drains(drains) for priority, drains in leaving.items()}))
+    assert {priority: list(drains) for priority, drains in read.items()} == leaving

@@ -15,11 +15,11 @@ from xds.codec import schema
 from xds.codec.load_assignment import PRIORITY_LIMIT, decode_assignment, locality_of
 from xds.codec.references import references_of
 from xds.live.assignment_edits import address_text, addresses_of, endpoints_in, entry_at, entry_key, validated
+from xds.model.drains import Drains
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 
-DRAINING_LIMIT = 10_000  # endpoints of one assignment: beyond it, those that drain longest are removed at once
 HEALTH_NAMES = (
     "UNKNOWN",
     "HEALTHY",
@@ -107,9 +107,11 @@ def still_draining(
     draining: Iterable[DrainingEndpoint], wanted: Resource, now_s: float = 0.0
 ) -> tuple[DrainingEndpoint, ...]:
     """The draining endpoints that ``wanted`` lacks and that have not ended at ``now_s``."""
-    remaining = addresses_of(wanted)
-    by_address = {one.address: one for one in draining if one.address not in remaining and one.until_s > now_s}
-    return tuple(sorted(by_address.values(), key=lambda one: (one.until_s, one.address))[-DRAINING_LIMIT:])
+    wanted_again = addresses_of(wanted)
+    ordered = sorted(draining, key=lambda one: (one.until_s, one.address))
+    drains = Drains((one.address, one, one.until_s) for one in ordered if one.address not in wanted_again)
+    drains.end(now_s)
+    return tuple(one for _, one, _ in drains)
 
 
 def with_draining(wanted: Resource, draining: Collection[DrainingEndpoint]) -> Resource:

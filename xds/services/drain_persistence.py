@@ -113,19 +113,19 @@ def encoded(draining: Mapping[int, DrainingEndpoints]) -> bytes:
     rows = [
         [priority, *one.address, one.weight, *_parts(one.locality), until]
         for priority, endpoints in draining.items()
-        for one, until in endpoints.values()
+        for _, one, until in endpoints
     ]
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
 def decoded(body: bytes) -> dict[int, DrainingEndpoints]:
     """Draining endpoints by priority. Raises ``ValueError``."""
-    by_priority: dict[int, DrainingEndpoints] = defaultdict(dict)
+    by_priority: dict[int, DrainingEndpoints] = defaultdict(DrainingEndpoints)
     try:
         for priority, address, port, weight, region, zone, sub_zone, until in json.loads(body):
             locality = Locality(str(region), str(zone), str(sub_zone))
             one = ServedEndpoint.draining_at((str(address), int(port)), int(weight), locality)
-            by_priority[int(priority)][one.address] = one, float(until)
+            by_priority[int(priority)].begin(one.address, one, float(until))
     except TypeError as error:
         raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
     return dict(by_priority)
@@ -136,5 +136,5 @@ def _parts(locality: Locality) -> tuple[str, str, str]:
 
 
 def _last_end(draining: Mapping[int, DrainingEndpoints]) -> float:
-    ends: Iterable[float] = (until for endpoints in draining.values() for _, until in endpoints.values())
+    ends: Iterable[float] = (until for endpoints in draining.values() for _, _, until in endpoints)
     return max(ends, default=0.0)

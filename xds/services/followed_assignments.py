@@ -70,7 +70,7 @@ class FollowedAssignment:
 
     def take_over(self, served: Resource, until: float) -> None:
         """Let the endpoints of the served assignment drain, except for those that drain already."""
-        draining: set[SocketAddress] = {address for target in self.targets for address in target.draining}
+        draining: set[SocketAddress] = {address for target in self.targets for address, _, _ in target.draining}
         for priority, endpoints in priorities_in(served).items():
             replaced = [one for address, one in endpoints.items() if address not in draining]
             self.target_of(priority).drain(replaced, until, again=True)
@@ -151,7 +151,7 @@ class FollowedAssignments:
         assignment = self._assignments.get(key)
         if assignment is not None:
             for priority, endpoints in draining.items():
-                assignment.target_of(priority).draining.update(endpoints)
+                assignment.target_of(priority).resume(endpoints)
 
     def begin(self, assignment: FollowedAssignment, owner: Owner) -> None:
         """Follow services with an assignment, in address of a former one of its name. Then call ``use`` and ``serve``.
@@ -347,4 +347,4 @@ def _succeed(former: FollowedAssignment, assignment: FollowedAssignment) -> None
     assignment.is_live = assignment.services <= former.services
     assignment.takes_over = True
     for priority, target in enumerate(former.targets):
-        assignment.target_of(priority).draining.update(target.draining)
+        assignment.target_of(priority).resume(target.draining)

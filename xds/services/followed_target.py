@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from xds.model.drains import Drains
 from xds.services.core.binding import Binding, InstanceSelection
-from xds.services.core.draining import DRAINING_LIMIT, SocketAddress
+from xds.services.core.draining import SocketAddress
 from xds.services.core.endpoints import EndpointRule, ServedEndpoint, by_address, endpoint_of
 from xds.services.core.index import ServiceInstance
 
 CACHED_FROM = 200  # instances: for fewer, computing all endpoints again is cheaper than a cache
 
-# Each endpoint with the time at which it is removed (epoch seconds).
-DrainingEndpoints = dict[SocketAddress, tuple[ServedEndpoint, float]]
+DrainingEndpoints = Drains[SocketAddress, ServedEndpoint]
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class FollowedTarget:
 
     selection: InstanceSelection
     served: Mapping[SocketAddress, ServedEndpoint] = field(default_factory=dict)
-    draining: DrainingEndpoints = field(default_factory=dict)
+    draining: DrainingEndpoints = field(default_factory=DrainingEndpoints)
     _cached: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
 
     @property
@@ -45,7 +45,7 @@ class FollowedTarget:
     @property
     def next_end(self) -> float | None:
         """When the next endpoint has drained (epoch seconds); None if no endpoint drains."""
-        return min((until for _, until in self.draining.values()), default=None)
+        return self.draining.next_end
 
     def served_endpoints(
         self, instances: Sequence[ServiceInstance], now: float, drain_s: float
@@ -79,25 +79,21 @@ class FollowedTarget:
         """
         endpoints = by_address(selected)
         self.drain((one for address, one in self.served.items() if address not in endpoints), now + drain_s)
-        self.draining = {
-            address: (one, until)
-            for address, (one, until) in self.draining.items()
-            if address not in endpoints and until > now
-        }
+        self.draining.stop(endpoints)
+        self.draining.end(now)
         self.served = {} if self.selects_all else endpoints
-        return [*endpoints.values(), *(one for one, _ in self.draining.values())]
+        return [*endpoints.values(), *(one for _, one, _ in self.draining)]
 
     def drain(self, endpoints: Iterable[ServedEndpoint], until: float, *, again: bool = False) -> None:
-        """Let endpoints drain. An endpoint that was served as draining is left out, unless it drains ``again``.
-
-        At most ``DRAINING_LIMIT`` endpoints drain: beyond it the oldest are removed at once.
-        """
+        """Let endpoints drain. An endpoint that was served as draining is left out, unless it drains ``again``."""
         for one in endpoints:
             if again or not one.drains:
-                self.draining.pop(one.address, None)
-                self.draining[one.address] = one.draining(), until
-        while len(self.draining) > DRAINING_LIMIT:
-            del self.draining[next(iter(self.draining))]
+                self.draining.begin(one.address, one.draining(), until)
+
+    def resume(self, draining: DrainingEndpoints) -> None:
+        """Let endpoints drain on that drained before a restart, or for a former assignment."""
+        for drain in draining:
+            self.draining.begin(*drain)
 
     def _endpoint(self, one: ServiceInstance) -> ServedEndpoint | None:
         if not self.selection.is_selected(one):

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.services.core.service_world import instance
+from xds.model.drains import DRAINING_LIMIT
 from xds.services.core import holding_record
-from xds.services.core.draining import DRAINING_LIMIT, Draining, DrainingInstance, ObservedInstance
+from xds.services.core.draining import InstanceDrains, ObservedInstance, socket_address
 from xds.services.core.holding import HoldRule, ServiceHolding
 from xds.services.core.holding_record import HoldingEncoder, decoded
 from xds.services.core.instance import Health, Instance
@@ -27,7 +28,7 @@ def holding(*numbers: int) -> ServiceHolding:
 
 
 def draining(found: ServiceHolding) -> list[str]:
-    return sorted(one.observed.instance.id for one in found.draining)
+    return sorted(one.instance.id for _, one, _ in found.draining)
 
 
 def restarted(found: ServiceHolding) -> ServiceHolding:
@@ -164,7 +165,7 @@ def test_an_instance_that_moves_drains_at_its_old_place() -> None:
     found = holding(1, 2, 3, 4)
     moved = instance(4, host=7)
     found.put({**shown(1, 2, 3), moved.id: moved}, 101.0, RULE)
-    assert [one.observed.instance.address for one in found.draining] == ["10.0.0.4"]
+    assert [one.instance.address for _, one, _ in found.draining] == ["10.0.0.4"]
 
 
 def test_a_kept_instance_that_comes_back_elsewhere_drains_at_its_old_place() -> None:
@@ -173,7 +174,7 @@ def test_a_kept_instance_that_comes_back_elsewhere_drains_at_its_old_place() -> 
     moved = instance(4, host=9)
     found.put({**shown(1), moved.id: moved}, 102.0, RULE)
     assert sorted(found.lost) == ["i2", "i3", "i5", "i6"]
-    assert [one.observed.instance.address for one in found.draining] == ["10.0.0.4"]
+    assert [one.instance.address for _, one, _ in found.draining] == ["10.0.0.4"]
 
 
 def test_an_instance_shown_as_draining_has_drained_for_that_time() -> None:
@@ -181,21 +182,21 @@ def test_an_instance_shown_as_draining_has_drained_for_that_time() -> None:
     found.put({**shown(1, 2), **shown(3, health=Health.DRAINING)}, 101.0, RULE)
     found.put({**shown(1, 2), **shown(3, health=Health.DRAINING)}, 105.0, RULE)
     found.put(shown(1, 2), 109.0, RULE)
-    (left,) = found.draining
-    assert left.until == 116.0
+    ((_, _, until),) = found.draining
+    assert until == 116.0
     found.put({**shown(1), **shown(2, health=Health.DRAINING)}, 120.0, RULE)
     found.put(shown(1), 135.0, RULE)
     assert draining(found) == ["i3"], "its time was over when it went; that of i3 is ended by the index"
 
 
 def test_of_too_many_draining_instances_the_oldest_are_removed_at_once() -> None:
-    made = Draining()
+    made = InstanceDrains()
     for number in range(DRAINING_LIMIT + 2):
         one = Instance(f"i{number}", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80)
-        made.restore(DrainingInstance(ObservedInstance(one, 0.0, 0.0), 10.0 + number))
+        made.begin(socket_address(one), ObservedInstance(one, 0.0, 0.0), 10.0 + number)
     assert len(made) == DRAINING_LIMIT
     assert made.next_end == 12.0
     again = next(iter(made))
-    made.restore(again)
-    assert list(made)[-1] is again, "it is the latest now"
+    made.begin(*again)
+    assert list(made)[-1] == again, "it is the latest now"
     assert made.end(12.0) and made.next_end == 13.0

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from xds.services.core.draining import Draining, ObservedInstance, SocketAddress, socket_address
+from xds.services.core.draining import InstanceDrains, ObservedInstance, SocketAddress, begin_draining, socket_address
 from xds.services.core.instance import Instance
 
 
@@ -55,7 +55,7 @@ class ServiceHolding:
     def __init__(self) -> None:
         self.present: dict[str, ObservedInstance] = {}
         self.lost: dict[str, ObservedInstance] = {}
-        self.draining = Draining()
+        self.draining = InstanceDrains()
         self.was_shown = False
         self.is_gone = False
         self.held_since = 0.0  # epoch seconds; 0 while nothing is held
@@ -101,7 +101,7 @@ class ServiceHolding:
         else:
             self._release([*lost.values(), *missing], reference_n, now, rule)
         for one in moved:
-            self.draining.begin(one, now, rule.drain_s)
+            begin_draining(self.draining, one, now, rule.drain_s)
         self.draining.stop(self._addresses())
         return True
 
@@ -170,7 +170,7 @@ class ServiceHolding:
             if one.instance.id in self._good_ids:
                 lost[one.instance.id] = one
             else:  # it came after the loss
-                self.draining.begin(one, now, rule.drain_s)
+                begin_draining(self.draining, one, now, rule.drain_s)
         self.lost = lost
         if not lost:  # all instances of the last good set are present again
             self._end_hold()
@@ -178,7 +178,7 @@ class ServiceHolding:
     def _release(self, lost: list[ObservedInstance], reference_n: int, now: float, rule: HoldRule) -> None:
         """Let lost instances drain, and hold no loss."""
         for one in lost:
-            self.draining.begin(one, now, rule.drain_s)
+            begin_draining(self.draining, one, now, rule.drain_s)
         if lost and now - self._peak_at > rule.window_s:
             self._peak_n, self._peak_at = reference_n, now
         self.lost = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
-from xds.services.core.draining import DrainingInstance, ObservedInstance
+from xds.services.core.draining import ObservedInstance, socket_address
 from xds.services.core.holding import ServiceHolding
 from xds.services.core.instance import NOWHERE, Check, Health, Instance, require_instance
 
@@ -46,7 +46,7 @@ class HoldingEncoder:
             document["kept"] = [_observed_json(observed) for observed in holding.lost.values()]
             document |= {"late": holding.late, "good_n": holding.good_n, "held_since": holding.held_since}
         if holding.draining:
-            document["draining"] = [{**_observed_json(one.observed), "until": one.until} for one in holding.draining]
+            document["draining"] = [{**_observed_json(one), "until": until} for _, one, until in holding.draining]
         document |= {name: True for name in ("was_shown", "is_gone") if getattr(holding, name)}
         present = ",".join(self._present(key, list(holding.present.values())))
         return _dump(document).replace(_NONE_PRESENT, f'"present":[{present}]', 1).encode()
@@ -84,7 +84,8 @@ def _holding(document: Json) -> ServiceHolding:
         lost = map(_observed, document["kept"])
         holding.restore_loss(lost, document["late"], int(document["good_n"]), float(document["held_since"]))
     for one in document.get("draining", ()):
-        holding.draining.restore(DrainingInstance(_observed(one), float(one["until"])))
+        observed = _observed(one)
+        holding.draining.begin(socket_address(observed.instance), observed, float(one["until"]))
     holding.was_shown, holding.is_gone = "was_shown" in document, "is_gone" in document
     return holding
 

@@ -356,7 +356,7 @@ def _merge_sources(
         _add_first(
             by_address,
             known,
-            (ServiceInstance(source, each.observed, False, each.until, name) for each in holdings[key].draining),
+            (ServiceInstance(source, one, False, until, name) for _, one, until in holdings[key].draining),
         )
     return tuple(by_address[place] for place in sorted(by_address))
 
