@@ -386,12 +386,12 @@ class MessageParser:
             self._path.append(key)
             self._note("unknown_field", f"unknown field {short_repr(key)}", "the content of this type is under 'value'")
             self._path.pop()
-        held = value.get("value")
-        if held is None and not ("value" in value and inner.DESCRIPTOR.full_name == _VALUE):
+        payload = value.get("value")
+        if payload is None and not ("value" in value and inner.DESCRIPTOR.full_name == _VALUE):
             self._lax(f"a {inner.DESCRIPTOR.name} without a value is read as an empty one", "write it under 'value'")
             return
         self._path.append("value")
-        self._message(inner, held)
+        self._message(inner, payload)
         self._path.pop()
 
     def unknown_type(self, type_url: str) -> None:

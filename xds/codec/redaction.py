@@ -201,8 +201,8 @@ def _redact_texts(message: Any, field: FieldDescriptor) -> None:
     is_text, is_bytes = field.type == FieldDescriptor.TYPE_STRING, field.type == FieldDescriptor.TYPE_BYTES
     value = REDACTED if is_text else REDACTED.encode()
     if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-        held = getattr(message, field.name)
-        for inner in held if field.is_repeated else (held,):
+        content = getattr(message, field.name)
+        for inner in content if field.is_repeated else (content,):
             for each, _ in inner.ListFields():
                 _redact_texts(inner, each)
     elif not (is_text or is_bytes):

@@ -85,9 +85,9 @@ def add_descriptor_sets(paths: Iterable[Path]) -> None:
     Known types stay unchanged. Raises ``DescriptorSetError`` for a file that is missing or is not a descriptor set, for
     a type that contradicts a known one, and for one that refers to an unknown type.
     """
-    held = pool()
+    types = pool()
     with _BUILDING:
-        _USER_NAMES.extend(add_sets(held, paths))
+        _USER_NAMES.extend(add_sets(types, paths))
     message_names.cache_clear()
     _found.cache_clear()
 

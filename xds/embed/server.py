@@ -200,8 +200,8 @@ class Server:
 
     def revision(self, group: str) -> int:
         """The revision of a group; 0 if there is no such group."""
-        held = self._running.publisher.groups.find(group)
-        return held.revision if held is not None else 0
+        content = self._running.publisher.groups.find(group)
+        return content.revision if content is not None else 0
 
     def groups(self) -> list[str]:
         """The names of all groups."""

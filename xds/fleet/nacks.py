@@ -113,9 +113,9 @@ class NackLog:
             self._resolved[record.id] = record
         return record
 
-    def accept(self, refusal: RefusedContent, held: ResourceSet, acked_names: AckedNames) -> bool:
+    def accept(self, refusal: RefusedContent, acked: ResourceSet, acked_names: AckedNames) -> bool:
         """Note what the node of an open record ACKed. True if this shows which name it rejects."""
-        is_news = refusal.clear_suspects(held, acked_names)
+        is_news = refusal.clear_suspects(acked, acked_names)
         self._update_size(refusal)
         return is_news
 

@@ -138,11 +138,11 @@ def _later(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else max(one, other)
 
 
-def pushed_base(held: ResourceSet) -> ResourceSet:
+def pushed_base(resource_set: ResourceSet) -> ResourceSet:
     """The pushed set that a mixed set was made from."""
-    while held.mixture is not None:
-        held = held.mixture.base
-    return held
+    while resource_set.mixture is not None:
+        resource_set = resource_set.mixture.base
+    return resource_set
 
 
 class PartialSets:
@@ -162,13 +162,13 @@ class PartialSets:
         return partial
 
 
-def comparable_set(held: ResourceSet) -> ResourceSet:
+def comparable_set(resource_set: ResourceSet) -> ResourceSet:
     """The set to compare with pushes: the pushed base if a mixed set contains all of it, else the mixed set."""
-    if held.mixture is None:
-        return held
-    pushed, mixed = pushed_base(held), held
+    if resource_set.mixture is None:
+        return resource_set
+    pushed, mixed = pushed_base(resource_set), resource_set
     while mixed.mixture is not None:
         if not mixed.mixture.earlier_names.isdisjoint(pushed.resources):
-            return held
+            return resource_set
         mixed = mixed.mixture.base
     return pushed

@@ -133,14 +133,14 @@ class RefusedContent:
 
     # ACKs
 
-    def clear_suspects(self, held: ResourceSet, acked_names: AckedNames) -> bool:
-        """Remove the suspects whose rejected version is in the ACKed set ``held``: the client accepted them.
+    def clear_suspects(self, acked: ResourceSet, acked_names: AckedNames) -> bool:
+        """Remove the suspects whose rejected version is in the set ``acked``: the client accepted them.
 
         If one suspect remains, it is guilty: the client accepted all others of the response that it rejected. True if
         this adds a guilty name.
         """
         known = len(self.guilty)
-        accepted = {name for name in self.suspects if self._is_accepted(name, held, acked_names)}
+        accepted = {name for name in self.suspects if self._is_accepted(name, acked, acked_names)}
         if accepted:
             self.suspects = tuple(name for name in self.suspects if name not in accepted)
             if len(self.suspects) == 1 and not self.guilty:
@@ -149,16 +149,16 @@ class RefusedContent:
                 self._update_record()
         return len(self.guilty) > known
 
-    def is_resolved_by(self, held: ResourceSet, acked_names: AckedNames, wants: Wants = all_names) -> bool:
+    def is_resolved_by(self, acked: ResourceSet, acked_names: AckedNames, wants: Wants = all_names) -> bool:
         """Whether a client that ACKed this set no longer rejects anything; ``wants`` selects the names that count."""
-        pushed = pushed_base(held)
-        return all(self._is_name_resolved(name, held, pushed, acked_names) for name in self._suspected_names(wants))
+        pushed = pushed_base(acked)
+        return all(self._is_name_resolved(name, acked, pushed, acked_names) for name in self._suspected_names(wants))
 
-    def is_left_out(self, held: ResourceSet, wants: Wants) -> bool:
+    def is_left_out(self, acked: ResourceSet, wants: Wants) -> bool:
         """Whether a client with this set lacks rejected content that is still pushed and subscribed to."""
-        pushed, refused = pushed_base(held), self.refused
+        pushed, refused = pushed_base(acked), self.refused
         return any(
-            _version(pushed, name) == _version(refused, name) != _version(held, name)
+            _version(pushed, name) == _version(refused, name) != _version(acked, name)
             for name in self._suspected_names(wants)
         )
 
@@ -169,15 +169,15 @@ class RefusedContent:
     def _suspected_names(self, wants: Wants) -> Iterator[str]:
         return filter(wants, chain(self.guilty, self.suspects))
 
-    def _is_name_resolved(self, name: str, held: ResourceSet, pushed: ResourceSet, acked_names: AckedNames) -> bool:
+    def _is_name_resolved(self, name: str, acked: ResourceSet, pushed: ResourceSet, acked_names: AckedNames) -> bool:
         """Whether the client accepted the rejected version or a newer one, or the name is no longer pushed."""
-        pushed_version, held_version = _version(pushed, name), _version(held, name)
+        pushed_version, held_version = _version(pushed, name), _version(acked, name)
         if pushed_version and pushed_version == _version(self.refused, name):
-            return self._is_accepted(name, held, acked_names)
+            return self._is_accepted(name, acked, acked_names)
         return not pushed_version or held_version == pushed_version
 
-    def _is_accepted(self, name: str, held: ResourceSet, acked_names: AckedNames) -> bool:
-        return _version(held, name) == _version(self.refused, name) and (acked_names is None or name in acked_names)
+    def _is_accepted(self, name: str, acked: ResourceSet, acked_names: AckedNames) -> bool:
+        return _version(acked, name) == _version(self.refused, name) and (acked_names is None or name in acked_names)
 
     def concerns(self, target: ResourceSet) -> bool:
         """Whether a pushed set contains rejected content."""
@@ -191,6 +191,6 @@ class RefusedContent:
         )
 
 
-def _version(held: ResourceSet, name: str) -> str:
-    resource = held.resources.get(name)
+def _version(resource_set: ResourceSet, name: str) -> str:
+    resource = resource_set.resources.get(name)
     return resource.version if resource is not None else ""

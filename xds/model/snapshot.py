@@ -374,10 +374,14 @@ class Snapshot:
         resource_set = self.sets.get(type_url)
         return resource_set if resource_set is not None else empty_set(type_url)
 
-    def with_set(self, held: ResourceSet) -> Snapshot:
+    def with_set(self, resource_set: ResourceSet) -> Snapshot:
         """The snapshot with this set in place of that of its type; itself if it has this set."""
-        url = held.type.type_url
-        return self if self.sets.get(url) is held else Snapshot(self.group, self.revision, {**self.sets, url: held})
+        url = resource_set.type.type_url
+        return (
+            self
+            if self.sets.get(url) is resource_set
+            else Snapshot(self.group, self.revision, {**self.sets, url: resource_set})
+        )
 
     def resources(self) -> Iterator[Resource]:
         """Every resource, type by type."""

@@ -275,13 +275,13 @@ class ClientState:
         if watch.type.alias in PARTS:
             watch.hold_unknown(ShownContent(requested=names if shown else NO_NAMES))
             return
-        held = known_set(facts, watch, shown, names)
-        if held is not None:
+        known = known_set(facts, watch, shown, names)
+        if known is not None:
             if shown.versions and url in self.watches.refused:
-                self.watches.refused[url].note_accepted(held.versions())  # it does not reject what it holds
-            watch.hold_shown(held, *shown_content(facts, held, shown))
+                self.watches.refused[url].note_accepted(known.versions())  # it does not reject what it holds
+            watch.know_shown(known, *shown_content(facts, known, shown))
             if watch.type.in_tree or watch.type.is_route_target:
-                self._release_shown(facts, watch, held, now_s)
+                self._release_shown(facts, watch, known, now_s)
             return
         watch.hold_unknown(ShownContent(is_unknown=watch.type.full_state and bool(shown)))
         if watch.type.is_route_target:
@@ -376,8 +376,8 @@ class ClientState:
         url, mixed = self.url_of("clusters"), self.releases.mixed
         for watch in self.watches.of(url):
             if watch.offered is not None:
-                offered, held = watch.offered.resource_set, watch.known.base or empty_set(url)
-                watch.accept_part(mixed(held, offered, offered.among(proved.difference(held.resources))))
+                offered, known = watch.offered.resource_set, watch.known.base or empty_set(url)
+                watch.accept_part(mixed(known, offered, offered.among(proved.difference(known.resources))))
                 self.view.log.note_accepted(offered.amended("", {}, offered.resources.keys() - proved))
                 self.proof = self.proof.of(mixed(self.proof.clusters or empty_set(url), offered, proved))
 

@@ -110,18 +110,18 @@ class DeltaDialect(Dialect[DeltaRequest]):
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
         """A response with all resources that the next heartbeat would renew postpones that heartbeat (rule 72)."""
-        held = sent.resource_set if sent is not None else watch.known.base
-        ttl_s = held.shortest_ttl_s if held is not None else None
+        known = sent.resource_set if sent is not None else watch.known.base
+        ttl_s = known.shortest_ttl_s if known is not None else None
         if ttl_s is None:
             if sent is None:
                 watch.renew_at(None)
             return
-        assert held is not None
+        assert known is not None
         due_s = next_heartbeat_s(now_s, ttl_s)
         if watch.heartbeats is None:
             # Without a response, the client has reconnected: its TTLs have run since its last connection.
             watch.renew_at(due_s if sent is not None else now_s)
-        elif sent is not None and renewable(held, None, watch.subscription.interest).keys() <= set(sent.names):
+        elif sent is not None and renewable(known, None, watch.subscription.interest).keys() <= set(sent.names):
             watch.renew_at(due_s)
 
 

@@ -103,7 +103,9 @@ def proved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]:
     unprovable = set[str]()
     logs = facts.logs
     newest = (
-        each for held in (facts.goal.get(type_url), *logs.former_sets(type_url)) for each in held.resources.values()
+        each
+        for clusters in (facts.goal.get(type_url), *logs.former_sets(type_url))
+        for each in clusters.resources.values()
     )
     logged = (each for log in logs.all for name in log.names(type_url) for each in log.versions(type_url, name))
     for cluster in chain(newest, logged) if accepted else ():

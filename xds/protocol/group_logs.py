@@ -50,10 +50,10 @@ class GroupLogs(NamedTuple):
 
     def note_shown(self, type_url: str, label: str) -> None:
         """A client showed this label of a full-state type, so it ACKed the set with it."""
-        held = self.labelled(type_url, label)
+        labelled = self.labelled(type_url, label)
         for log in self.all:
-            if held is not None and log.labelled(type_url, label) is held:
-                log.note_accepted(held)
+            if labelled is not None and log.labelled(type_url, label) is labelled:
+                log.note_accepted(labelled)
 
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The full-state set with this label; None for none, or if groups have different sets of that label."""
@@ -86,12 +86,12 @@ class GroupLogs(NamedTuple):
             found = self.labelled(url, label) or found
         left = zip(self.all[1:], self.former, strict=True)
         former = [*self.former_sets(url), *(log.last(url, each.revision) for log, each in left)]
-        kept = [(own.last(url), NO_NAMES), *((held, newest) for held in former)]
-        for held, excluded in kept:
-            lacking = {name for name, each in held.resources.items() if not self._has_parts(each)}
-            found = self._with(found, held, excluded | lacking)
-        for held, excluded in kept:
-            found = self._with(found, held, excluded)
+        kept = [(own.last(url), NO_NAMES), *((former_set, newest) for former_set in former)]
+        for former_set, excluded in kept:
+            lacking = {name for name, each in former_set.resources.items() if not self._has_parts(each)}
+            found = self._with(found, former_set, excluded | lacking)
+        for former_set, excluded in kept:
+            found = self._with(found, former_set, excluded)
         return found
 
     def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
@@ -104,20 +104,22 @@ class GroupLogs(NamedTuple):
     def earlier(self, type_url: str) -> ResourceSet:
         """What its group had before the last changes of a type; of a moved client, also what its former groups had."""
         found = self.own.earlier(type_url)
-        for held in self.former_sets(type_url):
-            names = held.resources.keys() - found.resources.keys()
-            found = self.cache.releases.mixed(found, held, frozenset(names))
+        for former_set in self.former_sets(type_url):
+            names = former_set.resources.keys() - found.resources.keys()
+            found = self.cache.releases.mixed(found, former_set, frozenset(names))
         return found
 
-    def naming_none(self, held: ResourceSet, names: NamesByType, clusters: ResourceSet) -> ResourceSet:
+    def naming_none(self, resource_set: ResourceSet, names: NamesByType, clusters: ResourceSet) -> ResourceSet:
         """The set with an earlier version of each resource that refers to one of these names: the last that does not,
         and that refers to no clusters but these.
 
         Without such a version, it stays as it is.
         """
-        former = self.former_sets(held.type.type_url)
-        key = (held.id, names, clusters.id, self.own, self.own.state, *(each.id for each in former))
-        return self.cache.releases.last_sets.get(key, _naming_none, held, dict(names), clusters, self.own, former)
+        former = self.former_sets(resource_set.type.type_url)
+        key = (resource_set.id, names, clusters.id, self.own, self.own.state, *(each.id for each in former))
+        return self.cache.releases.last_sets.get(
+            key, _naming_none, resource_set, dict(names), clusters, self.own, former
+        )
 
     def latest_unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
         """The names among these that came with the latest push, of those versions that no client is known to have."""
@@ -139,7 +141,9 @@ class GroupLogs(NamedTuple):
                 continue
             refused = {*rejections.refused.get(name, ()), *rejections.placed.get(name, ()), suspect}
             own = list(self.own.stand_ins(type_url, name, refused))
-            former = [held.resources[name] for held in self.former_sets(type_url) if name in held.resources]
+            former = [
+                former_set.resources[name] for former_set in self.former_sets(type_url) if name in former_set.resources
+            ]
             former = [each for each in former if each.version not in refused]
             former += [each for log in self.all[1:] for each in log.stand_ins(type_url, name, refused)]
             fitting = (each for each in former if self._has_parts(each))
@@ -159,24 +163,24 @@ class GroupLogs(NamedTuple):
 
 
 def _unrefused_as_of(log: RemovalLog, type_url: str, revision: int) -> ResourceSet:
-    held = log.as_of(type_url, revision)
-    return held.amended("", {}, {name for name, each in held.resources.items() if not log.is_unrefused(each)})
+    logged = log.as_of(type_url, revision)
+    return logged.amended("", {}, {name for name, each in logged.resources.items() if not log.is_unrefused(each)})
 
 
 def _naming_none(
-    held: ResourceSet,
+    resource_set: ResourceSet,
     names: Mapping[str, frozenset[str]],
     clusters: ResourceSet,
     own: RemovalLog,
     former: Sequence[ResourceSet],
 ) -> ResourceSet:
-    url, earlier = held.type.type_url, dict[str, Resource]()
-    for name in [name for name, each in held.resources.items() if _names_any(each, names)]:
+    url, earlier = resource_set.type.type_url, dict[str, Resource]()
+    for name in [name for name, each in resource_set.resources.items() if _names_any(each, names)]:
         versions = (*own.versions(url, name), *(each.resources[name] for each in former if name in each.resources))
         usable = (each for each in versions if not _names_any(each, names) and _leads_to(each, clusters))
         if fitting := next(usable, None):
             earlier[name] = fitting
-    return held.amended("", earlier) if earlier else held
+    return resource_set.amended("", earlier) if earlier else resource_set
 
 
 def _leads_to(each: Resource, clusters: ResourceSet) -> bool:

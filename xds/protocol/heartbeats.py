@@ -71,12 +71,14 @@ def next_heartbeat_s(now_s: float, ttl_s: float) -> float:
     return now_s + ttl_s / _HEARTBEATS_PER_TTL
 
 
-def renewable(held: ResourceSet, offered: Response | None, interest: Interest) -> dict[str, Resource]:
+def renewable(known: ResourceSet, offered: Response | None, interest: Interest) -> dict[str, Resource]:
     """The resources with a TTL that the client holds when it reads a heartbeat that is sent now, by name.
 
-    ``held`` is the set that the client ACKed. It reads the response in flight (``offered``) before the heartbeat.
+    ``known`` is the set that the client ACKed. It reads the response in flight (``offered``) before the heartbeat.
     """
-    resources = {name: each for name, each in held.resources.items() if each.ttl_s is not None and interest.wants(each)}
+    resources = {
+        name: each for name, each in known.resources.items() if each.ttl_s is not None and interest.wants(each)
+    }
     if offered is not None:
         for name in offered.removed:
             resources.pop(name, None)

@@ -146,9 +146,9 @@ def _named_by(listeners: Iterable[str], names: NamesByType, *snapshots: Snapshot
         return NO_NAMES_BY_TYPE
     found: dict[str, set[str]] = {}
     sought = {(url, name) for url, each in names for name in each}
-    for held in (s.get(url) for s in snapshots for url in s.sets if alias_of(url) == "listeners"):
-        for listener in held.resources.keys() & listeners:
-            for each in held.resources[listener].references:
+    for resource_set in (s.get(url) for s in snapshots for url in s.sets if alias_of(url) == "listeners"):
+        for listener in resource_set.resources.keys() & listeners:
+            for each in resource_set.resources[listener].references:
                 if (each.type_url, each.name) in sought:
                     found.setdefault(each.type_url, set()).add(each.name)
     return names_by_type(found)

@@ -33,16 +33,16 @@ def unknown_among(names: frozenset[str], sets: Iterable[ResourceSet], diffs: Dif
 
 
 def check_unread(
-    limits: StreamLimits, names: int, versions: int, size: int, held: Collection[str], sets: Sequence[ResourceSet]
+    limits: StreamLimits, names: int, versions: int, size: int, subscribed: Collection[str], sets: Sequence[ResourceSet]
 ) -> None:
     """Refuse a request of ``size`` bytes with so many names and versions that its client cannot know them all.
 
-    ``held`` are the names that it subscribes to, ``sets`` as in `known_sets`. Raises ``LimitError``.
+    ``subscribed`` are the names that it subscribes to, ``sets`` as in `known_sets`. Raises ``LimitError``.
     """
     known = sum(len(each.resources) + len(each.by_alias) for each in sets)
-    limits.check_count(names - known - len(held), versions - known)
+    limits.check_count(names - known - len(subscribed), versions - known)
     # Each name that it knows may be in the request twice: once with its version.
-    known_bytes = sum(_size_of(each) for one in sets for each in (one.resources, one.by_alias)) + _size_of(held)
+    known_bytes = sum(_size_of(each) for one in sets for each in (one.resources, one.by_alias)) + _size_of(subscribed)
     check_at_once(size - 2 * known_bytes, limits.unknown_name_bytes)
 
 

@@ -147,8 +147,8 @@ class Offers:
         """
         url, mixed_of, rejections = watch.type.type_url, self._cache.releases.mixed, watch.rejections
         assert rejections is not None
-        held = watch.known.base or client.watches.accepted(url, left_out) or empty_set(url)
-        mixed = mixed_of(released, held, left_out)
+        known = watch.known.base or client.watches.accepted(url, left_out) or empty_set(url)
+        mixed = mixed_of(released, known, left_out)
         silent, is_whole = rejections.refused.among(left_out, mixed), self._dialect.sends_whole_set(watch.type)
         if watch.type.alias in PARTS or client.watches.may_hold_anything(url):
             # A cluster may wait for the name, or the client may have an earlier version of it.
@@ -307,18 +307,18 @@ class Offers:
     def send_heartbeats(self, events: list[Event], now_s: float) -> None:
         """Send the heartbeats that are due."""
         for watch in self.watches.values():
-            heartbeats, held = watch.heartbeats, watch.known.base
+            heartbeats, known = watch.heartbeats, watch.known.base
             if heartbeats is None or heartbeats.due_s > now_s:
                 continue
-            held = held or empty_set(watch.type.type_url)
-            renewed = renewable(held, watch.offered, watch.subscription.interest)
+            known = known or empty_set(watch.type.type_url)
+            renewed = renewable(known, watch.offered, watch.subscription.interest)
             ttls_s = [each.ttl_s for each in renewed.values() if each.ttl_s is not None]
             heartbeats.due_s = next_heartbeat_s(now_s, min(ttls_s)) if ttls_s else math.inf
             uncertain = heartbeats.uncertain_names(watch.known.uncertain, watch.rejections, watch.offered)
             if uncertain:
                 renewed = {name: each for name, each in renewed.items() if name not in uncertain}
             for resources in separated(renewed, watch.offered):
-                response = self._cache.responses.heartbeat(held, resources)
+                response = self._cache.responses.heartbeat(known, resources)
                 heartbeats.note_sent(response)
                 events.append(Send(watch.type.type_url, response.nonce, response.body, response))
 

@@ -84,9 +84,9 @@ class Refused(dict[str, Versions]):
         for name in names:
             self.pop(name, None)
 
-    def among(self, names: Iterable[str], held: ResourceSet) -> frozenset[str]:
+    def among(self, names: Iterable[str], known: ResourceSet) -> frozenset[str]:
         """The names among these that are refused in the version that the set has."""
-        resources = held.resources
+        resources = known.resources
         return frozenset(n for n in names if n in resources and resources[n].version in self.get(n, NO_VERSIONS))
 
     def _forget(self, name: str, version: str) -> None:

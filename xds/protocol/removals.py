@@ -56,8 +56,8 @@ def still_lingering(facts: ClientFacts) -> Lingering:
         (url, name)
         for url, names in before.names.items()
         for name in names & facts.goal.get(url).resources.keys()
-        if (held := facts.released.get(url).resources.get(name)) is not None
-        and held.version != facts.goal.get(url).resources[name].version
+        if (resource := facts.released.get(url).resources.get(name)) is not None
+        and resource.version != facts.goal.get(url).resources[name].version
     }
     return lingerings.without_ends(remaining, _lingering_below(facts, used))
 
@@ -97,11 +97,13 @@ def _end_in_log(facts: ClientFacts, removal: Removal, unknown_s: float) -> float
     ends = [0.0]
     for url, names in removal.names.items():
         for name in names:
-            held = facts.released.get(url).resources.get(name)
+            resource = facts.released.get(url).resources.get(name)
             end_s = None
             if not facts.former_groups:
                 log = facts.log
-                end_s = log.end_s(held) if held is not None else log.end_of_name_s(url, name)  # None: an untold name
+                end_s = (
+                    log.end_s(resource) if resource is not None else log.end_of_name_s(url, name)
+                )  # None: an untold name
             ends.append(on_grid(end_s) if end_s is not None else unknown_s)
     return max(ends)
 
@@ -133,8 +135,8 @@ def _members_in_use(facts: ClientFacts) -> NamesByType:
     url = facts.url_of("clusters")
     lingering = facts.lingering.names.get(url, NO_NAMES)
     found = set[str]()
-    for held in (held for watch in facts.watches.of(url) for held in watch.sent_sets() if lingering):
-        aggregates = facts.releases.members(held).items()
+    for sent_set in (sent_set for watch in facts.watches.of(url) for sent_set in watch.sent_sets() if lingering):
+        aggregates = facts.releases.members(sent_set).items()
         found.update(
             name for aggregate, names in aggregates if aggregate not in lingering for name in names & lingering
         )
@@ -160,10 +162,12 @@ def without_unsent_names(facts: ClientFacts, removed: NamesByType) -> NamesByTyp
 def without_unsent_resources(facts: ClientFacts, snapshot: Snapshot) -> Snapshot:
     """The snapshot without secrets and endpoints that were not sent to the client; the same object if it has none."""
     sets = dict(snapshot.sets)
-    for url, held in snapshot.sets.items():
-        names = held.among(_sent_names(facts, url)) if held.type.kept_on_move else held.resources
-        if len(names) < len(held):
-            sets[url] = facts.releases.mixed(empty_set(url), held, frozenset(names))
+    for url, resource_set in snapshot.sets.items():
+        names = (
+            resource_set.among(_sent_names(facts, url)) if resource_set.type.kept_on_move else resource_set.resources
+        )
+        if len(names) < len(resource_set):
+            sets[url] = facts.releases.mixed(empty_set(url), resource_set, frozenset(names))
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
 
@@ -179,18 +183,18 @@ def with_sent_clusters(facts: ClientFacts, names: Set[str]) -> Snapshot:
     if not watches or not names or facts.watches.may_hold_anything(url):
         return snapshot
     earlier = [each.resources for watch in watches for each in watch.superseded_sets]
-    held = facts.watches.acked(url) or empty_set(url)
+    known = facts.watches.acked(url) or empty_set(url)
     for offered in (watch.offered.resource_set for watch in watches if watch.offered is not None):
-        held = facts.releases.mixed(held, offered, offered.among(names))
+        known = facts.releases.mixed(known, offered, offered.among(names))
 
     def is_sent(name: str, version: str) -> bool:
-        last = held.resources.get(name)
+        last = known.resources.get(name)
         if last is not None:
             return last.version == version
         return any(name in each and each[name].version == version for each in earlier)
 
     unsent = frozenset(name for name in clusters.among(names) if not is_sent(name, clusters.resources[name].version))
-    return facts.releases.replaced(snapshot, facts.releases.mixed(clusters, held, unsent)) if unsent else snapshot
+    return facts.releases.replaced(snapshot, facts.releases.mixed(clusters, known, unsent)) if unsent else snapshot
 
 
 def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: NamesByType) -> Snapshot:
@@ -205,17 +209,17 @@ def with_accepted_versions(facts: ClientFacts, snapshot: Snapshot, lingering: Na
     for url, names in lingering:
         for watch in facts.watches.pending(url):
             if watch.rejections and (rejected := names & watch.rejections.doubted_in(sets[url])):
-                held = watch.known.base
+                known = watch.known.base
                 if facts.watches.may_hold_anything(url):
                     rejected = names & watch.rejections.rejected_in(sets[url])
-                    held = facts.logs.stand_ins(url, rejected, watch.rejections)
-                    rejected = held.among(rejected)
+                    known = facts.logs.stand_ins(url, rejected, watch.rejections)
+                    rejected = known.among(rejected)
                 elif watch.type.alias in PARTS:  # a cluster may wait for what may turn out to be good
-                    held = held or facts.watches.accepted(url, rejected) or empty_set(url)
-                    rejected = names & watch.rejections.rejected_in(sets[url]) | held.among(rejected)
-                    lacking = rejected.difference(held.resources)
-                    held = facts.releases.mixed(held, facts.logs.stand_ins(url, lacking, watch.rejections), lacking)
-                sets[url] = facts.releases.mixed(sets[url], held or empty_set(url), rejected)
+                    known = known or facts.watches.accepted(url, rejected) or empty_set(url)
+                    rejected = names & watch.rejections.rejected_in(sets[url]) | known.among(rejected)
+                    lacking = rejected.difference(known.resources)
+                    known = facts.releases.mixed(known, facts.logs.stand_ins(url, lacking, watch.rejections), lacking)
+                sets[url] = facts.releases.mixed(sets[url], known or empty_set(url), rejected)
     return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
 
 
@@ -240,11 +244,11 @@ def _removed_in_use(facts: ClientFacts, url: str, removed: frozenset[str], cold:
     if facts.watches.may_hold_anything(url):
         return removed
     # On separate streams, each stream may have shown its own names only.
-    held = [watch.known.base for watch in watches if watch.known.base is not None]
-    names = frozenset().union(*(each.among(removed) for each in held))
+    known_sets = [watch.known.base for watch in watches if watch.known.base is not None]
+    names = frozenset().union(*(each.among(removed) for each in known_sets))
     if type.is_route_target:
         names |= removed.intersection(_members_of_changed_aggregates(facts, url))
-        if held:  # no content waits for those that are warm, or whose wait has timed out
+        if known_sets:  # no content waits for those that are warm, or whose wait has timed out
             names |= removed - (cold - facts.proof.overdue)
     return names
 

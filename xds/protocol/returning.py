@@ -68,9 +68,9 @@ def at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
 
 def _at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
     released = facts.released
-    for held in released:
-        if held.type.in_tree:
-            released = facts.releases.replaced(released, empty_set(held.type.type_url))
+    for released_set in released:
+        if released_set.type.in_tree:
+            released = facts.releases.replaced(released, empty_set(released_set.type.type_url))
     return _with_left_parts(facts._replace(released=released))
 
 
@@ -107,40 +107,40 @@ def _with_left(facts: ClientFacts, last: ResourceSet) -> tuple[Snapshot, Lingeri
     return facts.releases.replaced(facts.released, mixed), _with_lingering(facts, url, removed)
 
 
-def with_shown(facts: ClientFacts, watch: Watch, held: ResourceSet) -> tuple[Snapshot, Lingering]:
+def with_shown(facts: ClientFacts, watch: Watch, known: ResourceSet) -> tuple[Snapshot, Lingering]:
     """The release with the content that the client has of a type, and what of it lingers.
 
     What the newest set lacks of it is left alone.
     """
     untold_names, log = watch.shown.untold_names, facts.log
-    key = (facts.released, facts.lingering, facts.goal, held.id, untold_names, log, log.number)
-    return facts.releases.returned.get(key, _with_shown, facts, held, untold_names)
+    key = (facts.released, facts.lingering, facts.goal, known.id, untold_names, log, log.number)
+    return facts.releases.returned.get(key, _with_shown, facts, known, untold_names)
 
 
-def _with_shown(facts: ClientFacts, held: ResourceSet, untold_names: frozenset[str]) -> tuple[Snapshot, Lingering]:
-    url, present, lingering = held.type.type_url, held, facts.lingering
-    if not held.type.full_state:
-        present = facts.releases.mixed(facts.released.get(url), held, facts.releases.diff(None, held).added)
-    if held.type.alias != "listeners":
+def _with_shown(facts: ClientFacts, known: ResourceSet, untold_names: frozenset[str]) -> tuple[Snapshot, Lingering]:
+    url, present, lingering = known.type.type_url, known, facts.lingering
+    if not known.type.full_state:
+        present = facts.releases.mixed(facts.released.get(url), known, facts.releases.diff(None, known).added)
+    if known.type.alias != "listeners":
         goal = facts.goal.get(url)
         untold_names = untold_names - goal.resources.keys()
         lingering = _with_lingering(facts, url, facts.releases.diff(goal, present).added | untold_names)
     return facts.releases.replaced(facts.released, present), lingering
 
 
-def shown_content(facts: ClientFacts, held: ResourceSet, shown: Shown) -> tuple[ShownContent, frozenset[str]]:
+def shown_content(facts: ClientFacts, known: ResourceSet, shown: Shown) -> tuple[ShownContent, frozenset[str]]:
     """What a first request says of a client that has this set; and the names that it may have in another version."""
-    url, untold_names, uncertain = held.type.type_url, NO_NAMES, NO_NAMES
-    if shown.versions and held.type.full_state:
+    url, untold_names, uncertain = known.type.type_url, NO_NAMES, NO_NAMES
+    if shown.versions and known.type.full_state:
         # A refused response may have brought another version of what was taken away and came back, or a cluster or a
         # listener that Envoy does not show.
-        uncertain = held.among(facts.log.came_back(url))
-        if held.type.is_route_target:
-            untold_names = facts.releases.diff(held, _last(facts, url)).added
+        uncertain = known.among(facts.log.came_back(url))
+        if known.type.is_route_target:
+            untold_names = facts.releases.diff(known, _last(facts, url)).added
         else:
             logged = frozenset[str]().union(*(log.names(url) for log in facts.logs.all))
-            uncertain |= logged.difference(held.resources, facts.goal.get(url).resources)
-    leftover_names = facts.releases.leftovers(held)
+            uncertain |= logged.difference(known.resources, facts.goal.get(url).resources)
+    leftover_names = facts.releases.leftovers(known)
     return (
         ShownContent(
             has_set=True,
@@ -160,9 +160,9 @@ def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozense
     """
     found = []
     for watch in (watch for url in facts.watches for watch in facts.watches.of(url)):
-        held, newest = watch.known.base, goal.get(watch.type.type_url)
-        if held is not None and watch.shown.has_versions and newest.type.full_state:
-            diff, resources = facts.releases.diff(facts.goal.get(watch.type.type_url), newest), held.resources
+        known, newest = watch.known.base, goal.get(watch.type.type_url)
+        if known is not None and watch.shown.has_versions and newest.type.full_state:
+            diff, resources = facts.releases.diff(facts.goal.get(watch.type.type_url), newest), known.resources
             changed = diff.added_or_changed & resources.keys()
             names = {name for name in changed if resources[name].version == newest.resources[name].version}
             if not newest.type.is_route_target:

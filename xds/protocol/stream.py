@@ -143,14 +143,14 @@ class DiscoveryStream:
         """Handle a request. Raises ``RemoteProtocolError`` for an invalid one, and then changes nothing."""
         type_url = check_type(request.type_url, self._type_url, self._limits)
         watch = self._offers.watches.get(type_url)
-        held = watch.subscription.interest.names if watch is not None else NO_NAMES
-        names_others = self._dialect.names_others(request, held)
+        subscribed = watch.subscription.interest.names if watch is not None else NO_NAMES
+        names_others = self._dialect.names_others(request, subscribed)
         if watch is None or names_others:
-            self._check_request(type_url, request, held)
+            self._check_request(type_url, request, subscribed)
         events: list[Event] = []
         self._identify(request, events, now_s)
         if names_others:
-            self._spend_names(type_url, request, held)
+            self._spend_names(type_url, request, subscribed)
         if self.view is None:
             self._park(type_url, request)
             return events
@@ -261,7 +261,7 @@ class DiscoveryStream:
         client = self._client
         return [status_of(watch, client) for watch in self._offers.watches.values()] if client is not None else []
 
-    def _check_request(self, type_url: str, request: Request, held: frozenset[str]) -> None:
+    def _check_request(self, type_url: str, request: Request, subscribed: frozenset[str]) -> None:
         """Raises ``LimitError`` for too many types or names, before anything changes."""
         parked = self._parked.types if self._parked is not None else ()
         if (
@@ -269,15 +269,17 @@ class DiscoveryStream:
             and len({*self._offers.watches, *parked}) >= self._limits.types_per_stream
         ):
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        self._dialect.check_names(request, held, self._limits, partial(self._unknown_names, type_url, request.node))
+        self._dialect.check_names(
+            request, subscribed, self._limits, partial(self._unknown_names, type_url, request.node)
+        )
 
     def check_count(self, type_url: str, node: bytes | memoryview, names: int, versions: int, size: int) -> None:
         """Refuse a request for more or longer names than any may have, before these are read. Raises ``LimitError``."""
         if self._limits.may_be_too_much(names, versions, size):
             watch = self._offers.watches.get(type_url or self._type_url)
-            held = watch.subscription.interest.names if watch is not None else NO_NAMES
+            subscribed = watch.subscription.interest.names if watch is not None else NO_NAMES
             sets = list(self._known_sets(type_url or self._type_url, node))
-            check_unread(self._limits, names, versions, size - len(node), held, sets)
+            check_unread(self._limits, names, versions, size - len(node), subscribed, sets)
 
     def _known_sets(self, type_url: str, node: bytes | memoryview) -> Iterator[ResourceSet]:
         """As `known_sets`. ``node`` is that of the request; only the first request of a stream needs it."""
@@ -289,20 +291,20 @@ class DiscoveryStream:
     def _unknown_names(self, type_url: str, node: bytes | memoryview, names: frozenset[str]) -> frozenset[str]:
         return unknown_among(names, self._known_sets(type_url, node), self._cache.diffs)
 
-    def _spend_names(self, type_url: str, request: Request, held: frozenset[str]) -> None:
+    def _spend_names(self, type_url: str, request: Request, subscribed: frozenset[str]) -> None:
         """Count the newly requested names that no resource has. Raises ``LimitError``."""
         stated = self._dialect.stated_names(request)
-        unknown = self._unknown_names(type_url, request.node, stated - held if held else stated)
+        unknown = self._unknown_names(type_url, request.node, stated - subscribed if subscribed else stated)
         self._budget.spend(self, unknown)
         self._limits.check_unknown(unknown)
 
     def unknown_names_cost(self) -> int:
         """As `NameHolder.unknown_names_cost`."""
-        held = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
+        cost = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
         for type_url, watch in self._offers.watches.items():
             names = watch.subscription.interest.names | watch.shown.leftover_names
-            held += cost_of(self._unknown_names(type_url, b"", names))
-        return held
+            cost += cost_of(self._unknown_names(type_url, b"", names))
+        return cost
 
     # -- node and view ----------------------------------------------------------------------------------------------
 

@@ -143,9 +143,9 @@ class Watch:
         """Its first request does not show which set it has, but this."""
         self.shown = shown
 
-    def hold_shown(self, held: ResourceSet, shown: ShownContent, uncertain: frozenset[str]) -> None:
+    def know_shown(self, known: ResourceSet, shown: ShownContent, uncertain: frozenset[str]) -> None:
         """The client has this set, as its first request shows, but the names ``uncertain`` in some version."""
-        self.known.base, self.shown = held, shown
+        self.known.base, self.shown = known, shown
         self.known.mark_uncertain(uncertain)
 
     def tell_removed(self, names: frozenset[str], absent: frozenset[str]) -> None:
@@ -306,12 +306,12 @@ class Watch:
             # does not prove in which.
             versions = response.versions()
             if self.shown.has_set:
-                lacking -= {n for n, held in base.resources.items() if versions.get(n) != held.version}
+                lacking -= {n for n, known in base.resources.items() if versions.get(n) != known.version}
             base = self.known.base = releases.mixed(base, empty_set(self.type.type_url), lacking)
         if self.type.full_state and guilty and not (self.rejections and self.rejections.suspects):
             # Rule 18: "clients apply the valid resources of CDS and LDS".
-            held = base or empty_set(self.type.type_url)
-            self.known.base = releases.mixed(response.resource_set, held, guilty)
+            known = base or empty_set(self.type.type_url)
+            self.known.base = releases.mixed(response.resource_set, known, guilty)
             self.superseded_sets = ()
 
     def note_removed(self, sent: ResourceSet, releases: Releases) -> None:
@@ -326,9 +326,9 @@ class Watch:
         """
         versions: dict[str, set[str]] = {}
         named = named_in(message, self.known.uncertain)
-        for held in self.superseded_sets:
-            for name in held.among(named):
-                versions.setdefault(name, set()).add(held.resources[name].version)
+        for superseded in self.superseded_sets:
+            for name in superseded.among(named):
+                versions.setdefault(name, set()).add(superseded.resources[name].version)
         refused = {name: version for name, (version, *others) in versions.items() if not others}
         if self.rejections is not None:
             self.rejections.note_refused(refused)
@@ -381,8 +381,8 @@ class Watch:
     def sent_sets(self) -> Iterable[ResourceSet]:
         """All sets of which the client may use some resources."""
         offered = (self.offered.resource_set,) if self.offered is not None else ()
-        held = (self.known.base,) if self.known.base is not None else ()
-        return (*held, *offered, *self.superseded_sets)
+        sets = (self.known.base,) if self.known.base is not None else ()
+        return (*sets, *offered, *self.superseded_sets)
 
     def sent_names(self) -> frozenset[str]:
         """The subscribed names that were sent to the client, as far as that is known."""
@@ -410,7 +410,7 @@ class Watch:
         return {
             name: version
             for name, version in versions.items()
-            if (held := accepted.get(name)) is None or held.version != version or name in answered
+            if (resource := accepted.get(name)) is None or resource.version != version or name in answered
         }
 
     def _mark_uncertain(self, response: Response) -> Response:

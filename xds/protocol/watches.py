@@ -205,9 +205,9 @@ class Watches:
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
         """The set that a stream accepted that subscribes to some of these names; None if there is none."""
         for watch in self.of(type_url):
-            held = watch.known.base
-            if held is not None and not watch.subscription.interest.names.isdisjoint(names):
-                return held
+            known = watch.known.base
+            if known is not None and not watch.subscription.interest.names.isdisjoint(names):
+                return known
         return None
 
     def rejected_versions(self, type_url: str, goal_set: ResourceSet) -> frozenset[str]:
@@ -228,8 +228,8 @@ class Watches:
     def _is_lacking(self, type_url: str, name: str) -> bool:
         """Whether the client has accepted no version of a name on some stream that subscribes to it, or on any."""
         watches = [watch for watch in self.of(type_url) if watch.subscription.interest.wants_name(name)]
-        held = [watch.known.base.resources if watch.known.base is not None else {} for watch in watches]
-        return not held or any(name not in each for each in held)
+        known = [watch.known.base.resources if watch.known.base is not None else {} for watch in watches]
+        return not known or any(name not in each for each in known)
 
     def unaccepted(self, type_url: str, diffs: Diffs) -> frozenset[str]:
         """The subscribed names of a partial type that no stream accepted in any version."""
@@ -258,9 +258,9 @@ class Watches:
         for watch in self.of(type_url):
             if watch.known.base is goal_set or (except_new and watch.known.base is None):
                 continue
-            held = watch.known.base.resources if watch.known.base is not None else {}
+            known = watch.known.base.resources if watch.known.base is not None else {}
             for name in goal_set.among(watch.subscription.interest.names).difference(rejected):
-                before = held.get(name)
+                before = known.get(name)
                 if before is None or before.version != goal[name].version:
                     found.add(name)
         return frozenset(found)
@@ -299,10 +299,10 @@ class Watches:
 
     def _has_version(self, type_url: str, resource: Resource) -> bool:
         name = resource.name
-        held = (
+        known = (
             w.known.base.resources[name] for w in self.of(type_url) if w.known.base is not None and w.has_accepted(name)
         )
-        return any(each.version == resource.version or type(each) is Leftover for each in held)
+        return any(each.version == resource.version or type(each) is Leftover for each in known)
 
 
 def names_of(watches: Iterable[Watch]) -> frozenset[str]:

@@ -71,5 +71,5 @@ def _lacking_parts(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, un
     if inputs.awaits_assignments:
         return unproved & unassigned(goal, empty_set("type.googleapis.com/none"), "ads")
     sets = (goal, acked) if acked is not goal else (goal,)
-    lacking = (clusters_of(held, names, alias) for held in sets for alias, names in inputs.unaccepted)
+    lacking = (clusters_of(resource_set, names, alias) for resource_set in sets for alias, names in inputs.unaccepted)
     return inputs.unassigned.union(*lacking) & unproved

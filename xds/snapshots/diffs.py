@@ -119,9 +119,9 @@ class Diffs:
 
         return self._unaccepted.get((interest, acked.id, doubted, number), find)
 
-    def unknown(self, names: frozenset[str], held: ResourceSet) -> frozenset[str]:
+    def unknown(self, names: frozenset[str], resource_set: ResourceSet) -> frozenset[str]:
         """The names that no resource of the set has."""
-        return self._unknown.get((names, held.id), _unknown, names, held)
+        return self._unknown.get((names, resource_set.id), _unknown, names, resource_set)
 
     def lacking(self, names: frozenset[str], old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
         """The names of resources in ``new`` that ``old`` lacks, and the names that neither set has."""
@@ -136,15 +136,15 @@ def set_ids(old: ResourceSet | None, new: ResourceSet) -> SetIds:
     return (old.id if old is not None else 0, new.id)
 
 
-def resolve(names: Iterable[str], held: ResourceSet) -> Iterable[str]:
+def resolve(names: Iterable[str], resource_set: ResourceSet) -> Iterable[str]:
     """The names of the resources with these names or aliases; ``*`` means all, ``r/*`` the hosts of a route ``r``."""
     if WILDCARD in names:
-        return held.resources.keys()
-    if held.type.narrowed_by:
+        return resource_set.resources.keys()
+    if resource_set.type.narrowed_by:
         routes = {name.removesuffix(UNDER_ROUTE) for name in names if name.endswith(UNDER_ROUTE)}
         if routes:
-            return [*names, *(name for name in held.resources if name.rpartition("/")[0] in routes)]
-    by_alias = held.by_alias
+            return [*names, *(name for name in resource_set.resources if name.rpartition("/")[0] in routes)]
+    by_alias = resource_set.by_alias
     return [by_alias.get(name, name) for name in names] if by_alias else names
 
 
@@ -152,8 +152,8 @@ def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
     return len(key[0].names) + len(names)
 
 
-def _unknown(names: frozenset[str], held: ResourceSet) -> frozenset[str]:
-    for known in (held.resources, held.by_alias):
+def _unknown(names: frozenset[str], resource_set: ResourceSet) -> frozenset[str]:
+    for known in (resource_set.resources, resource_set.by_alias):
         names = names.difference(known) if known else names
     return names
 

@@ -17,6 +17,6 @@ class Leftover(Resource):
     __slots__ = ()
 
 
-def leftover_names(held: ResourceSet) -> frozenset[str]:
+def leftover_names(resource_set: ResourceSet) -> frozenset[str]:
     """The names of a set that are `Leftover`s."""
-    return frozenset(name for name, each in held.resources.items() if type(each) is Leftover)
+    return frozenset(name for name, each in resource_set.resources.items() if type(each) is Leftover)

@@ -208,11 +208,11 @@ def removed_names(
     return names_by_type(found)
 
 
-def internal_listeners(held: ResourceSet) -> frozenset[str]:
+def internal_listeners(resource_set: ResourceSet) -> frozenset[str]:
     """The internal listeners that the endpoints in a set of clusters or assignments name; none for other types."""
-    if not (held.type.is_route_target or held.type.alias == "endpoints"):
+    if not (resource_set.type.is_route_target or resource_set.type.alias == "endpoints"):
         return frozenset()
-    references = (each for resource in held.resources.values() for each in resource.references)
+    references = (each for resource in resource_set.resources.values() for each in resource.references)
     return frozenset(each.name for each in references if alias_of(each.type_url) == "listeners")
 
 

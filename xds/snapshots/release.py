@@ -141,13 +141,13 @@ class Releases:
         """``old`` without the names that ``new`` lacks."""
         return self.mixed(old, new, self.diff(old, new).removed)
 
-    def members(self, held: ResourceSet) -> Mapping[str, frozenset[str]]:
+    def members(self, clusters: ResourceSet) -> Mapping[str, frozenset[str]]:
         """All aggregate clusters of a set, each with the names of its members."""
-        return self._members.get(held.id, lambda: members_of(held, held.resources))
+        return self._members.get(clusters.id, lambda: members_of(clusters, clusters.resources))
 
-    def leftovers(self, held: ResourceSet) -> frozenset[str]:
+    def leftovers(self, resource_set: ResourceSet) -> frozenset[str]:
         """The names of a set that are `Leftover`s."""
-        return self._leftovers.get(held.id, leftover_names, held)
+        return self._leftovers.get(resource_set.id, leftover_names, resource_set)
 
     def clusters_of(self, clusters: ResourceSet, parts: frozenset[str], alias: str = "endpoints") -> frozenset[str]:
         """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
@@ -175,11 +175,11 @@ class Releases:
         """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
         return self._by_assignment.get((clusters.id, source), clusters_by_assignment, clusters, source)
 
-    def replaced(self, released: Snapshot, held: ResourceSet) -> Snapshot:
+    def replaced(self, released: Snapshot, resource_set: ResourceSet) -> Snapshot:
         """The release with this set in place of that of its type."""
-        if released.get(held.type.type_url) is held:
+        if released.get(resource_set.type.type_url) is resource_set:
             return released
-        return self._replaced.get((released, held.id), lambda: released.with_set(held))
+        return self._replaced.get((released, resource_set.id), lambda: released.with_set(resource_set))
 
     def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
         """The release with these names as an earlier release has them."""

@@ -121,14 +121,14 @@ class RemovalLog:
             push.end_s = min(push.end_s, now_s)
 
     def _note_labels(self, before: Snapshot | None, snapshot: Snapshot) -> None:
-        for held in snapshot.sets.values():
-            if held.type.full_state:
-                key = (held.type.type_url, held.version_info)
-                last = before.get(held.type.type_url) if before is not None else None
+        for resource_set in snapshot.sets.values():
+            if resource_set.type.full_state:
+                key = (resource_set.type.type_url, resource_set.version_info)
+                last = before.get(resource_set.type.type_url) if before is not None else None
                 is_new = key not in self._sets  # a label that comes back may be that of a set between
-                is_same = last is not None and last.version_info == held.version_info
-                is_run = is_same and last is not None and last.digest == held.digest
-                self._sets[key] = held if is_new or (is_run and self._sets[key] is not None) else None
+                is_same = last is not None and last.version_info == resource_set.version_info
+                is_run = is_same and last is not None and last.digest == resource_set.digest
+                self._sets[key] = resource_set if is_new or (is_run and self._sets[key] is not None) else None
 
     def note_accepted(self, held: ResourceSet) -> None:
         """A client ACKed this set of a full-state type."""
@@ -149,8 +149,8 @@ class RemovalLog:
             self.number += 1
 
     def _has_accepted(self, resource: Resource) -> bool:
-        for held in self._accepted.get(resource.type_url, ()):
-            each = held.resources.get(resource.name)
+        for accepted in self._accepted.get(resource.type_url, ()):
+            each = accepted.resources.get(resource.name)
             if each is not None and each.version == resource.version:
                 return True
         return False
@@ -262,8 +262,8 @@ class RemovalLog:
         named = (
             each
             for push in pushes
-            for held in push.listeners
-            for one in held.resources.values()
+            for listeners in push.listeners
+            for one in listeners.resources.values()
             for each in one.references
         )
         return frozenset(each.name for each in named if each.type_url == type_url) if pushes else None
@@ -392,8 +392,8 @@ class RemovalLog:
         """The log of the same pushes in another API version, of which ``newest`` is the newest snapshot."""
         log = RemovalLog(self.rules, self._diff, self._refused)
         log._newest, log._listeners_changed_s, log._live_from = newest, self._listeners_changed_s, self._live_from
-        for (_, label), held in self._sets.items():
-            found = translate(held) if held is not None else None
+        for (_, label), resource_set in self._sets.items():
+            found = translate(resource_set) if resource_set is not None else None
             if found is not None:
                 log._sets[found.type.type_url, label] = found
         for push in self._pushes:
@@ -443,7 +443,9 @@ class RemovalLog:
         self._forget_versions()
         for key in list(islice(self._sets, max(0, len(self._sets) - (len(self._pushes) + 1) * 3))):
             del self._sets[key]
-        clusters = [key for key, held in self._sets.items() if held is not None and key[0] in ROUTE_TARGETS]
+        clusters = [
+            key for key, resource_set in self._sets.items() if resource_set is not None and key[0] in ROUTE_TARGETS
+        ]
         for url, label in clusters[: -PUSHES_KEPT - 2]:  # sets of clusters may be large
             if self._newest is None or self._newest.get(url).version_info != label:
                 self._sets[url, label] = None
@@ -491,6 +493,6 @@ def _latest_versions(removals: list[RemovedVersion]) -> list[RemovedVersion]:
 
 
 def _new_push(snapshot: Snapshot, at_s: float, end_s: float) -> _Push:
-    labels = {url: held.version_info for url, held in snapshot.sets.items()}
-    listeners = tuple(held for url, held in snapshot.sets.items() if alias_of(url) == "listeners")
+    labels = {url: resource_set.version_info for url, resource_set in snapshot.sets.items()}
+    listeners = tuple(resource_set for url, resource_set in snapshot.sets.items() if alias_of(url) == "listeners")
     return _Push(snapshot.revision, at_s, end_s, labels, listeners)

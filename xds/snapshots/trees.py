@@ -187,11 +187,11 @@ def _needed_listeners(clusters: Iterable[str], listeners: frozenset[str], goal: 
 def _internal_listeners_of(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
     """The internal listeners that the endpoints of clusters name, in the clusters or in their assignments."""
     found = set[str]()
-    for held in snapshot.sets.values():
-        if held.type.is_route_target:
+    for resource_set in snapshot.sets.values():
+        if resource_set.type.is_route_target:
             for name in clusters:
-                if name in held.resources:
-                    found |= _internal_listeners_named(held.resources[name], snapshot)
+                if name in resource_set.resources:
+                    found |= _internal_listeners_named(resource_set.resources[name], snapshot)
     return found
 
 

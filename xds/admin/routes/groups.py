@@ -139,8 +139,8 @@ async def list_resources(
     deps: Deps, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
 ) -> Response:
     """The resources of one type, by name."""
-    held = deps.publisher.groups.content(group).snapshot.get(type_url_of(type)).resources
-    found = (held[name] for name in await paging.find_items_after(held))
+    resources = deps.publisher.groups.content(group).snapshot.get(type_url_of(type)).resources
+    found = (resources[name] for name in await paging.find_items_after(resources))
     owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
     content = deps.publisher.derived.content(group)
 

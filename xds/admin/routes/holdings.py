@@ -102,9 +102,9 @@ async def list_held(
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} has an open stream")
     chosen = [
-        (held, _side_of(deps, held, side, id))
-        for held in deps.fleet.holdings(id)
-        if not type or type_url_of(type) in {held.type_url, type_url_of(held.type)}
+        (holding, _side_of(deps, holding, side, id))
+        for holding in deps.fleet.holdings(id)
+        if not type or type_url_of(type) in {holding.type_url, type_url_of(holding.type)}
     ]
     render = (render_resource if secrets else _redacted) if contents else None
     lingering = lingering_until(deps.fleet.clients(id)) if side is not Side.SERVED else {}
@@ -116,40 +116,40 @@ async def list_held(
 
 def _page(paging: Page, chosen: list[HeldSet], glob: str, render: Render | None, lingering: LingeringEnds) -> Json:
     found = {
-        f"{held.type} {name}": (held, resources, name)
-        for held, resources in chosen
-        for name in _names(held, resources)
+        f"{holding.type} {name}": (holding, resources, name)
+        for holding, resources in chosen
+        for name in _names(holding, resources)
         if not glob or fnmatchcase(name, glob)
     }
     return paging.render(paging.items_after(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
 
 
-def _side_of(deps: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
+def _side_of(deps: Services, holding: Holding, side: Side, node_id: str) -> ResourceSet | None:
     if side is Side.ACKED:
-        return held.acked
+        return holding.acked
     if side is Side.SENT:
-        return held.sent
+        return holding.sent
     served = deps.publisher.views.served(node_id)
-    return served.get(type_url_of(held.type)) if served is not None else None
+    return served.get(type_url_of(holding.type)) if served is not None else None
 
 
-def _names(held: Holding, chosen: ResourceSet | None) -> Iterator[str]:
+def _names(holding: Holding, chosen: ResourceSet | None) -> Iterator[str]:
     if chosen is not None:
-        yield from held.interest.select(chosen)
-        yield from held.interest.missing(chosen)
+        yield from holding.interest.select(chosen)
+        yield from holding.interest.missing(chosen)
     else:
-        yield from sorted(held.interest.names)
+        yield from sorted(holding.interest.names)
 
 
 def _item(
-    held: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: LingeringEnds
+    holding: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: LingeringEnds
 ) -> HeldItem:
     resource = _resource(chosen, name)
     item: HeldItem = {
-        "type": alias_of(held.type_url),
-        "type_url": held.type_url,
+        "type": alias_of(holding.type_url),
+        "type_url": holding.type_url,
         "name": name,
-        "state": str(held.state) if resource is not None else MISSING,
+        "state": str(holding.state) if resource is not None else MISSING,
         "version": resource.version if resource is not None else "",
         "version_info": chosen.version_info if chosen is not None else "",
     }
@@ -160,7 +160,7 @@ def _item(
             *(["live"] if name in chosen.observed else []),
             *(["assignment"] if name in chosen.overlaid else []),
         ]
-    ends = lingering.get(held.type_url, {})
+    ends = lingering.get(holding.type_url, {})
     if resource is not None and name in ends:
         until = ends[name]
         item["lingers"], item["until"] = True, timestamp(until) if until is not None else None

@@ -120,8 +120,8 @@ async def _put(entries: EntryTable, entry: ConfigEntry, cas: int | None, by: Cal
     try:
         await entries.apply([PutEntry(entry, cas)], _options(by))
     except EntryConflictError:
-        held = entries.record(entry.kind, entry.name)
-        return held is not None and held.entry == entry
+        stored = entries.record(entry.kind, entry.name)
+        return stored is not None and stored.entry == entry
     return True
 
 

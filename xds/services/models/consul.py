@@ -72,8 +72,8 @@ def _shown(one: ServiceInstance, table: RegistrationTable, datacenter: str, inde
     if one.source != SOURCE_NAME:
         return ShownInstance(service, instance, datacenter, index)
     id = instance.id if instance.node == AGENT_NODE else instance.id.removeprefix(f"{instance.node}/")
-    held = table.get(Key(instance.node, id))
-    return ShownInstance(service, instance, datacenter, index, held, table.node(instance.node))
+    registration = table.get(Key(instance.node, id))
+    return ShownInstance(service, instance, datacenter, index, registration, table.node(instance.node))
 
 
 # Catalog and health
@@ -118,7 +118,7 @@ def health_item(one: ShownInstance) -> FixedRecord:
 
 def check_item(one: ShownInstance, check: Check) -> FixedRecord:
     """A check of an instance, or of its node."""
-    is_of_node = one.node is not None and any(held.id == check.id for held in one.node.checks)
+    is_of_node = one.node is not None and any(each.id == check.id for each in one.node.checks)
     return _check(
         one.node_name,
         check,
