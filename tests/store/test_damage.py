@@ -13,7 +13,7 @@ import pytest
 
 from tests.store.contract import CDS, dumped
 from tests.store.earlier_schemas import TO_SCHEMA_2
-from xds.backup.backups import copy_directory, examine_directory
+from xds.backup.backups import copy_store, examine_directory
 from xds.codec.record import dump_record
 from xds.fleet.fleet import Fleet
 from xds.model.errors import NotFoundError
@@ -169,12 +169,12 @@ async def test_a_sound_store_is_copied_as_it_is(sound: bytes, tmp_path: Path) ->
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     (source / SQLITE_FILE).write_bytes(sound)
-    found = await copy_directory(source, target)
+    found = await copy_store(str(source), str(target))
     assert (found.findings, found.groups["a"], found.groups["gone"]) == ([], "intact at revision 12", "deleted")
     assert (source / SQLITE_FILE).read_bytes() == sound
     assert await records_in(target) == await records_in(source)
     with pytest.raises(UnavailableError, match="has a store already"):
-        await copy_directory(source, target)
+        await copy_store(str(source), str(target))
 
 
 async def records_in(directory: Path) -> list[str]:

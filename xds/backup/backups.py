@@ -1,15 +1,15 @@
 """Backups of a running server, restores, and copies of what a data directory has undamaged.
 
-A backup is one archive of all desired state (`archive`). A copy reads a store on disk without a server
-(`xds.store.sqlite.examination`) and makes another of its undamaged groups.
+A backup is one archive of all desired state (`archive`). A copy reads a store without a server, from a disk with
+`xds.store.sqlite.examination`, and makes another of its undamaged groups, perhaps of another kind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from xds.model.errors import ValidationError, Violation
 from xds.push.directory import WatchedDirectory
 from xds.push.group_names import CONFIG_ENTRIES_LINE, check_group_name
 from xds.push.publisher import Publisher
+from xds.settings.sections import DATABASE_SCHEMES
 from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE, open_store
 from xds.store.records import GROUPS
@@ -190,18 +191,49 @@ def examine_directory(data_dir: Path) -> Examination:
     return examine(data_dir / SQLITE_FILE, _is_resource)
 
 
-async def copy_directory(data_dir: Path, target: Path) -> Examination:
-    """Make a store in ``target`` of what ``data_dir`` has undamaged. Raises ``StoreError``, also if there is one."""
-    examination = await asyncio.to_thread(examine_directory, data_dir)
-    if (target / SQLITE_FILE).exists():
+async def copy_store(source: str, target: str) -> Examination:
+    """Make a store at ``target`` of what ``source`` has undamaged. Each is a data directory or the URL of a database.
+
+    No server may use either. Raises ``StoreError``, and ``ConflictError`` if ``target`` is not empty.
+    """
+    if is_database(source):
+        examination = await _dumped(source)
+    else:
+        examination = await asyncio.to_thread(examine_directory, Path(source))
+    if not is_database(target) and (Path(target) / SQLITE_FILE).exists():
         raise UnavailableError(f"{target} has a store already: nothing is copied over it")
-    store = open_store("sqlite", target)
+    async with _opened(target) as store:
+        await store.restore(lambda: iter(examination.records))
+    return examination
+
+
+def is_database(place: str) -> bool:
+    """Whether it is the URL of a database, and no data directory."""
+    return place.startswith(DATABASE_SCHEMES)
+
+
+async def _dumped(url: str) -> Examination:
+    """All that a database has: what is damaged in it is its administrator's matter, and raises."""
+    examination = Examination()
+    async with _opened(url) as store:
+        async for batch in store.dump():
+            examination.records += batch
+    for kind, values in examination.records:
+        if kind == GROUPS.name:
+            name, revision, is_live, _ = values
+            examination.groups[name] = f"intact at revision {revision}" if is_live else "deleted"
+    return examination
+
+
+@asynccontextmanager
+async def _opened(place: str) -> AsyncIterator[Store]:
+    kind = "postgres" if is_database(place) else "sqlite"
+    store = open_store(kind, Path(place), url=place)
     await store.open()
     try:
-        await store.restore(lambda: iter(examination.records))
+        yield store
     finally:
         await store.close()
-    return examination
 
 
 def _is_resource(type_url: str, name: str, body: bytes) -> bool:

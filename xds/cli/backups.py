@@ -15,13 +15,13 @@ from typing import IO, Any
 
 from xds.backup import archive
 from xds.backup.archive import CheckedArchive
-from xds.backup.backups import copy_directory, examine_directory
+from xds.backup.backups import copy_store, examine_directory, is_database
 from xds.calls import server
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.private_file import private_file
-from xds.model.errors import ValidationError
+from xds.model.errors import ConflictError, ValidationError
 from xds.store.base import StoreError
 from xds.store.records import BLOBS, GROUPS, REVISIONS
 from xds.store.sqlite.examination import Examination
@@ -84,27 +84,31 @@ def restore_backup(client: Client, source: Path, options: Json, format: Format |
 
 def check_store(data_dir: Path, format: Format | None) -> None:
     """Report the integrity of a store on disk; exits 1 if anything is damaged. Raises ``CommandError``."""
-    result = _examined(data_dir, lambda: examine_directory(data_dir))
+    result = _examined(str(data_dir), lambda: examine_directory(data_dir))
     _show_result(result, format)
     if result.findings:
         raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store copy takes what is undamaged")
 
 
-def copy_store(data_dir: Path, target: Path, format: Format | None) -> None:
+def make_copy(source: str, target: str, format: Format | None) -> None:
     """Make a store of the undamaged part of another; exits 1 if anything was left out. Raises ``CommandError``."""
-    result = _examined(data_dir, lambda: asyncio.run(copy_directory(data_dir, target)))
+    result = _examined(source, lambda: asyncio.run(copy_store(source, target)))
     _show_result(result, format)
     if result.findings:
         raise CommandError(Exit.NEGATIVE, f"{target} has only what is undamaged")
 
 
-def _examined(data_dir: Path, examination: Callable[[], Examination]) -> Examination:
-    if not data_dir.is_dir():
-        raise CommandError(Exit.USAGE, f"{data_dir}: there is no such directory")
+def _examined(source: str, examination: Callable[[], Examination]) -> Examination:
+    if not is_database(source) and not Path(source).is_dir():
+        raise CommandError(Exit.USAGE, f"{source}: there is no such directory")
     try:
         return examination()
-    except StoreError as error:
+    except (StoreError, ConflictError) as error:
         raise CommandError(Exit.NEGATIVE, str(error)) from None
+    except ValidationError as error:  # what the target cannot hold
+        raise CommandError(Exit.NEGATIVE, "\n".join(map(str, error.violations))) from None
+    except ValueError as error:  # a wrong URL, or no driver
+        raise CommandError(Exit.USAGE, str(error)) from None
 
 
 def _show_result(examination: Examination, format: Format | None) -> None:

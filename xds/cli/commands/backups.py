@@ -96,15 +96,18 @@ def store_check(context: typer.Context, data: DataOption = Path("xds-data")) -> 
 @store.command(cls=Command)
 def copy(
     context: typer.Context,
-    source: Annotated[Path, typer.Argument(help="The data directory of a stopped server.")],
-    target: Annotated[Path, typer.Argument(help="A new data directory.")],
+    source: Annotated[str, typer.Argument(help="The data directory of a stopped server, or its database's URL.")],
+    target: Annotated[str, typer.Argument(help="A new data directory, or the URL of an empty database.")],
 ) -> None:
-    """Copy a store, group by group, without what is damaged. Exits 1 if anything was left out.
+    """Copy a store, also to one of another kind.
+
+    What is damaged is left out, group by group; then it exits 1.
 
     \b
     Examples:
       xds store copy xds-data new-data
+      xds store copy xds-data postgresql://xds@db.internal/xds
     """
-    from xds.cli.backups import copy_store
+    from xds.cli.backups import make_copy
 
-    copy_store(source, target, shared(context).output)
+    make_copy(source, target, shared(context).output)

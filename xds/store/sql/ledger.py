@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
@@ -40,11 +40,9 @@ from xds.store.base import (
 )
 from xds.store.feed import resumable
 from xds.store.revisions import ContentEdit, Key, RollbackStep
-from xds.store.sql import audit_rows, collection, content_rows, sequences
+from xds.store.sql import audit_rows, blob_rows, content_rows, sequences
 from xds.store.sql.connection import SqlConnection
 
-RAW = 0  # codec of an unencoded blob
-BLOBS_PER_STATEMENT = 50
 _PUT_NACK = (
     "INSERT INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET node = excluded.node, type = excluded.type, body = excluded.body"
@@ -162,39 +160,6 @@ def lifetimes(connection: SqlConnection, name: str, since: int) -> list[Lifetime
     """``Store.lifetimes``."""
     group = find_group(connection, name)
     return content_rows.lifetimes(connection, group.id, since) if group is not None else []
-
-
-def blobs(connection: SqlConnection, ids: Iterable[str]) -> dict[str, bytes]:
-    """``Store.blobs``."""
-    found: dict[str, bytes] = {}
-    for some in _parts(ids):
-        marks = ", ".join("?" for _ in some)
-        rows = connection.execute(f"SELECT h, codec, data FROM blob WHERE h IN ({marks})", _hashes(some))  # noqa: S608
-        stored = {h: (codec, data) for h, codec, data in rows}
-        for blob in some:
-            found[blob] = _sound_body(blob, *stored.get(bytes.fromhex(blob), (RAW, None)))
-    return found
-
-
-def _sound_body(blob: str, codec: int, data: object) -> bytes:
-    if data is None:
-        raise CorruptError(f"blob {blob} is missing")
-    if codec != RAW:
-        raise CorruptError(f"blob {blob} has the unknown codec {codec}")
-    if not isinstance(data, bytes):
-        raise CorruptError(f"blob {blob} is damaged: it is not a BLOB")
-    revisions.check_blob(blob, data)
-    return data
-
-
-def _parts(blobs: Iterable[str]) -> Iterator[Sequence[str]]:
-    """The blobs in parts that one statement asks for: each statement waits for a database elsewhere."""
-    wanted = list(dict.fromkeys(blobs))
-    return (wanted[at : at + BLOBS_PER_STATEMENT] for at in range(0, len(wanted), BLOBS_PER_STATEMENT))
-
-
-def _hashes(blobs: Sequence[str]) -> list[bytes]:
-    return [bytes.fromhex(blob) for blob in blobs]
 
 
 def history(
@@ -353,7 +318,7 @@ def _advance(
 ) -> tuple[Commit, ChangeItem]:
     """Write the next revision of a group."""
     head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
-    _insert_blobs(connection, edit, revisions.given_blobs(edit, push.change))
+    blob_rows.insert(connection, edit.put.values(), revisions.given_blobs(edit, push.change))
     last_rank = content_rows.write(
         connection, group.id, head.revision, edit=edit, current=current, last_rank=group.last_rank
     )
@@ -370,20 +335,6 @@ def _advance(
     audit_rows.write(connection, revisions.audit_notes(push.note, line))
     event = _add_event(connection, EventRow("", push.group, head.revision, head.live))
     return Commit(push.group, head.revision, versions=versions), event
-
-
-def _insert_blobs(connection: SqlConnection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
-    connection.executemany(
-        "INSERT INTO blob (h, codec, data) VALUES (?, ?, ?) ON CONFLICT (h) DO NOTHING",
-        [(bytes.fromhex(blob), RAW, data) for blob, data in given.items()],
-    )
-    for some in _parts(set(edit.put.values()) - given.keys()):
-        marks = ", ".join("?" for _ in some)
-        stored = connection.execute(f"SELECT h FROM blob WHERE h IN ({marks})", _hashes(some))  # noqa: S608
-        missing = set(_hashes(some)) - {h for (h,) in stored}
-        if missing:
-            raise CorruptError(f"blob {min(missing).hex()} is neither given nor stored")
-    collection.spare(connection, edit.put.values())
 
 
 def _add_group(connection: SqlConnection, name: str) -> GroupRow:

@@ -31,7 +31,7 @@ from xds.store.records import (
     entry_of,
     record_of,
 )
-from xds.store.sql import audit_rows, ledger
+from xds.store.sql import audit_rows, blob_rows, ledger
 from xds.store.sql.connection import SqlConnection
 
 Values = tuple[Any, ...]
@@ -149,7 +149,7 @@ def bodies(connection: SqlConnection, wanted: list[str]) -> list[Record]:
     for blob in reversed(wanted):
         if size >= BYTES_PER_STEP:
             break
-        data = ledger.blobs(connection, (blob,))[blob]
+        data = blob_rows.read(connection, (blob,))[blob]
         size += len(data)
         found.append(Record(BLOBS.name, (blob, data)))
     del wanted[len(wanted) - len(found) :]
@@ -264,7 +264,7 @@ def _import_blobs(target: _Import, batch: list[Values]) -> None:
         revisions.check_blob(blob, data)
     target.connection.executemany(
         "INSERT INTO blob (h, codec, data) VALUES (?, ?, ?)",
-        [(bytes.fromhex(blob), ledger.RAW, data) for blob, data in batch],
+        [(bytes.fromhex(blob), blob_rows.RAW, data) for blob, data in batch],
     )
 
 

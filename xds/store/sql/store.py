@@ -39,6 +39,7 @@ from xds.store.records import AUDIT, ENTRIES, Record
 from xds.store.retention import Collected, Retention, StoreStats
 from xds.store.sql import (
     audit_rows,
+    blob_rows,
     collection,
     ledger,
     observed_rows,
@@ -117,7 +118,7 @@ class SqlStore(Store, ABC):
 
     async def blobs(self, ids: Iterable[str]) -> dict[str, bytes]:
         wanted = list(ids)
-        return await self._read(lambda connection: ledger.blobs(connection, wanted))
+        return await self._read(lambda connection: blob_rows.read(connection, wanted))
 
     async def history(
         self, group: str, *, before: int | None = None, limit: int = 50, endpoints: bool = True
