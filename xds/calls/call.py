@@ -158,14 +158,14 @@ def place(*parts: str) -> str:
 
 def document(value: Any) -> Json:
     """Reads an answer as it is."""
-    found: Json = read_value(Json, value)
-    return found
+    content: Json = read_value(Json, value)
+    return content
 
 
 def documents(value: Any) -> tuple[Json, ...]:
     """Reads the items of a page as they are."""
-    found: tuple[Json, ...] = read_value(tuple[Json, ...], value["items"])
-    return found
+    items: tuple[Json, ...] = read_value(tuple[Json, ...], value["items"])
+    return items
 
 
 def reader(name: str) -> Callable[[Any], Any]:

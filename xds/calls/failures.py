@@ -34,8 +34,8 @@ class AdminApiError(Exception):
         """Every error that the server found in the input."""
         from xds.admin.models.findings import Finding
 
-        found: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
-        return found
+        violations: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
+        return violations
 
     def __str__(self) -> str:
         """The message, and a line for each of the first findings, with place and hint."""

@@ -34,11 +34,11 @@ class LoadedEntries:
 
     def unused(self) -> dict[Key, tuple[WrittenKey, ...]]:
         """The stored entries that are not used, by key."""
-        found: dict[Key, tuple[WrittenKey, ...]] = {}
+        unused_keys: dict[Key, tuple[WrittenKey, ...]] = {}
         for kind, name in (*self.unreadable, *self.replaced):
             key = entry_key(kind, name)
-            found[key] = (*found.get(key, ()), (kind, name))
-        return found
+            unused_keys[key] = (*unused_keys.get(key, ()), (kind, name))
+        return unused_keys
 
 
 async def load_entries(store: Store, context: ChainContext) -> LoadedEntries:

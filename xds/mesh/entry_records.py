@@ -95,12 +95,12 @@ def record_of(entry: ConfigEntry, created: int, modified: int) -> EntryRecord:
 
 def counting(records: Iterable[EntryRecord]) -> dict[Key, EntryRecord]:
     """The entries by key. Of several that have one key, the one that was modified last."""
-    found: dict[Key, EntryRecord] = {}
+    counted: dict[Key, EntryRecord] = {}
     for each in records:
-        other = found.setdefault(each.key, each)
+        other = counted.setdefault(each.key, each)
         if (each.modified_revision, each.written) > (other.modified_revision, other.written):
-            found[each.key] = each
-    return found
+            counted[each.key] = each
+    return counted
 
 
 def read_record(body: bytes, key: WrittenKey | None = None) -> EntryRecord:

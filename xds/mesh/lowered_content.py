@@ -64,8 +64,8 @@ class LoweredContent(DerivedContent):
 
     def origin(self, key: Key) -> DerivedOrigin | None:
         """The upstreams and the config entries that a resource or an assignment is lowered from."""
-        found = self.origins.get(key) or (self.assignments.get(key[1]) if key[0] == ENDPOINT else None)
-        return DerivedOrigin(tuple(found.upstreams), tuple(found.entries)) if found is not None else None
+        origin_of = self.origins.get(key) or (self.assignments.get(key[1]) if key[0] == ENDPOINT else None)
+        return DerivedOrigin(tuple(origin_of.upstreams), tuple(origin_of.entries)) if origin_of is not None else None
 
 
 NOTHING_LOWERED = LoweredContent()

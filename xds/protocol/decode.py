@@ -127,8 +127,8 @@ class RequestDecoder:
 
     def _shared_versions(self, versions: Mapping[str, str]) -> Mapping[str, str]:
         """These versions; equal ones are one object, so that clients which show them share what follows from them."""
-        found = self._versions.get(hash(frozenset(versions.items())), lambda: versions)
-        return found if found == versions else versions
+        shared = self._versions.get(hash(frozenset(versions.items())), lambda: versions)
+        return shared if shared == versions else versions
 
     def _restated_names(
         self, data: bytes, node: bytes | memoryview, check: CheckCount

@@ -42,11 +42,11 @@ class GroupLogs(NamedTuple):
 
     def former_sets(self, type_url: str) -> list[ResourceSet]:
         """The sets of a type that the former groups had when the node left them, without what some node refused."""
-        found = []
+        sets = []
         for log, left in zip(self.all[1:], self.former, strict=True):
             key = (log, log.state, type_url, left.revision)
-            found.append(self.cache.releases.last_sets.get(key, _unrefused_as_of, log, type_url, left.revision))
-        return found
+            sets.append(self.cache.releases.last_sets.get(key, _unrefused_as_of, log, type_url, left.revision))
+        return sets
 
     def note_shown(self, type_url: str, label: str) -> None:
         """A client showed this label of a full-state type, so it ACKed the set with it."""
@@ -59,9 +59,9 @@ class GroupLogs(NamedTuple):
         """The full-state set with this label; None for none, or if groups have different sets of that label."""
         if not self.former:
             return self.own.labelled(type_url, label)
-        found = [log.labelled(type_url, label) for log in self.all if log.has_label(type_url, label)]
-        first = found[0] if found else None
-        is_one = first is not None and all(each is not None and each.digest == first.digest for each in found)
+        sets = [log.labelled(type_url, label) for log in self.all if log.has_label(type_url, label)]
+        first = sets[0] if sets else None
+        is_one = first is not None and all(each is not None and each.digest == first.digest for each in sets)
         return first if is_one else None
 
     def last(self, goal: ResourceSet, label: str, refused: RefusedVersions) -> ResourceSet:
@@ -81,33 +81,33 @@ class GroupLogs(NamedTuple):
         if goal.type.kept_on_move:
             return own.last(url)
         newest = goal.resources.keys()
-        found = empty_set(url)
+        last = empty_set(url)
         if not any(has_refused(log, url, refused) for log in self.all):
-            found = self.labelled(url, label) or found
+            last = self.labelled(url, label) or last
         left = zip(self.all[1:], self.former, strict=True)
         former = [*self.former_sets(url), *(log.last(url, each.revision) for log, each in left)]
         kept = [(own.last(url), NO_NAMES), *((former_set, newest) for former_set in former)]
         for former_set, excluded in kept:
             lacking = {name for name, each in former_set.resources.items() if not self._has_parts(each)}
-            found = self._with(found, former_set, excluded | lacking)
+            last = self._with(last, former_set, excluded | lacking)
         for former_set, excluded in kept:
-            found = self._with(found, former_set, excluded)
-        return found
+            last = self._with(last, former_set, excluded)
+        return last
 
-    def _with(self, found: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
-        """``found`` with the resources that only ``more`` has, but not those ``excluded``."""
-        if not found.resources and not excluded:
+    def _with(self, base: ResourceSet, more: ResourceSet, excluded: Set[str]) -> ResourceSet:
+        """``base`` with the resources that only ``more`` has, but not those ``excluded``."""
+        if not base.resources and not excluded:
             return more
-        names = more.resources.keys() - found.resources.keys() - excluded
-        return self.cache.releases.mixed(found, more, frozenset(names))
+        names = more.resources.keys() - base.resources.keys() - excluded
+        return self.cache.releases.mixed(base, more, frozenset(names))
 
     def earlier(self, type_url: str) -> ResourceSet:
         """What its group had before the last changes of a type; of a moved client, also what its former groups had."""
-        found = self.own.earlier(type_url)
+        joined = self.own.earlier(type_url)
         for former_set in self.former_sets(type_url):
-            names = former_set.resources.keys() - found.resources.keys()
-            found = self.cache.releases.mixed(found, former_set, frozenset(names))
-        return found
+            names = former_set.resources.keys() - joined.resources.keys()
+            joined = self.cache.releases.mixed(joined, former_set, frozenset(names))
+        return joined
 
     def naming_none(self, resource_set: ResourceSet, names: NamesByType, clusters: ResourceSet) -> ResourceSet:
         """The set with an earlier version of each resource that refers to one of these names: the last that does not,
@@ -134,7 +134,7 @@ class GroupLogs(NamedTuple):
 
         A suspect that some client accepted has none: another resource of the rejected response is bad.
         """
-        found: dict[str, Resource] = {}
+        resources: dict[str, Resource] = {}
         for name in names:
             suspect = rejections.suspects.get(name, "")
             if any(log.is_accepted(type_url, name, suspect) for log in self.all):
@@ -149,8 +149,8 @@ class GroupLogs(NamedTuple):
             fitting = (each for each in former if self._has_parts(each))
             stand_in = next(chain(own, fitting, former), None)
             if stand_in is not None:
-                found[name] = stand_in
-        return ResourceSet(resource_type(type_url), "", found)
+                resources[name] = stand_in
+        return ResourceSet(resource_type(type_url), "", resources)
 
     def _has_parts(self, each: Resource) -> bool:
         """Whether the client may be sent all members, assignments and secrets that a resource needs."""

@@ -32,9 +32,9 @@ def aggregates_of_cold_members(facts: ClientFacts, cold: ColdClusters) -> NamesB
     aggregate, then removals".
     """
     url = facts.url_of("clusters")
-    found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).aggregates
+    aggregates = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).aggregates
     names = frozenset(
-        name for name, members in found.items() if holds_content(facts, cold, members, is_unreadable=False)
+        name for name, members in aggregates.items() if holds_content(facts, cold, members, is_unreadable=False)
     )
     return ((url, names),) if names else NO_NAMES_BY_TYPE
 
@@ -46,12 +46,12 @@ def clusters_without_assignments(facts: ClientFacts, cold: ColdClusters) -> Name
     newest version newly refers to, or while that assignment does not exist, at most `order_timeout_s`".
     """
     url = facts.url_of("clusters")
-    found = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).newly_assigned
-    if not found:
+    assigned = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).newly_assigned
+    if not assigned:
         return NO_NAMES_BY_TYPE
     rejected = _rejected_assignments(facts) if not facts.view.order.proceed_on_nack else NO_NAMES
     awaited = cold.unassigned - facts.proof.overdue
-    return names_by_type({url: [n for n, each in found.items() if n in awaited or not each.isdisjoint(rejected)]})
+    return names_by_type({url: [n for n, each in assigned.items() if n in awaited or not each.isdisjoint(rejected)]})
 
 
 def _rejected_assignments(facts: ClientFacts) -> frozenset[str]:
@@ -82,11 +82,11 @@ def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:
 
 def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
     """The names among these that a reconnected client may have in earlier versions, and may still request."""
-    found = {}
+    requested = {}
     for url, names in named:
         if resource_type(url).in_tree and not (facts.is_aggregated and facts.watches.of(url)):
-            found[url] = _changed_since(facts, url, names - facts.watches.names(url))
-    return names_by_type(found)
+            requested[url] = _changed_since(facts, url, names - facts.watches.names(url))
+    return names_by_type(requested)
 
 
 def _changed_since(facts: ClientFacts, type_url: str, names: frozenset[str]) -> frozenset[str]:

@@ -71,11 +71,11 @@ def held_content(facts: ClientFacts, transition: Transition) -> tuple[HeldConten
     """
     if not transition.held.names:
         return ()
-    found = [_of_tree(facts, transition, tree) for tree in transition.held.trees]
+    contents = [_of_tree(facts, transition, tree) for tree in transition.held.trees]
     if facts.watches.rejects_anything:
-        rest = without_names(transition.held.names, merge_names(*(each.names for each in found)))
-        found += _behind_rejected(facts, transition, rest)
-    return tuple(found)
+        rest = without_names(transition.held.names, merge_names(*(each.names for each in contents)))
+        contents += _behind_rejected(facts, transition, rest)
+    return tuple(contents)
 
 
 def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldContent:
@@ -144,14 +144,14 @@ def _named_by(listeners: Iterable[str], names: NamesByType, *snapshots: Snapshot
     """The names among ``names`` that these listeners refer to directly in one of the snapshots."""
     if not names:
         return NO_NAMES_BY_TYPE
-    found: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
     sought = {(url, name) for url, each in names for name in each}
     for resource_set in (s.get(url) for s in snapshots for url in s.sets if alias_of(url) == "listeners"):
         for listener in resource_set.resources.keys() & listeners:
             for each in resource_set.resources[listener].references:
                 if (each.type_url, each.name) in sought:
-                    found.setdefault(each.type_url, set()).add(each.name)
-    return names_by_type(found)
+                    named.setdefault(each.type_url, set()).add(each.name)
+    return names_by_type(named)
 
 
 def _common(names: NamesByType, others: NamesByType) -> NamesByType:

@@ -260,7 +260,7 @@ def proved_one_by_one(facts: ClientFacts) -> frozenset[str]:
         name
         for name in find_cold_clusters(facts, NO_TIMES, NO_NAMES).names
         if all(name in each.resources for each in offered)
-        and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
+        and all(is_proved(each) for each in _versions(name, (goal, *(each_set.resources for each_set in sent))))
     )
 
 
@@ -276,14 +276,14 @@ def find_warm_from_s(facts: ClientFacts, before: Mapping[str, float], now_s: flo
     acked, goal = facts.watches.acked(url), facts.goal.get(url).resources
     if acked is None or not (names := facts.unproved(acked) & goal.keys()):
         return NO_TIMES
-    found = {}
+    warm_from_s = {}
     for name in names - lacking_parts(facts, acked):
         cluster = goal[name]
         if acked.resources[name].version == cluster.version:
             is_assigned = any(each.source == "api" for each in _assignments(cluster))
             wait_s = cluster.first_check_s + (facts.rules.offer_timeout_s if is_assigned else 0.0)
-            found[name] = before.get(name, now_s + wait_s if wait_s else 0.0)
-    return found
+            warm_from_s[name] = before.get(name, now_s + wait_s if wait_s else 0.0)
+    return warm_from_s
 
 
 def _is_newest_provable_alone(facts: ClientFacts, name: str) -> bool:
@@ -326,4 +326,4 @@ def _waiting(waits: Iterable[Wait], cold: frozenset[str], now_s: float) -> tuple
 
 def _versions(name: str, sets: Iterable[Mapping[str, Resource]]) -> list[Resource]:
     """The resources of a name in these sets, each version once."""
-    return list({each.version: each for found in sets if (each := found.get(name)) is not None}.values())
+    return list({each.version: each for resources in sets if (each := resources.get(name)) is not None}.values())

@@ -59,10 +59,10 @@ class Refused(dict[str, Versions]):
 
     def note_accepted(self, versions: Mapping[str, str]) -> frozenset[str]:
         """The client accepts these versions, by name. Returns the names of which it refused this version before."""
-        found = [name for name in self.keys() & versions.keys() if versions[name] in self[name]]
-        for name in found:
+        accepted = [name for name in self.keys() & versions.keys() if versions[name] in self[name]]
+        for name in accepted:
             self._forget(name, versions[name])
-        return frozenset(found)
+        return frozenset(accepted)
 
     def note_push(self, before: ResourceSet, after: ResourceSet) -> None:
         """The newest set of the type is another one.
@@ -300,7 +300,7 @@ class Rejections:
             name
             for name, version in self.suspects.items()
             if name not in self.rejected  # else it may be what takes the place of a rejected one
-            and all((found := each.get(name)) is None or found.version != version for each in sets)
+            and all((resource := each.get(name)) is None or resource.version != version for each in sets)
         ]
         if changed:
             # Of a client that may have anything, all are tried once more: what changed may have been the bad one.
@@ -350,12 +350,12 @@ def named_in(message: str, names: Collection[str]) -> frozenset[str]:
     """
     parts = message.split(": ")[:-1]
     if "(s) " in message:
-        found = {name for part in parts if (name := _last_listed(part)) is not None}
+        listed = {name for part in parts if (name := _last_listed(part)) is not None}
     elif "resource index " in message:
-        found = {name for index, name in pairwise(parts) if _GRPC_INDEX.search(index)}
+        listed = {name for index, name in pairwise(parts) if _GRPC_INDEX.search(index)}
     else:
         return NO_NAMES
-    return frozenset(name for name in names if name in found) - {""}
+    return frozenset(name for name in names if name in listed) - {""}
 
 
 def _last_listed(part: str) -> str | None:

@@ -116,14 +116,14 @@ def _drains_listeners(facts: ClientFacts) -> bool:
 
 def _lingering_below(facts: ClientFacts, resources: set[ResourceId]) -> NamesByType:
     """The lingering ones of these resources, and the lingering resources that they refer to, directly or indirectly."""
-    lingering, found, pending = facts.lingering.names, dict[str, set[str]](), list(resources)
+    lingering, below, pending = facts.lingering.names, dict[str, set[str]](), list(resources)
     while pending:
         url, name = pending.pop()
-        if name in lingering.get(url, ()) and name not in found.setdefault(url, set()):
-            found[url].add(name)
+        if name in lingering.get(url, ()) and name not in below.setdefault(url, set()):
+            below[url].add(name)
             resource = facts.released.get(url).resources.get(name)
             pending += ((each.type_url, each.name) for each in (resource.references if resource is not None else ()))
-    return names_by_type(found)
+    return names_by_type(below)
 
 
 def _members_in_use(facts: ClientFacts) -> NamesByType:
@@ -134,13 +134,13 @@ def _members_in_use(facts: ClientFacts) -> NamesByType:
     """
     url = facts.url_of("clusters")
     lingering = facts.lingering.names.get(url, NO_NAMES)
-    found = set[str]()
+    members = set[str]()
     for sent_set in (sent_set for watch in facts.watches.of(url) for sent_set in watch.sent_sets() if lingering):
         aggregates = facts.releases.members(sent_set).items()
-        found.update(
+        members.update(
             name for aggregate, names in aggregates if aggregate not in lingering for name in names & lingering
         )
-    return names_by_type({url: found})
+    return names_by_type({url: members})
 
 
 def _group_or_server(group_s: float | None, server_s: float) -> float:

@@ -158,7 +158,7 @@ def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozense
     These are names that it has again in the version that the client has, and listeners that the client has not. A
     rejected response may have brought it the version between, which it does not show.
     """
-    found = []
+    back = []
     for watch in (watch for url in facts.watches for watch in facts.watches.of(url)):
         known, newest = watch.known.base, goal.get(watch.type.type_url)
         if known is not None and watch.shown.has_versions and newest.type.full_state:
@@ -168,8 +168,8 @@ def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozense
             if not newest.type.is_route_target:
                 names |= diff.removed - resources.keys()
             if names:
-                found.append((watch, frozenset(names)))
-    return found
+                back.append((watch, frozenset(names)))
+    return back
 
 
 def _last(facts: ClientFacts, url: str, label: str = "") -> ResourceSet:
@@ -228,18 +228,18 @@ def _labelled_set(facts: ClientFacts, watch: Watch, label: str) -> ResourceSet |
     """
     url = watch.type.type_url
     goal = facts.goal.get(url)
-    found = facts.log.labelled(url, label)
-    if found is None or facts.logs.labelled(url, label) is not found:
+    labelled = facts.log.labelled(url, label)
+    if labelled is None or facts.logs.labelled(url, label) is not labelled:
         return None
     if label == goal.version_info:
-        return goal if found.digest == goal.digest else None
+        return goal if labelled.digest == goal.digest else None
     if watch.type.is_route_target:
         return None
     refused = facts.refused
     if not has_refused(facts.log, url, refused):
-        return found
-    changed = found.among(facts.log.changed_since(url, label))
-    return found if all(_has_kept(facts, found.resources[name]) for name in changed) else None
+        return labelled
+    changed = labelled.among(facts.log.changed_since(url, label))
+    return labelled if all(_has_kept(facts, labelled.resources[name]) for name in changed) else None
 
 
 def _has_kept(facts: ClientFacts, before: Resource) -> bool:
@@ -304,8 +304,8 @@ def with_earlier_routes(
         present, newest = released.get(url), facts.goal.get(url).resources
         wanted = watch.pending_release.difference(present.resources) if watch.type.is_below_listeners else NO_NAMES
         wanted = wanted.difference(newest.keys() - held_names.get(url, NO_NAMES))
-        found = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
-        if fitting := {name: each for name, each in found if each is not None}:
+        routes = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
+        if fitting := {name: each for name, each in routes if each is not None}:
             released = facts.releases.replaced(released, present.amended(present.version_info, fitting))
             facts = facts._replace(lingering=_with_lingering(facts, url, frozenset(fitting.keys() - newest.keys())))
     return released, facts.lingering

@@ -89,12 +89,12 @@ class Watches:
     def acked(self, type_url: str) -> ResourceSet | None:
         """The set that the watches of a type ACKed; that of a pending watch if they differ; None without an ACK."""
         watches = self.of(type_url)
-        found = None
+        acked_set = None
         for watch in watches:
             if watch.is_pending:
                 return watch.known.base
-            found = watch.known.base
-        return found
+            acked_set = watch.known.base
+        return acked_set
 
     def have_acked(self, type_urls: Container[str]) -> bool:
         """Whether some watch of these types has ACKed a response, or showed what it holds."""
@@ -147,7 +147,7 @@ class Watches:
 
     def situation(self) -> Situation:
         """What the rules about held content read of the watches; empty if the client rejected something."""
-        found: list[Hashable] = []
+        parts: list[Hashable] = []
         if any(self.refused.values()):
             return ()
         for url, watches in self._watches.items():
@@ -156,10 +156,10 @@ class Watches:
                 if watch.rejections is not None or known.uncertain:
                     return ()
                 number = sent.response.number if sent is not None else 0
-                found += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
+                parts += (url, known.base, watch.subscription.interest, known.unanswered, watch.resend_names)
                 answered = sent.answered_names if sent is not None else NO_NAMES
-                found += (watch.is_pending, number, answered, watch.shown, watch.pending_release)
-        return tuple(found)
+                parts += (watch.is_pending, number, answered, watch.shown, watch.pending_release)
+        return tuple(parts)
 
     def with_pending_release(self) -> list[Watch]:
         """The watches with requested names that wait for a release."""
@@ -253,7 +253,7 @@ class Watches:
         ``except_rejected``: without names that it rejects in this version. ``except_new``: without names of streams on
         which it has accepted nothing yet.
         """
-        goal, found = goal_set.resources, set[str]()
+        goal, names = goal_set.resources, set[str]()
         rejected = self.doubted_in(goal_set) if except_rejected else NO_NAMES
         for watch in self.of(type_url):
             if watch.known.base is goal_set or (except_new and watch.known.base is None):
@@ -262,8 +262,8 @@ class Watches:
             for name in goal_set.among(watch.subscription.interest.names).difference(rejected):
                 before = known.get(name)
                 if before is None or before.version != goal[name].version:
-                    found.add(name)
-        return frozenset(found)
+                    names.add(name)
+        return frozenset(names)
 
     def not_fetched(self, names: NamesByType) -> NamesByType:
         """The names among these that the client has not requested or not ACKed yet."""
@@ -290,12 +290,12 @@ class Watches:
 
         Not those of a `Leftover`: what that leads to lingers, and listeners of which nothing is known may use it.
         """
-        found = {}
+        versions = {}
         for url, wanted in names:
             subscribed = wanted & self.names(url) if resource_type(url).in_tree else ()
             resources = goal.get(url).resources
-            found[url] = [n for n in subscribed if n in resources and not self._has_version(url, resources[n])]
-        return names_by_type(found)
+            versions[url] = [n for n in subscribed if n in resources and not self._has_version(url, resources[n])]
+        return names_by_type(versions)
 
     def _has_version(self, type_url: str, resource: Resource) -> bool:
         name = resource.name

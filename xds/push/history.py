@@ -169,8 +169,8 @@ class GroupHistory:
         base: GroupContent | None = None
         oldest_first = list(reversed(lines))
         changed = await self._store.lifetimes(group, oldest_first[0].revision) if lines else []
-        found = ids_at(head.entries, changed, [line.revision for line in oldest_first]) if lines else ()
-        for line, pushed_s, ids in zip(oldest_first, reversed(times[1:]), found, strict=True):
+        retained_ids = ids_at(head.entries, changed, [line.revision for line in oldest_first]) if lines else ()
+        for line, pushed_s, ids in zip(oldest_first, reversed(times[1:]), retained_ids, strict=True):
             try:
                 base = await self._restore_line(line, ids, base, derived)
             except CorruptError as error:

@@ -131,10 +131,10 @@ class PushOptions:
 
         A whole snapshot that leaves a resource out is warned of instead.
         """
-        found = [one for one in warnings if one.code == STILL_REFERENCED]
-        if found:
-            others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            raise StillReferencedError(f"{found[0]}{others}")
+        referenced = [one for one in warnings if one.code == STILL_REFERENCED]
+        if referenced:
+            others = f" (and {len(referenced) - 1} more)" if len(referenced) > 1 else ""
+            raise StillReferencedError(f"{referenced[0]}{others}")
 
 
 DEFAULT_OPTIONS = PushOptions()

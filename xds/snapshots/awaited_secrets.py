@@ -41,7 +41,7 @@ def missing_secrets(
 def still_named(secrets: Set[str], goal: Snapshot) -> frozenset[str]:
     """The names among ``secrets`` that do not exist and that some listener, cluster or filter of ``goal`` names."""
     users = (each for url in _USERS.intersection(goal.sets) for each in goal.get(url).resources.values())
-    named = (found for user in users for found in _named_here(user) if found[1] in secrets)
+    named = (secret for user in users for secret in _named_here(user) if secret[1] in secrets)
     return frozenset(name for url, name in named if _is_missing_secret(url, name, goal))
 
 

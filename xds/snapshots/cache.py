@@ -200,16 +200,16 @@ class SnapshotCache:
         touched = layer.change(put, removed)
         if not layer.resources:
             del self._observed[group]
-        found = self._groups.get(group)
-        if not touched or found is None:
+        state = self._groups.get(group)
+        if not touched or state is None:
             return False
-        before, served = found.snapshot, layer.reapply(found.pushed, found.snapshot, touched)
+        before, served = state.snapshot, layer.reapply(state.pushed, state.snapshot, touched)
         if served is before or served.get(ENDPOINT).digest == before.get(ENDPOINT).digest:
             return False
         self._count_change()
         self._note_difference(before, served, touched)
-        found.snapshot = served
-        found.views.clear()
+        state.snapshot = served
+        state.views.clear()
         return True
 
     def observed(self, group: str) -> Mapping[str, Resource]:
@@ -258,10 +258,10 @@ class SnapshotCache:
             self._overlays[group] = dict(overlays)
         else:
             self._overlays.pop(group, None)
-        found = self._groups.get(group)
-        if found is not None:
-            found.views = {key: view for key, view in found.views.items() if key[1] not in changed}
-            found.overlaid.keep_sources(overlays.keys())
+        state = self._groups.get(group)
+        if state is not None:
+            state.views = {key: view for key, view in state.views.items() if key[1] not in changed}
+            state.overlaid.keep_sources(overlays.keys())
         return changed
 
     def is_overlaid(self, group: str) -> bool:
@@ -276,13 +276,13 @@ class SnapshotCache:
 
     def get(self, group: str) -> Snapshot | None:
         """The served snapshot of a group: the pushed one with the observed assignments; None without such a group."""
-        found = self._groups.get(group)
-        return found.snapshot if found is not None else None
+        state = self._groups.get(group)
+        return state.snapshot if state is not None else None
 
     def pushed(self, group: str) -> Snapshot | None:
         """The snapshot of a group as it was pushed; None without such a group."""
-        found = self._groups.get(group)
-        return found.pushed if found is not None else None
+        state = self._groups.get(group)
+        return state.pushed if state is not None else None
 
     def groups(self) -> list[str]:
         """Names of all groups."""
@@ -290,8 +290,8 @@ class SnapshotCache:
 
     def retained(self, group: str) -> list[int]:
         """The revisions of the removal log of a group, oldest first. The store keeps them for the next start."""
-        found = self._groups.get(group)
-        return found.logs[""].revisions() if found is not None else []
+        state = self._groups.get(group)
+        return state.logs[""].revisions() if state is not None else []
 
     def rules_of(self, group: str) -> OrderRules:
         """The order rules with the settings of a group."""
@@ -305,20 +305,20 @@ class SnapshotCache:
 
     def log(self, group: str, api_version: str = "") -> RemovalLog:
         """The removal log of a group. Of a group that is not served, an empty one."""
-        found = self._groups.get(group)
-        if found is None:
+        state = self._groups.get(group)
+        if state is None:
             return self._new_log(group)
-        log = found.logs.get(api_version if api_version in self._translate_to else "")
+        log = state.logs.get(api_version if api_version in self._translate_to else "")
         if log is None:  # most groups have no client of another API version
-            log = found.logs[api_version] = found.logs[""].translated(
-                self._translate_to[api_version], self._translate(found.snapshot, api_version)
+            log = state.logs[api_version] = state.logs[""].translated(
+                self._translate_to[api_version], self._translate(state.snapshot, api_version)
             )
         return log
 
     def end_removals(self, group: str, now_s: float) -> None:
         """End what the removal log of a group has (`RemovalLog.end`)."""
-        found = self._groups.get(group)
-        for log in found.logs.values() if found is not None else ():
+        state = self._groups.get(group)
+        for log in state.logs.values() if state is not None else ():
             log.end(now_s)
 
     def note_refused(self, type_url: str, refused: Mapping[str, Iterable[str]]) -> None:
@@ -335,10 +335,10 @@ class SnapshotCache:
 
     def refused_versions(self) -> dict[tuple[str, str], list[str]]:
         """The versions that some node refused, by type URL and name."""
-        found: dict[tuple[str, str], list[str]] = {}
+        versions: dict[tuple[str, str], list[str]] = {}
         for url, name, version in self._refused:
-            found.setdefault((url, name), []).append(version)
-        return found
+            versions.setdefault((url, name), []).append(version)
+        return versions
 
     def may_return(self, type_url: str, name: str, versions: Iterable[str]) -> bool:
         """Whether one of these versions is in the log of a group, so that a client could be given it again."""
@@ -361,8 +361,8 @@ class SnapshotCache:
 
     def view(self, group: str, api_version: str = "", locality: Locality | None = None) -> View | None:
         """The view of a group for an API version and a locality; None if there is no such group."""
-        found = self._groups.get(group)
-        return self._view(found, api_version, locality) if found is not None else None
+        state = self._groups.get(group)
+        return self._view(state, api_version, locality) if state is not None else None
 
     def _view(self, group: _Group, api_version: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)
@@ -433,8 +433,8 @@ def precompute(
             results.parts[after.lineage_id] = prepare_parts(after, parts_of(before) if before is not None else NO_PARTS)
         if before is after:
             continue
-        found = SetDiff(before, after, diff(before, after))
+        set_diff = SetDiff(before, after, diff(before, after))
         if after.type.is_route_target:
-            _ = found.assignments  # computed here, not by the first stream
-        results.diffs.append(found)
+            _ = set_diff.assignments  # computed here, not by the first stream
+        results.diffs.append(set_diff)
     return results

@@ -20,22 +20,22 @@ def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
 
 def members_of(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
     """The aggregate clusters among these names, with the names of their members."""
-    found = dict[str, set[str]]()
+    by_aggregate = dict[str, set[str]]()
     for name in names:
         for each in clusters.resources[name].references:
             if each.type_url in ROUTE_TARGETS:
-                found.setdefault(name, set()).add(each.name)
-    return {name: frozenset(members) for name, members in found.items()}
+                by_aggregate.setdefault(name, set()).add(each.name)
+    return {name: frozenset(members) for name, members in by_aggregate.items()}
 
 
 def clusters_by_assignment(clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
     """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
-    found = dict[str, set[str]]()
+    by_assignment = dict[str, set[str]]()
     for name, cluster in clusters.resources.items():
         for each in cluster.references:
             if each.source == source and alias_of(each.type_url) == "endpoints":
-                found.setdefault(each.name, set()).add(name)
-    return {assignment: frozenset(names) for assignment, names in found.items()}
+                by_assignment.setdefault(each.name, set()).add(name)
+    return {assignment: frozenset(names) for assignment, names in by_assignment.items()}
 
 
 def unassigned(users: Mapping[str, frozenset[str]], assignments: ResourceSet) -> frozenset[str]:

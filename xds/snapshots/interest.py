@@ -54,9 +54,9 @@ class Interest:
         """The names of the set that the client wants; in the order of the set for a wildcard or glob, else sorted."""
         if self.wildcard or self.globs:
             return [name for name, resource in resource_set.resources.items() if self.wants(resource)]
-        found = {name for name in self.names if name in resource_set.resources}
-        found.update(resource_set.by_alias[name] for name in self.names if name in resource_set.by_alias)
-        return sorted(found)
+        selected = {name for name in self.names if name in resource_set.resources}
+        selected.update(resource_set.by_alias[name] for name in self.names if name in resource_set.by_alias)
+        return sorted(selected)
 
     def missing(self, resource_set: ResourceSet, among: Iterable[str] | None = None) -> list[str]:
         """The subscribed names (or the names ``among`` them) that no resource of the set has, sorted."""

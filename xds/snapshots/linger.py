@@ -50,11 +50,11 @@ class Lingering:
     @cached_property
     def names(self) -> Mapping[str, frozenset[str]]:
         """All lingering names, by type URL."""
-        found: dict[str, set[str]] = {}
+        by_type: dict[str, set[str]] = {}
         for removal in self.removals:
             for type_url, names in removal.names.items():
-                found.setdefault(type_url, set()).update(names)
-        return {type_url: frozenset(names) for type_url, names in found.items()}
+                by_type.setdefault(type_url, set()).update(names)
+        return {type_url: frozenset(names) for type_url, names in by_type.items()}
 
     @cached_property
     def next_end_s(self) -> float | None:
@@ -187,25 +187,25 @@ def removed_names(
     them while a listener drains (``is_draining``). Of the listeners only internal ones linger: "an internal listener
     stays as long as a cluster whose endpoints name it".
     """
-    found: dict[str, frozenset[str]] = {}
+    by_type: dict[str, frozenset[str]] = {}
     for type_url, each in change.items():
         type = resource_type(type_url)
         if each.removed and type.lingers:
-            found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
+            by_type[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
     for type_url, each in change.items():
         type = resource_type(type_url)
         if not each.removed or type.lingers:
             continue
         if type.narrowed_by:
-            routes = found.get(type.narrowed_by, frozenset()) | lingering.names.get(type.narrowed_by, frozenset())
+            routes = by_type.get(type.narrowed_by, frozenset()) | lingering.names.get(type.narrowed_by, frozenset())
             hosts = (name for name in each.removed if name.rpartition("/")[0] in routes)
-            found[type_url] = frozenset(hosts) - lingering.names.get(type_url, frozenset())
+            by_type[type_url] = frozenset(hosts) - lingering.names.get(type_url, frozenset())
         elif type.alias == "listeners":
             internal = frozenset().union(*map(internal_listeners, released.sets.values()))
-            found[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
+            by_type[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
         elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
-            found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
-    return names_by_type(found)
+            by_type[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
+    return names_by_type(by_type)
 
 
 def internal_listeners(resource_set: ResourceSet) -> frozenset[str]:

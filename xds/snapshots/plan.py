@@ -45,12 +45,12 @@ class Plan:
     @cached_property
     def changes(self) -> Mapping[str, Change]:
         """The changes by type URL; types without a change are left out."""
-        found = {}
+        diffs = {}
         for url in {**self.released.sets, **self.goal.sets}:
             before, after = self.released.get(url), self.goal.get(url)
             if before is not after and (change := self._diff(before, after).change):
-                found[url] = change
-        return found
+                diffs[url] = change
+        return diffs
 
     @cached_property
     def trees(self) -> tuple[Tree, ...]:

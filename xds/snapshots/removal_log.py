@@ -157,16 +157,16 @@ class RemovalLog:
 
     def _removals(self, type_url: str, name: str) -> tuple[list[RemovedVersion], int]:
         """The versions of a name that pushes removed, the oldest first, and the push that the newest one came with."""
-        found: list[RemovedVersion] = []
+        removals: list[RemovedVersion] = []
         since, first = 0, dict[str, int]()
         for push in self._pushes:
             resource = push.removed.get(type_url, _NONE).get(name)
             if resource is not None:  # a version that came back came with the first one
-                found.append(RemovedVersion(push, first.setdefault(resource.version, since), resource))
+                removals.append(RemovedVersion(push, first.setdefault(resource.version, since), resource))
             if name in push.came.get(type_url, ()):
                 since = push.revision
         newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
-        return _latest_versions(found), first.get(newest.version, since) if newest is not None else since
+        return _latest_versions(removals), first.get(newest.version, since) if newest is not None else since
 
     def _unaccepted_since(self, type_url: str, name: str, version: str) -> int | None:
         """The push that a version came with which no client is known to have ACKed; None for any other version."""
@@ -189,14 +189,14 @@ class RemovalLog:
         Without what pushes after this revision removed. A name of which every version was refused is left out. A
         cluster whose assignment nobody can have, or of which the client may lack members, is the last choice.
         """
-        state, found = self.state, self._last.get((type_url, revision))
-        if found is None or found[0] != state:
+        state, memo = self.state, self._last.get((type_url, revision))
+        if memo is None or memo[0] != state:
             stand_ins = (self._most_served(type_url, name, revision) for name in self.names(type_url))
             resources = {each.name: each for each in stand_ins if each is not None}
             last = ResourceSet(resource_type(type_url), "", resources) if resources else empty_set(type_url)
             self._last = {key: each for key, each in self._last.items() if each[0] == state}
-            self._last[type_url, revision] = found = (state, last)
-        return found[1]
+            self._last[type_url, revision] = memo = (state, last)
+        return memo[1]
 
     @property
     def state(self) -> tuple[int, int]:
@@ -213,14 +213,14 @@ class RemovalLog:
 
         Then the push that the latest of its members came with: clients are most likely to have the earliest.
         """
-        found, since = 0, 0
+        lacking, since = 0, 0
         for each in cluster.references:
             if each.type_url in ROUTE_TARGETS:
-                found = max(found, 1 if self.had(each) else 2)
+                lacking = max(lacking, 1 if self.had(each) else 2)
                 since = max(since, self._first_since(each))
             elif alias_of(each.type_url) == "endpoints" and each.source in ("ads", "api") and not self.had(each):
-                found = 2
-        return found, since
+                lacking = 2
+        return lacking, since
 
     def _first_since(self, each: Reference) -> int:
         """The push that a name of the newest set came with, in any version that the log has; 0 for before."""
@@ -281,11 +281,11 @@ class RemovalLog:
 
     def names(self, type_url: str) -> Collection[str]:
         """The names of a type that pushes removed or changed."""
-        found = self._names.get(type_url)
-        if found is None or found[0] != self.number:
+        memo = self._names.get(type_url)
+        if memo is None or memo[0] != self.number:
             names = frozenset[str]().union(*(push.removed.get(type_url, _NONE) for push in self._pushes))
-            self._names[type_url] = found = (self.number, names)
-        return found[1]
+            self._names[type_url] = memo = (self.number, names)
+        return memo[1]
 
     def earlier(self, type_url: str) -> ResourceSet:
         """Each name in the version before its last change; a new name that no client accepted is left out."""
@@ -317,8 +317,8 @@ class RemovalLog:
         Later ones may open what only later versions of the listeners guard.
         """
         for push in reversed(self._pushes):
-            found = {each.name: each.version for held in push.listeners for each in held.resources.values()}
-            if all(found.get(each.name) == each.version for each in listeners):
+            versions = {each.name: each.version for held in push.listeners for each in held.resources.values()}
+            if all(versions.get(each.name) == each.version for each in listeners):
                 then = self.as_of(type_url, push.revision).resources.get(name)
                 yield from (then,) if then is not None else ()
                 earlier = reversed(self._removals(type_url, name)[0])
@@ -327,8 +327,8 @@ class RemovalLog:
 
     def latest_unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
         """The names among these that came with the latest push, of those versions that no client is known to have."""
-        found = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
-        since = {name: push for name, push in found.items() if push is not None}
+        unaccepted_since = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
+        since = {name: push for name, push in unaccepted_since.items() if push is not None}
         return frozenset(name for name, push in since.items() if push == max(since.values()))
 
     def unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
@@ -357,8 +357,8 @@ class RemovalLog:
 
     def came_back(self, type_url: str) -> frozenset[str]:
         """The names that a push removed or changed, and that the newest set has in that version again."""
-        found = self._came_back.get(type_url)
-        if found is None or found[0] != self.number:
+        memo = self._came_back.get(type_url)
+        if memo is None or memo[0] != self.number:
             newest = self._newest.get(type_url).resources if self._newest is not None else {}
             names = frozenset(
                 name
@@ -366,8 +366,8 @@ class RemovalLog:
                 if (now := newest.get(name)) is not None
                 and any(each.version == now.version for each in self.versions(type_url, name))
             )
-            self._came_back[type_url] = found = (self.number, names)
-        return found[1]
+            self._came_back[type_url] = memo = (self.number, names)
+        return memo[1]
 
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The set of a full-state type that a push served under this label; None for none, or if several differ."""
@@ -393,17 +393,19 @@ class RemovalLog:
         log = RemovalLog(self.rules, self._diff, self._refused)
         log._newest, log._listeners_changed_s, log._live_from = newest, self._listeners_changed_s, self._live_from
         for (_, label), resource_set in self._sets.items():
-            found = translate(resource_set) if resource_set is not None else None
-            if found is not None:
-                log._sets[found.type.type_url, label] = found
+            translated_set = translate(resource_set) if resource_set is not None else None
+            if translated_set is not None:
+                log._sets[translated_set.type.type_url, label] = translated_set
         for push in self._pushes:
             removed, urls = dict[str, dict[str, Resource]](), dict[str, str]()
             for url, resources in push.removed.items():
-                found = translate(ResourceSet(resource_type(url), "", resources))
-                if found is not None:
-                    urls[url] = found.type.type_url
-                    removed[urls[url]] = dict(found.resources)
-            listeners = tuple(found for each in push.listeners if (found := translate(each)) is not None)
+                translated_set = translate(ResourceSet(resource_type(url), "", resources))
+                if translated_set is not None:
+                    urls[url] = translated_set.type.type_url
+                    removed[urls[url]] = dict(translated_set.resources)
+            listeners = tuple(
+                translated_set for each in push.listeners if (translated_set := translate(each)) is not None
+            )
             labels = {**push.labels, **{urls[url]: label for url, label in push.labels.items() if url in urls}}
             labels |= {each.type.type_url: each.version_info for each in listeners}
             came = {urls.get(url, url): names for url, names in push.came.items()}
@@ -471,7 +473,7 @@ class RemovalLog:
     def _is_newest_refused(self) -> bool:
         newest = self._newest
         return newest is not None and any(
-            (found := newest.get(url).resources.get(name)) is not None and found.version == version
+            (resource := newest.get(url).resources.get(name)) is not None and resource.version == version
             for url, name, version in self._refused
         )
 

@@ -85,8 +85,8 @@ class SetDiff:
         old = self.old
         if old is None:
             return {}
-        found = {name: assignments_of((name,), self.new) - assignments_of((name,), old) for name in self.redirected}
-        return {name: assignments for name, assignments in found.items() if assignments}
+        assigned = {name: assignments_of((name,), self.new) - assignments_of((name,), old) for name in self.redirected}
+        return {name: assignments for name, assignments in assigned.items() if assignments}
 
     @cached_property
     def newly_named(self) -> NamesByType:
@@ -95,11 +95,11 @@ class SetDiff:
         if not changed:
             return ()
         had = {(each.type_url, each.name) for listener in self._before.values() for each in listener.references}
-        found = dict[str, set[str]]()
+        named = dict[str, set[str]]()
         for each in (each for listener in changed for each in listener.references):
             if each.source in ("ads", "api") and each.name != WILDCARD and (each.type_url, each.name) not in had:
-                found.setdefault(each.type_url, set()).add(each.name)
-        return names_by_type(found)
+                named.setdefault(each.type_url, set()).add(each.name)
+        return names_by_type(named)
 
     @cached_property
     def begun(self) -> frozenset[InnerSubscription]:

@@ -163,13 +163,13 @@ def _tree(
 
 def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
     """The clusters that a resource and all parts below it refer to; ``*`` stands for unreadable references."""
-    found = _named_clusters(resource)
+    clusters = _named_clusters(resource)
     if alias_of(resource.type_url) in ("listeners", "scoped_routes"):
         for url, name in _references_below(resource, goal):
             below = goal.get(url).resources.get(name)
             if below is not None:
-                found |= _named_clusters(below)
-    return found
+                clusters |= _named_clusters(below)
+    return clusters
 
 
 def _needed_listeners(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> frozenset[str]:
@@ -186,41 +186,43 @@ def _needed_listeners(clusters: Iterable[str], listeners: frozenset[str], goal: 
 
 def _internal_listeners_of(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
     """The internal listeners that the endpoints of clusters name, in the clusters or in their assignments."""
-    found = set[str]()
+    listeners = set[str]()
     for resource_set in snapshot.sets.values():
         if resource_set.type.is_route_target:
             for name in clusters:
                 if name in resource_set.resources:
-                    found |= _internal_listeners_named(resource_set.resources[name], snapshot)
-    return found
+                    listeners |= _internal_listeners_named(resource_set.resources[name], snapshot)
+    return listeners
 
 
 def _internal_listeners_named(resource: Resource, snapshot: Snapshot) -> set[str]:
     """The internal listeners that the endpoints of one cluster or assignment name."""
-    found = set[str]()
+    listeners = set[str]()
     for each in resource.references:
         alias = alias_of(each.type_url)
         if alias == "listeners":
-            found.add(each.name)
+            listeners.add(each.name)
         elif alias == "endpoints":
             assignment = snapshot.get(each.type_url).resources.get(each.name)
             if assignment is not None and assignment.references:
-                found.update(listener.name for listener in assignment.references)
-    return found
+                listeners.update(listener.name for listener in assignment.references)
+    return listeners
 
 
 def _all_internal_listeners(listener: str, goal: Snapshot) -> set[str]:
     """The internal listeners to which a listener leads through clusters, directly or through other listeners."""
-    found, pending = set[str](), [listener]
+    listeners, pending = set[str](), [listener]
     while pending:
         name = pending.pop()
         for url in (url for url in goal.sets if alias_of(url) == "listeners"):
             resource = goal.get(url).resources.get(name)
             if resource is not None:
-                more = _internal_listeners_of(with_members(_clusters(resource, goal) - {WILDCARD}, goal), goal) - found
-                found |= more
+                more = (
+                    _internal_listeners_of(with_members(_clusters(resource, goal) - {WILDCARD}, goal), goal) - listeners
+                )
+                listeners |= more
                 pending += more
-    return found
+    return listeners
 
 
 def _named_clusters(resource: Resource) -> set[str]:
@@ -229,27 +231,27 @@ def _named_clusters(resource: Resource) -> set[str]:
 
 def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
     """The clusters, and all members of aggregates among them: Envoy activates an aggregate before its members."""
-    found, pending = set[str](), list(names)
+    reached, pending = set[str](), list(names)
     sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_route_target]
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             for resources in sets:
                 if name in resources:
                     pending += _named_clusters(resources[name])
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[ResourceId]:
     """All tree parts that these listeners of a snapshot refer to, directly or indirectly."""
-    found: set[ResourceId] = set()
+    users: set[ResourceId] = set()
     for url in snapshot.sets:
         if alias_of(url) == "listeners":
             resources = snapshot.get(url).resources
             for name in listeners & resources.keys():
-                found.update(_references_below(resources[name], snapshot))
-    return frozenset(found)
+                users.update(_references_below(resources[name], snapshot))
+    return frozenset(users)
 
 
 def without_resources(names: NamesByType, excluded: frozenset[ResourceId]) -> NamesByType:

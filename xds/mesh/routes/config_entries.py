@@ -95,9 +95,9 @@ async def list_config_entries(
         check_kind(kind)
     entries = served(deps).entries
     extra = {"revision": entries.revision, "etag": entries.etag}
-    found = await paging.find_items_after(entries.records(kind or None), lambda record: _list_key(record.key))
+    items = await paging.find_items_after(entries.records(kind or None), lambda record: _list_key(record.key))
     return await paging.answer(
-        request, found, lambda record: _list_key(record.key), StoredEntry.from_domain, extra=extra
+        request, items, lambda record: _list_key(record.key), StoredEntry.from_domain, extra=extra
     )
 
 
@@ -118,8 +118,8 @@ async def put_config_entries(
 async def list_config_entry_revisions(deps: Deps, request: Request, paging: Paging) -> Response:
     """All revisions of the config entries, newest first: author, time, message, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await served(deps).entries.history.line.page(before, paging.limit + 1)
-    return await paging.answer(request, found, lambda line: str(line.revision), EntryRevision.from_domain)
+    lines = await served(deps).entries.history.line.page(before, paging.limit + 1)
+    return await paging.answer(request, lines, lambda line: str(line.revision), EntryRevision.from_domain)
 
 
 @router.get("/revisions/{revision}", response_model=EntryContent)
@@ -197,9 +197,9 @@ async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Se
         raise NotFoundError(f"no config entry {kind}/{name}")
     if is_not_modified(request, record.etag):
         return answer_not_modified(record.etag)
-    found = StoredEntry.from_domain(record, await entries.history.line.find(record.modified_revision))
+    stored = StoredEntry.from_domain(record, await entries.history.line.find(record.modified_revision))
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, document_of(found), etag_header(record.etag))
+    return await write(request, document_of(stored), etag_header(record.etag))
 
 
 @router.put("/{kind}/{name}", response_model=EntryOutcome)

@@ -87,10 +87,10 @@ async def get_config(deps: Deps, request: Request, kind: str, name: str) -> Resp
     entries = _entries(deps, request)
     _check_kind(kind)
     index = await wait_for_change(request, deps, entries, lambda: entries.entry_revision(kind, name))
-    found = entries.record(kind, name)
-    if found is None:
+    record = entries.record(kind, name)
+    if record is None:
         refuse(HTTPStatus.NOT_FOUND, f"Config entry not found for {_quoted(kind)} / {_quoted(name)}", index)
-    return await answer_read(request, found.document, index)
+    return await answer_read(request, record.document, index)
 
 
 @router.get("/config/")
@@ -105,8 +105,8 @@ async def list_config(deps: Deps, request: Request, kind: str = "") -> Response:
     index = await wait_for_change(
         request, deps, entries, lambda: entries.kind_revision(kind) if kind else entries.revision
     )
-    found = entries.records(kind or None)
-    return await answer_read(request, lambda: [record.document() for record in found], index, len(found))
+    records = entries.records(kind or None)
+    return await answer_read(request, lambda: [record.document() for record in records], index, len(records))
 
 
 async def _entry(body: bytes) -> ConfigEntry:
@@ -168,10 +168,10 @@ async def _chain(deps: Services, request: Request, service: str, overrides: Over
         index = await wait_for_change(
             request, deps, entries, lambda: entries.chain_revision(*compiled), lambda: entries.chain(*compiled)
         )
-        found = entries.chain(*compiled)
+        chain = entries.chain(*compiled)
     except ChainError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
-    return await answer_read(request, lambda: response_json(found), index, len(found.nodes) + len(found.targets))
+    return await answer_read(request, lambda: response_json(chain), index, len(chain.nodes) + len(chain.targets))
 
 
 def _overrides(value: object) -> Overrides:

@@ -183,7 +183,7 @@ async def transact(
         [place_in_transaction(warning, index, _resources_pointer(each.change)) for warning in each.pushed.warnings]
         for index, each in enumerate(decoded.groups)
     ]
-    pushing.options.check_warnings([warning for found in (*warnings, decoded.warnings) for warning in found])
+    pushing.options.check_warnings([warning for warned in (*warnings, decoded.warnings) for warning in warned])
     part = _entries_part(pushing, request, decoded)
     requests = [await _request_of(index, each) for index, each in enumerate(decoded.groups)]
     results = await pushing.deps.publisher.transaction(requests, pushing.options, part)
@@ -216,30 +216,30 @@ def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _Decode
     if len(documents) != 1:
         raise MalformedError([Violation("malformed", f"expected one transaction, not {len(documents)} documents")])
     parsed = _parse_transaction(documents[0])
-    found: list[Violation] = []
+    violations: list[Violation] = []
     decoded = []
     for index, change in enumerate(parsed.changes):
         try:
             decoded.append(_DecodedChange(change, _decode_push(change, decoder), _deleted_keys(change)))
         except ValidationError as error:
-            found += [
+            violations += [
                 place_in_transaction(violation, index, _resources_pointer(change)) for violation in error.violations
             ]
-    writes, warnings = _writes(parsed.config_entries, found) if parsed.config_entries is not None else ((), ())
-    if found:
-        raise ValidationError(found)
+    writes, warnings = _writes(parsed.config_entries, violations) if parsed.config_entries is not None else ((), ())
+    if violations:
+        raise ValidationError(violations)
     return _DecodedTransaction(decoded, parsed.config_entries, writes, warnings)
 
 
-def _writes(change: EntriesChange, found: list[Violation]) -> tuple[tuple[EntryWrite, ...], tuple[Violation, ...]]:
-    """The writes of config entries and their warnings; findings are added to ``found``."""
+def _writes(change: EntriesChange, violations: list[Violation]) -> tuple[tuple[EntryWrite, ...], tuple[Violation, ...]]:
+    """The writes of config entries and their warnings; findings are added to ``violations``."""
     writes: list[EntryWrite] = []
     warnings: list[Violation] = []
     for index, value in enumerate(change.put):
         try:
             read = read_entry(value)
         except ValidationError as error:
-            found += [_place_entry(violation, index) for violation in error.violations]
+            violations += [_place_entry(violation, index) for violation in error.violations]
             continue
         writes += map(PutEntry, read.entries)
         warnings += [_place_entry(violation, index) for violation in read.warnings]
@@ -247,7 +247,7 @@ def _writes(change: EntriesChange, found: list[Violation]) -> tuple[tuple[EntryW
         try:
             check_kind(each.kind)
         except ValidationError as error:
-            found += [replace(one, pointer=f"/config_entries/delete/{index}/kind") for one in error.violations]
+            violations += [replace(one, pointer=f"/config_entries/delete/{index}/kind") for one in error.violations]
         writes.append(DeleteEntry(each.kind, each.name))
     return tuple(writes), tuple(warnings)
 

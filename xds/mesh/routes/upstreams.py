@@ -67,9 +67,9 @@ async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Respon
 @router.get("/groups/{group}/upstreams", response_model=GroupUpstreams)
 async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
     """The upstreams of a group, and what they are lowered to."""
-    found = _upstreams(deps, group)
+    upstreams = _upstreams(deps, group)
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, document_of(found), etag_header(found.etag))
+    return await write(request, document_of(upstreams), etag_header(upstreams.etag))
 
 
 @router.put("/groups/{group}/upstreams", response_model=PushOutcome)

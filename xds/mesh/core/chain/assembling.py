@@ -151,10 +151,10 @@ def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
 
 def _leg_resolver(compilation: Compilation, node: SplitterDraft, leg: Split, service: str) -> str:
     """The resolver of a leg. As in Consul, the first hash-based load balancer becomes that of the splitter."""
-    found = resolve(compilation, compilation.target(service, leg.service_subset))
-    if node.load_balancer is None and found.load_balancer is not None and found.load_balancer.is_hash_based:
-        node.load_balancer = found.load_balancer
-    return node_key(RESOLVER, found.name)
+    resolver = resolve(compilation, compilation.target(service, leg.service_subset))
+    if node.load_balancer is None and resolver.load_balancer is not None and resolver.load_balancer.is_hash_based:
+        node.load_balancer = resolver.load_balancer
+    return node_key(RESOLVER, resolver.name)
 
 
 def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:

@@ -158,7 +158,7 @@ def _old_target(target: ChainTarget) -> Json:
     }
 
 
-def walk_json(chain: DiscoveryChain, request: HttpRequest, found: Walk) -> Json:
+def walk_json(chain: DiscoveryChain, request: HttpRequest, walk: Walk) -> Json:
     """The chain, the request, the routes that were tried in order, and the resolvers where the request may end.
 
     ``routes`` have a ``route`` number from 1 and a ``mismatch``, empty for the last one, which matches. ``next_node``
@@ -173,10 +173,10 @@ def walk_json(chain: DiscoveryChain, request: HttpRequest, found: Walk) -> Json:
             "query": [list(each) for each in request.query],
             "headers": [list(each) for each in request.headers],
         },
-        "routes": [_tried_route(one) for one in found.tried],
-        "next_node": found.node,
-        "path": found.path,
-        "ways": [_way(one) for one in found.ways],
+        "routes": [_tried_route(one) for one in walk.tried],
+        "next_node": walk.node,
+        "path": walk.path,
+        "ways": [_way(one) for one in walk.ways],
     }
 
 

@@ -238,12 +238,12 @@ class Compilation:
     def target_at(self, key: TargetKey) -> TargetDraft:
         """The target with this key; one object for each ID."""
         id = self.naming.target(key)
-        found = self.targets.get(id)
-        if found is None:
+        draft = self.targets.get(id)
+        if draft is None:
             sni = self.naming.sni(key)
-            found = self.targets[id] = TargetDraft(id, key, sni, sni)
-            found.locality = self.request.peers.get(key.peer) if key.peer else None
-        return found
+            draft = self.targets[id] = TargetDraft(id, key, sni, sni)
+            draft.locality = self.request.peers.get(key.peer) if key.peer else None
+        return draft
 
     def rewrite(
         self,

@@ -144,8 +144,8 @@ def flatten(compilation: Compilation, order: Iterable[str]) -> None:
 
 
 def _splitter_behind(compilation: Compilation, leg: ChainSplit) -> SplitterDraft | None:
-    found = compilation.nodes[leg.next_node]
-    return found if isinstance(found, SplitterDraft) else None
+    node = compilation.nodes[leg.next_node]
+    return node if isinstance(node, SplitterDraft) else None
 
 
 def _flatten_legs(compilation: Compilation, node: SplitterDraft, limit: int) -> list[ChainSplit]:

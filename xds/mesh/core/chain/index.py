@@ -240,5 +240,5 @@ def is_owner(entries: ConfigEntries, service: ComparedName) -> bool:
 
 def written_name(entries: ConfigEntries, service: ComparedName) -> str:
     """The name of a service as its entries write it: the first of router, splitter, resolver and defaults."""
-    found = (entries.get((kind, service)) for kind in _OWNING)
-    return next((one.name for one in found if one is not None), service)
+    owning = (entries.get((kind, service)) for kind in _OWNING)
+    return next((one.name for one in owning if one is not None), service)

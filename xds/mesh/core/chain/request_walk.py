@@ -121,9 +121,9 @@ def _mismatch(route: Route, request: HttpRequest) -> str:
     http = route.match.http if route.match is not None else None
     if http is None:
         return ""
-    found = _path_mismatch(http, request.path)
-    if found:
-        return found
+    mismatch = _path_mismatch(http, request.path)
+    if mismatch:
+        return mismatch
     for header in http.header:
         if not _header_matches(header, request):
             return f"header {header.name} {_wanted(header)}"

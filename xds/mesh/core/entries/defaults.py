@@ -212,8 +212,8 @@ class ProxyDefaults:
         keys = (
             [_PROTOCOL] if _PROTOCOL in self.config else sorted(key for key in self.config if key.lower() == _PROTOCOL)
         )
-        found = self.config[keys[0]] if keys else ""
-        return found if isinstance(found, str) else ""
+        value = self.config[keys[0]] if keys else ""
+        return value if isinstance(value, str) else ""
 
 
 def check_service_defaults(entry: ServiceDefaults, findings: Findings) -> None:

@@ -160,14 +160,14 @@ def _read(value: object, findings: Findings, kind: str = "", name: str = "") -> 
     if not isinstance(value, dict):
         findings.add("wrong_type", f"a config entry is an object, not {json_kind(value)}")
         return None
-    found = _kind(value, kind, findings)
-    if found is None:
+    kind_class = _kind(value, kind, findings)
+    if kind_class is None:
         return None
     given = value if not name or "name" in map(normalized_name, value) else {"Name": name, **value}
-    findings.name_resource(found.kind, str(given.get("Name", given.get("name", "")))[:KEY_LIMIT])
-    entry: ConfigEntry = read_message(found, given, findings, (), _IGNORED)
+    findings.name_resource(kind_class.kind, str(given.get("Name", given.get("name", "")))[:KEY_LIMIT])
+    entry: ConfigEntry = read_message(kind_class, given, findings, (), _IGNORED)
     if not findings.is_full:
-        _CHECKS[found](entry, findings)
+        _CHECKS[kind_class](entry, findings)
     if name and compared(entry.name) != compared(name):
         findings.add("name_mismatch", f"expected the name {short_repr(name)}, not {short_repr(entry.name)}", ("Name",))
     return entry

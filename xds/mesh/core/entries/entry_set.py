@@ -53,8 +53,8 @@ class ConfigEntries:
     def get(self, key: Key) -> ConfigEntry | None:
         """The entry of a kind and name."""
         kind, name = key
-        found: ConfigEntry | None = self.by_kind.get(kind, {}).get(name)
-        return found
+        entry: ConfigEntry | None = self.by_kind.get(kind, {}).get(name)
+        return entry
 
     def names(self, kind: str) -> Iterable[ComparedName]:
         """The names of a kind's entries, as they are compared."""
@@ -66,25 +66,25 @@ class ConfigEntries:
 
     def router(self, service: str) -> ServiceRouter | None:
         """The router of a service."""
-        found: ServiceRouter | None = self.by_kind.get(ServiceRouter.kind, {}).get(compared(service))
-        return found
+        entry: ServiceRouter | None = self.by_kind.get(ServiceRouter.kind, {}).get(compared(service))
+        return entry
 
     def splitter(self, service: str) -> ServiceSplitter | None:
         """The splitter of a service."""
-        found: ServiceSplitter | None = self.by_kind.get(ServiceSplitter.kind, {}).get(compared(service))
-        return found
+        entry: ServiceSplitter | None = self.by_kind.get(ServiceSplitter.kind, {}).get(compared(service))
+        return entry
 
     def resolver(self, service: str) -> ServiceResolver | None:
         """The resolver of a service."""
-        found: ServiceResolver | None = self.by_kind.get(ServiceResolver.kind, {}).get(compared(service))
-        return found
+        entry: ServiceResolver | None = self.by_kind.get(ServiceResolver.kind, {}).get(compared(service))
+        return entry
 
     def defaults(self, service: str) -> ServiceDefaults | None:
         """The defaults of a service."""
-        found: ServiceDefaults | None = self.by_kind.get(ServiceDefaults.kind, {}).get(compared(service))
-        return found
+        entry: ServiceDefaults | None = self.by_kind.get(ServiceDefaults.kind, {}).get(compared(service))
+        return entry
 
     def proxy_defaults(self) -> ProxyDefaults | None:
         """The proxy-defaults; there is at most one such entry."""
-        found: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(compared(GLOBAL))
-        return found
+        entry: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(compared(GLOBAL))
+        return entry

@@ -167,15 +167,15 @@ def _which(kinds: tuple[str, ...], given: tuple[object, ...]) -> str:
 
 
 def _check_methods(methods: tuple[str, ...], index: int, findings: Findings, path: Path) -> None:
-    found = set()
+    seen = set()
     for at, method in enumerate(methods):
         if method not in METHODS:
             detail = f"Route[{index}] Methods contains an invalid method {short_repr(method)}"
             findings.add("bad_method", detail, (*path, at), hint=f"one of {', '.join(METHODS)}")
-        if method in found:
+        if method in seen:
             detail = f"Route[{index}] Methods contains {short_repr(method)} more than once"
             findings.add("duplicate_method", detail, (*path, at))
-        found.add(method)
+        seen.add(method)
 
 
 def _check_destination(one: RouteDestination, http: HttpMatch | None, index: int, findings: Findings) -> None:

@@ -32,8 +32,8 @@ _Priority = dict[tuple[str, int], ServedEndpoint]
 def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
     """The assignment with the selected instances of each target, in the order of the targets."""
     rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
-    found = [endpoints_of(each, rule).values() for each, rule in zip(selected, rules, strict=True)]
-    return lower_priorities(assignment, found)
+    endpoints = [endpoints_of(each, rule).values() for each, rule in zip(selected, rules, strict=True)]
+    return lower_priorities(assignment, endpoints)
 
 
 def lower_priorities(assignment: LoweredAssignment, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
@@ -44,11 +44,11 @@ def lower_priorities(assignment: LoweredAssignment, endpoints: Sequence[Collecti
     aggregate, requests go to the next priority or cluster only while no endpoint of the earlier ones is healthy. An
     empty priority has an empty entry, because gRPC refuses gaps; empty priorities at the end are left out.
     """
-    found = list(endpoints) if len(endpoints) == 1 else _each_once([by_address(each) for each in endpoints])
-    while found and not found[-1]:
-        found.pop()
-    body = b"".join(_entries(priority, each) for priority, each in enumerate(found))
-    if len(found) > 1 or assignment.is_member:
+    priorities = list(endpoints) if len(endpoints) == 1 else _each_once([by_address(each) for each in endpoints])
+    while priorities and not priorities[-1]:
+        priorities.pop()
+    body = b"".join(_entries(priority, each) for priority, each in enumerate(priorities))
+    if len(priorities) > 1 or assignment.is_member:
         body += bytes_field(4, bytes_field(3, varint_field(1, OVERPROVISIONING_FACTOR)))
     return assignment_of(assignment.name, body)
 

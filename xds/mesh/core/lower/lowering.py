@@ -51,16 +51,16 @@ def lower(document: UpstreamsDocument, chain_of: ChainOf, settings: LoweringSett
     not compile, parts that cannot be lowered, and names that two upstreams use for different content.
     """
     parts: list[Lowered] = []
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for upstream in document.upstreams:
         try:
             parts.append(lower_upstream(upstream, chain_of(upstream), document.proxies, settings))
         except ChainError as error:
-            found.append(chain_finding(error, "does not compile"))
+            violations.append(chain_finding(error, "does not compile"))
         except ValidationError as error:
-            found += error.violations
-    if found:
-        raise ValidationError(list(dict.fromkeys(found)))
+            violations += error.violations
+    if violations:
+        raise ValidationError(list(dict.fromkeys(violations)))
     return merge_lowered(parts)
 
 
@@ -101,9 +101,9 @@ def lower_backend(
     routes = _routes(context, clusters_of) if cluster is not None else []
     clusters = [each for one in clusters_of.values() for each in one.clusters]
     assignments = {each.name: each for one in clusters_of.values() for each in one.assignments}
-    found = tuple(dict.fromkeys(context.violations))
-    if found:  # refused parts may not be valid enough to be merged
-        return ListenerBackend(Lowered(), cluster, found)
+    violations = tuple(dict.fromkeys(context.violations))
+    if violations:  # refused parts may not be valid enough to be merged
+        return ListenerBackend(Lowered(), cluster, violations)
     return ListenerBackend(
         merge_lowered([Lowered((*routes, *clusters), assignments, tuple(context.warnings))]), cluster
     )
@@ -119,9 +119,9 @@ def add_listener(
     """The listener of an upstream and what is behind it. Raises ``ValidationError`` with the findings of both."""
     context = _context(upstream, compiled, proxies, settings)
     listener = [lower_listener(context, backend.cluster)] if backend.cluster is not None else []
-    found = dict.fromkeys((*backend.violations, *context.violations))
-    if found:
-        raise ValidationError(list(found))
+    violations = dict.fromkeys((*backend.violations, *context.violations))
+    if violations:
+        raise ValidationError(list(violations))
     ordered = sorted((*backend.lowered.resources, *listener), key=lambda one: (one.type_url, one.name))
     warnings = dict.fromkeys((*backend.lowered.warnings, *context.warnings))
     return Lowered(tuple(ordered), backend.lowered.assignments, tuple(warnings))
@@ -141,13 +141,13 @@ def lower_assignments(
     A resolver with a filter that cannot be evaluated has no assignment.
     """
     context = _context(upstream, compiled, proxies, settings)
-    found: dict[str, LoweredAssignment] = {}
+    lowered: dict[str, LoweredAssignment] = {}
     for node in resolvers_of(context.chain):
         context.violations.clear()
         clusters = lower_resolver(context, node)
         if clusters is not None and not any(one.code == INVALID_FILTER for one in context.violations):
-            found.update((one.name, one) for one in clusters.assignments)
-    return found
+            lowered.update((one.name, one) for one in clusters.assignments)
+    return lowered
 
 
 def _listener_cluster(context: UpstreamContext, clusters_of: dict[str, ResolverClusters]) -> str | None:

@@ -121,16 +121,16 @@ def _action(context: UpstreamContext, clusters: ClusterNames, node: Node) -> Jso
 
 def _legs(context: UpstreamContext, clusters: ClusterNames, node: SplitterNode) -> list[Json]:
     """The legs in order, in basis points, also those of weight 0. A leg that cannot be reached is left out."""
-    found = []
+    legs = []
     for split in node.splits:
         if split.next_node in clusters:
-            found.append(_leg(clusters[split.next_node], split))
+            legs.append(_leg(clusters[split.next_node], split))
         else:
             context.warn("unreachable", f"a leg of {node.name!r} with {split.weight / 100:g} % is left out")
-    if not any(leg["weight"] for leg in found):
+    if not any(leg["weight"] for leg in legs):
         detail = f"no leg of {node.name!r} that can be reached gets any requests"
         context.refuse("no_weight", detail, ServiceSplitter.kind, service_of(context.chain, node), ("Splits",))
-    return found
+    return legs
 
 
 def _leg(cluster: str, split: ChainSplit) -> Json:

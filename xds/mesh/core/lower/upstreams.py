@@ -77,14 +77,14 @@ class JsonObject(Shape):
             findings.add("too_large", f"{len(text)} characters; {ESCAPE_CHARACTERS} are allowed", path)
             return None
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError as error:
             findings.add("bad_json", f"not JSON: {error}", path)
             return None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             findings.add("wrong_type", "expected a JSON object", path)
             return None
-        return found
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +176,11 @@ class UpstreamsDocument:
 
     def document(self) -> Json:
         """The document as JSON, without defaults. ``read_upstreams`` reads it."""
-        found: Json = _in_snake_case(write_message(self))
-        _drop_defaults(found, {"failover": AGGREGATE, "regex_program_size": REGEX_PROGRAM_SIZE})
-        for upstream in found["upstreams"]:
+        written: Json = _in_snake_case(write_message(self))
+        _drop_defaults(written, {"failover": AGGREGATE, "regex_program_size": REGEX_PROGRAM_SIZE})
+        for upstream in written["upstreams"]:
             _drop_defaults(upstream, {"bind_address": LOOPBACK})
-        return found
+        return written
 
 
 def read_upstreams(document: object) -> UpstreamsDocument:
