@@ -20,7 +20,7 @@ from envoy_data_plane.envoy.config.endpoint import v3 as endpoint
 from envoy_data_plane.envoy.config.route import v3 as route
 
 from xds import Server
-from xds.embed import FleetEvent, Hooks, Instance, Node, Sink
+from xds.embed import Hooks, Instance, Node, ServerEvent, Sink
 
 READ_EVERY_S = 0.5
 ADS = core.ConfigSource(ads=core.AggregatedConfigSource(), resource_api_version=core.ApiVersion.V3)
@@ -95,7 +95,7 @@ def group_of(node: Node) -> str | None:
     return "edge" if node.cluster == "edge" else ""
 
 
-def note(event: FleetEvent) -> None:
+def note(event: ServerEvent) -> None:
     """Print what happened."""
     what = f"{event.type} {event.action}" if event.type else event.action
     print(f"{event.node}: {what} {event.message or event.details.get('version', '')}".rstrip(), flush=True)
@@ -114,8 +114,8 @@ async def main(arguments: argparse.Namespace) -> None:
         sources=[AddressFile(arguments.addresses)],
     )
     async with server:
-        pushed = await server.set_snapshot("edge", resources(arguments.listener))
-        await server.follow_service("edge", "hello", "hello")
+        pushed = await server.apply("edge", resources(arguments.listener))
+        await server.bind("edge", "hello", "hello")
         print(f"revision {pushed.revision} on {arguments.grpc}", flush=True)
         await stop.wait()
 

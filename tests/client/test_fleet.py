@@ -43,9 +43,9 @@ def test_groups(client: Any, group: str) -> None:
     assert client.delete_group(group).group == group
 
 
-def test_a_push_that_a_proxy_takes_and_one_that_it_rejects(server: ServerProcess, client: Any, group: str) -> None:
+def test_a_push_that_a_proxy_takes_and_one_that_it_rejects(grpc_port: int, client: Any, group: str) -> None:
     client.apply(group, [a_cluster("a")])
-    with GrpcStream(server.grpc_port) as stream:
+    with GrpcStream(grpc_port) as stream:
         stream.send(sotw(CLUSTER_TYPE, node_id=group, cluster=group))
         stream.send(sotw_ack(stream.receive()))
         wait_until(lambda: client.node(group).types["clusters"].state == "synced", "the ACK")

@@ -23,6 +23,7 @@ from xds.client import (
     check_taken,
 )
 from xds.codec import schema
+from xds.embed import Server
 
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
@@ -210,12 +211,14 @@ def test_no_server_and_a_foreign_server(server: ServerProcess) -> None:
         Client("ftp://x")
 
 
-def test_both_clients_offer_the_same() -> None:
+def test_all_clients_offer_the_same() -> None:
     def public(kind: type) -> dict[str, tuple[str, ...]]:
         methods = inspect.getmembers(kind, inspect.isfunction)
         return {name: tuple(inspect.signature(method).parameters) for name, method in methods if name[0] != "_"}
 
     assert public(Client) == public(AsyncClient)
+    assert public(AsyncClient).items() - public(Server).items() == {("close", ("self",))}
+    assert public(Server).keys() - public(AsyncClient).keys() == {"regroup"}
     assert {"apply", "events", "nodes"} <= public(Client).keys()
 
 

@@ -1,7 +1,8 @@
-"""What both senders promise about connections: a contract that both pass."""
+"""What senders promise: a contract that all pass; and one about connections, for the two that have some."""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.conftest import opened
+from tests.client.conftest import Driven, LocalClient, opened
 from tests.support.http_peer import Peer, serving
 from tests.support.process import LOOPBACK, wait_until
 from xds.client import Client, InvalidInputError, ServerBusyError, UnexpectedAnswerError, UnreachableServerError
@@ -29,6 +30,17 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:
     with serving() as found:
         found.answers(200, GROUP)
         yield found
+
+
+@pytest.fixture(params=["blocking", "asynchronous", "within the program"])
+def asking(request: pytest.FixtureRequest, peer: Peer) -> Iterator[Any]:
+    """A client of each kind, which asks the peer."""
+    if request.param == "within the program":
+        with asyncio.Runner() as runner:
+            yield Driven(LocalClient(peer.application), runner.run)
+        return
+    with opened(request.param, peer.url) as client:
+        yield client
 
 
 def test_requests_share_a_connection(kind: str, peer: Peer) -> None:
@@ -79,12 +91,11 @@ def test_a_server_that_does_not_answer_in_time(kind: str, peer: Peer) -> None:
         assert client.apply("g", [], wait_s=5).revision == 3, "the wait of the server is added"
 
 
-def test_lists_go_over_pages(kind: str, peer: Peer) -> None:
+def test_lists_go_over_pages(asking: Any, peer: Peer) -> None:
     items = [{"group": name} for name in "abc"]
     pages = {"": {"items": items[:2], "next_page_token": "a b"}, "?page_token=a+b": {"items": items[2:]}}
     peer.plan = lambda path: (200, pages[path.removeprefix("/api/v1/groups")], False)
-    with opened(kind, peer.url) as client:
-        assert [each.group for each in client.groups()] == ["a", "b", "c"]
+    assert [each.group for each in asking.groups()] == ["a", "b", "c"]
 
 
 def test_compressed_answers_are_read(kind: str, peer: Peer) -> None:
@@ -94,18 +105,35 @@ def test_compressed_answers_are_read(kind: str, peer: Peer) -> None:
     assert "gzip" in peer.asked[0][1]["Accept-Encoding"]
 
 
-def test_answers_of_another_server_are_recognised(kind: str, peer: Peer) -> None:
-    with opened(kind, peer.url) as client:
-        for status, body in ((200, b"<html>"), (302, b""), (200, b"[]"), (404, b"nothing")):
-            peer.answers(status, body)
-            with pytest.raises(UnexpectedAnswerError, match="not the admin API of an xDS server"):
-                client.group("g")
-        peer.answers(503, {"detail": "starting"})
-        with pytest.raises(ServerBusyError, match="starting"):
-            client.group("g")
-        peer.answers(200, {"group": 3})
-        with pytest.raises(UnexpectedAnswerError, match="cannot be read"):
-            client.group("g")
+def test_a_call_asks_for_the_same_whoever_sends_it(asking: Any, peer: Peer) -> None:
+    asking.put("a/b", "clusters", "ü", {"@type": "t"}, message="é", if_match=3, idempotency_key="k")
+    path, headers = peer.asked[0]
+    assert path == "/api/v1/groups/a%2Fb/resources/clusters/%C3%BC?message=%C3%A9"
+    assert (headers["If-Match"], headers["Idempotency-Key"], headers["Content-Type"]) == ("r3", "k", "application/json")
+    assert (headers["Accept"], headers["Content-Length"]) == ("application/json", str(len('{"@type": "t"}')))
+
+
+def test_events_are_read_while_they_arrive(asking: Any, peer: Peer) -> None:
+    peer.answers(200, b'\n{"kind":"push","id":"7","time":"2026-01-01T00:00:00Z"}\n\n{"kind":"nack","id":"8"}\n')
+    feed = asking.events(after="6", reconnects=False)
+    assert [(each.kind, each.id) for each in feed] == [("push", "7"), ("nack", "8")]
+    assert ("last-event-id", "6") in {(name.lower(), value) for name, value in peer.asked[0][1].items()}
+    peer.answers(503, {"detail": "draining"})
+    with pytest.raises(ServerBusyError, match="draining"):
+        next(asking.events())
+
+
+def test_answers_of_another_server_are_recognised(asking: Any, peer: Peer) -> None:
+    for status, body in ((200, b"<html>"), (302, b""), (200, b"[]"), (404, b"nothing")):
+        peer.answers(status, body)
+        with pytest.raises(UnexpectedAnswerError, match="not the admin API of an xDS server"):
+            asking.group("g")
+    peer.answers(503, {"detail": "starting"})
+    with pytest.raises(ServerBusyError, match="starting"):
+        asking.group("g")
+    peer.answers(200, {"group": 3})
+    with pytest.raises(UnexpectedAnswerError, match="cannot be read"):
+        asking.group("g")
 
 
 def test_a_body_that_is_refused_before_its_end(url: str) -> None:

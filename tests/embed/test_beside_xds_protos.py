@@ -33,7 +33,7 @@ from xds.type.matcher.v3 import matcher_pb2
 async def main():
     async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0") as server:
         both = [cluster_pb2.Cluster(name="a"), cluster.Cluster(name="b")]
-        await server.set_snapshot("g", both)
+        await server.apply("g", both)
         async with AsyncClient(f"http://127.0.0.1:{server.http_address[1]}") as client:
             assert not (await client.apply("g", both)).changed
             found = await client.snapshot("g")

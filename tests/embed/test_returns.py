@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.client.test_pushes import CLUSTER_TYPE, a_cluster
-from tests.embed.test_server import ENDPOINT_TYPE, client_of, names, node_of, received, until
+from tests.embed.test_server import ENDPOINT_TYPE, client_of, is_in_group, names, received, until
 from tests.support.grpc_stream import GrpcStream, sotw, sotw_ack
 from tests.support.resources import cluster_load_assignment, eds_cluster
 from xds.embed import Server
-from xds.fleet.state import NackState
 from xds.proto import wire_pb2
 from xds.server import engine_persistence
 from xds.server.engine_persistence import MOVED, REFUSED
@@ -70,10 +69,19 @@ async def answers(stream: GrpcStream, type_url: str) -> Any:
     return response
 
 
+def are_resolved(server: Server) -> Callable[[], Awaitable[bool]]:
+    """Whether no NACK is open any more."""
+
+    async def condition() -> bool:
+        return [each async for each in server.nacks(state="open")] == []
+
+    return condition
+
+
 async def moved(server: Server, groups: dict[str, str]) -> str:
     """Node n1 follows blue, then green. Returns the label of the clusters that it ACKed last."""
     for group in ("blue", "green"):
-        await server.set_snapshot(group, [eds_cluster(group), cluster_load_assignment(group, 80)])
+        await server.apply(group, [eds_cluster(group), cluster_load_assignment(group, 80)])
     async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
         response = await received(stream)
         stream.send(sotw_ack(response), sotw(ENDPOINT_TYPE, ["blue"], node_id="n1"))
@@ -83,7 +91,7 @@ async def moved(server: Server, groups: dict[str, str]) -> str:
         response = await answers(stream, CLUSTER_TYPE)
         assert set(names(response)) == {"blue", "green"}
         stream.send(sotw_ack(response))
-        await until(lambda: node_of(server, "n1").group == "green", "the move")
+        await until(is_in_group(server, "n1", "green"), "the move")
         await kept(server, MOVED, ["n1"])
         return str(response.version_info)
 
@@ -138,15 +146,15 @@ async def test_a_record_that_cannot_be_read_is_deleted(tmp_path: Path) -> None:
 
 async def test_a_refused_cluster_that_a_repair_took_away_is_not_given_back_after_a_restart(tmp_path: Path) -> None:
     async with served(tmp_path, {}) as server:
-        first = await server.set_snapshot("test", [a_cluster("a")])
-        await server.set_snapshot("test", [a_cluster("a"), a_cluster("b"), a_cluster("bad")])
+        first = await server.apply("test", [a_cluster("a")])
+        await server.apply("test", [a_cluster("a"), a_cluster("b"), a_cluster("bad")])
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
             response = await received(stream)
             stream.send(nack(response, "Error adding/updating cluster(s) bad: no"))
             await kept(server, REFUSED, [f"{CLUSTER_TYPE} bad"])
-            await server.set_snapshot("test", [a_cluster("a", "2s")])
+            await server.apply("test", [a_cluster("a", "2s")])
             stream.send(sotw_ack(await received(stream)))
-            await until(lambda: all(each.state is NackState.RESOLVED for each in server.nacks()), "the repair")
+            await until(are_resolved(server), "the repair")
     label = first.versions["clusters"]
     async with (
         served(tmp_path, {}) as server,
@@ -154,6 +162,6 @@ async def test_a_refused_cluster_that_a_repair_took_away_is_not_given_back_after
     ):
         assert set(names(await received(stream))) == {"a", "b"}
         for count in range(PUSHES_KEPT + 1):
-            await server.set_snapshot("test", [a_cluster(f"c{count}")])
+            await server.apply("test", [a_cluster(f"c{count}")])
     async with served(tmp_path, {}) as server:
         await kept(server, REFUSED, [])

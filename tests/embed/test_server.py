@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,8 @@ import xds
 from tests.client.test_pushes import CLUSTER_TYPE, a_cluster, protobuf_cluster
 from tests.support.grpc_stream import GrpcStream, sotw, sotw_ack
 from tests.support.pki import CertificateAuthority
-from xds.client import AsyncClient
-from xds.embed import (
-    ConflictError,
-    FleetEvent,
-    Hooks,
-    Instance,
-    Node,
-    NodeState,
-    NotFoundError,
-    PushVerdict,
-    Server,
-    SettingsError,
-    Sink,
-    ValidationError,
-    verdict_of,
-)
+from xds.client import AbsentError, AccessError, AsyncClient, InvalidInputError, WriteConflictError, check_taken
+from xds.embed import Hooks, Instance, Node, Server, ServerEvent, SettingsError, Sink
 from xds.proto import wire_pb2
 
 DEADLINE_S = 20.0
@@ -40,8 +27,12 @@ ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignm
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until the condition, a function or a coroutine function, is true."""
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():
+        while True:
+            found = condition()
+            if await found if inspect.isawaitable(found) else found:
+                return
             await asyncio.sleep(0.01)
 
 
@@ -56,10 +47,27 @@ async def client_of(server: Server, *requests: bytes) -> AsyncIterator[GrpcStrea
         await asyncio.to_thread(stream.close)
 
 
-def node_of(server: Server, id: str) -> NodeState:
-    found = server.node(id)
-    assert found is not None
-    return found
+def state_of(server: Server, id: str, state: str) -> Callable[[], Awaitable[bool]]:
+    """Whether the clusters of a node are in a state."""
+
+    async def condition() -> bool:
+        nodes = [node async for node in server.nodes(state=state) if node.id == id]
+        return bool(nodes) and nodes[0].types["clusters"].state == state
+
+    return condition
+
+
+def is_in_group(server: Server, id: str, group: str) -> Callable[[], Awaitable[bool]]:
+    """Whether a node is in a group."""
+
+    async def condition() -> bool:
+        return group in [node.group async for node in server.nodes() if node.id == id]
+
+    return condition
+
+
+async def groups_of(server: Server) -> list[str]:
+    return [each.group async for each in server.groups()]
 
 
 async def received(stream: GrpcStream) -> Any:
@@ -77,37 +85,88 @@ def names(response: Any) -> list[str]:
 
 async def test_a_snapshot_reaches_a_client() -> None:
     async with Server(grpc="127.0.0.1:0") as server:
-        pushed = await server.set_snapshot("edge", [a_cluster("a"), protobuf_cluster("b")], version="v7")
-        assert (pushed.revision, server.revision("edge"), server.groups()) == (1, 1, ["edge"])
+        pushed = await server.apply("edge", [a_cluster("a"), protobuf_cluster("b")], version="v7")
+        assert (pushed.revision, await groups_of(server)) == (1, ["edge"])
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1", cluster="edge")) as stream:
             response = await received(stream)
             assert (names(response), response.version_info) == (["a", "b"], "v7")
             stream.send(sotw_ack(response))
-            await until(lambda: server.node("n1") and node_of(server, "n1").types[0].state == "synced", "the ACK")
-            pushed = await server.put("edge", a_cluster("c"), message="one more")
+            await until(state_of(server, "n1", "synced"), "the ACK")
+            putting = asyncio.create_task(
+                server.put("edge", "clusters", "c", a_cluster("c"), message="one more", wait_s=DEADLINE_S)
+            )
             stream.send(sotw_ack(await received(stream)))
-            taken = await server.wait_taken(pushed, DEADLINE_S)
-            assert (verdict_of(taken), taken.synced) == (PushVerdict.DONE, 1)
-            assert [node.id for node in server.nodes("edge")] == ["n1"]
+            taken = check_taken(await putting)
+            assert taken.progress is not None and taken.progress.synced == 1
+            assert [node.id async for node in server.nodes(group="edge")] == ["n1"]
         await server.delete("edge", "clusters", "c")
         assert (await server.rollback("edge", 2)).changes["clusters"].added == ("c",)
-        assert server.revision("edge") == 4
-        await until(lambda: not any(node.connected for node in server.nodes()), "the client to be gone")
+        assert (await server.group("edge")).revision == 4
+
+        async def are_gone() -> bool:
+            return not [node async for node in server.nodes() if node.connected]
+
+        await until(are_gone, "the client to be gone")
         await server.delete_group("edge")
-        assert server.groups() == []
+        assert await groups_of(server) == []
 
 
 async def test_an_invalid_snapshot_changes_nothing() -> None:
     async with Server(grpc="127.0.0.1:0") as server:
-        await server.set_snapshot("g", [a_cluster("a")], if_revision=0)
-        with pytest.raises(ValidationError) as caught:
-            await server.set_snapshot("g", [a_cluster("a"), {**a_cluster("b"), "lb_polcy": 1}])
-        assert caught.value.violations[0].index == 1
-        with pytest.raises(ConflictError):
-            await server.set_snapshot("g", [], if_revision=0)
-        with pytest.raises(NotFoundError):
+        await server.apply("g", [a_cluster("a")], if_match=0)
+        with pytest.raises(InvalidInputError) as caught:
+            await server.apply("g", [a_cluster("a"), {**a_cluster("b"), "lb_polcy": 1}])
+        assert caught.value.findings[0].index == 1
+        with pytest.raises(WriteConflictError):
+            await server.apply("g", [], if_match=0)
+        with pytest.raises(AbsentError):
             await server.delete("g", "clusters", "x")
-        assert server.revision("g") == 1
+        assert (await server.group("g")).revision == 1
+
+
+async def test_the_program_needs_no_credentials_and_is_told_apart_from_other_callers() -> None:
+    """The rules are for connections; refusals of the program are in the audit list too."""
+    settings = {
+        "auth": {"tokens": [{"name": "reader", "sha256": "0" * 64, "scopes": ["read"]}]},
+        "server": {"http": {"hosts": ["x.y"]}},
+    }
+    async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0", settings=settings) as server:
+        assert (await server.apply("g", [a_cluster("a")], author="ci")).revision == 1
+        with pytest.raises(AbsentError):
+            await server.delete("g", "clusters", "x")
+        assert [(each["actor"], each["action"]) async for each in server.audit()] == [
+            ("program", "push"),
+            ("program", "refused"),
+        ]
+        async with AsyncClient(server.http_url) as client:
+            with pytest.raises(AccessError):
+                await client.group("g")
+
+
+async def test_events_end_when_the_server_drains() -> None:
+    async def followed(server: Server) -> list[int | None]:
+        return [event.revision async for event in server.events(kinds=["push"], after="0") if event.kind == "push"]
+
+    async with Server(grpc="127.0.0.1:0", settings={"server": {"drain_s": 0}}) as server:
+        following = asyncio.create_task(followed(server))
+        await server.apply("g", [a_cluster("a")])
+        await server.apply("g", [a_cluster("b")])
+    async with asyncio.timeout(DEADLINE_S):
+        assert await following == [1, 2]
+
+
+async def test_an_answer_that_nobody_reads_to_its_end_is_given_up() -> None:
+    async with Server(grpc="127.0.0.1:0") as server:
+        await server.apply("g", [a_cluster("a")])
+        feed = server.events(after="0")
+        await anext(feed)
+        await feed.aclose()  # type: ignore[attr-defined]  # of an asynchronous generator
+        reading = asyncio.create_task(server.progress("g", 1, wait_s=30.0))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert (await server.group("g")).revision == 1
 
 
 def nack(response: Any, words: str) -> bytes:
@@ -119,26 +178,26 @@ def nack(response: Any, words: str) -> bytes:
 
 async def test_hooks() -> None:
     told: list[tuple[str, str, int | None]] = []
-    events: list[FleetEvent] = []
+    events: list[ServerEvent] = []
 
-    def note(what: str) -> Callable[[FleetEvent], None]:
+    def note(what: str) -> Callable[[ServerEvent], None]:
         return lambda event: told.append((what, event.node, event.revision))
 
-    async def refused(event: FleetEvent) -> None:
+    async def refused(event: ServerEvent) -> None:
         await asyncio.sleep(0)
         told.append((event.message, event.node, None))
 
-    def broken(event: FleetEvent) -> None:
+    def broken(event: ServerEvent) -> None:
         events.append(event)
         raise RuntimeError("a bug of the program")
 
     hooks = Hooks(note("ack"), note("synced"), refused, note("came"), note("left"), broken)
     async with Server(grpc="127.0.0.1:0", hooks=hooks) as server:
-        await server.set_snapshot("default", [a_cluster("a")])
+        await server.apply("default", [a_cluster("a")])
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
             stream.send(sotw_ack(await received(stream)))
             await until(lambda: ("synced", "n1", 1) in told, "the ACK")
-            await server.set_snapshot("default", [a_cluster("b")])
+            await server.apply("default", [a_cluster("b")])
             stream.send(nack(await received(stream), "no b here"))
             await until(lambda: ("no b here", "n1", None) in told, "the NACK")
         await until(lambda: ("left", "n1", None) in told, "the end")
@@ -154,18 +213,18 @@ async def test_acks_are_not_recorded_without_a_hook() -> None:
 async def test_a_slow_hook_delays_no_stream() -> None:
     begun, release = asyncio.Event(), asyncio.Event()
 
-    async def slow(event: FleetEvent) -> None:
+    async def slow(event: ServerEvent) -> None:
         begun.set()
         await release.wait()
 
     async with Server(grpc="127.0.0.1:0", hooks=Hooks(on_connected=slow)) as server:
-        await server.set_snapshot("default", [a_cluster("a")])
+        await server.apply("default", [a_cluster("a")])
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
             stream.send(sotw_ack(await received(stream)))
             await begun.wait()
-            pushed = await server.set_snapshot("default", [a_cluster("b")])
+            pushing = asyncio.create_task(server.apply("default", [a_cluster("b")], wait_s=DEADLINE_S))
             stream.send(sotw_ack(await received(stream)))
-            assert verdict_of(await server.wait_taken(pushed, DEADLINE_S)) is PushVerdict.DONE
+            check_taken(await pushing)
             release.set()
 
 
@@ -181,7 +240,7 @@ async def test_the_group_of_a_node_is_chosen_by_a_function() -> None:
 
     async with Server(grpc="127.0.0.1:0", group_of=group_of) as server:
         for group in ("blue", "green", "default"):
-            await server.set_snapshot(group, [a_cluster(group)])
+            await server.apply(group, [a_cluster(group)])
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
             response = await received(stream)
             assert names(response) == ["blue"]
@@ -194,12 +253,11 @@ async def test_the_group_of_a_node_is_chosen_by_a_function() -> None:
                 if "green" in names(response):
                     break
                 response = await received(stream)
-            assert node_of(server, "n1").group == "green"
+            assert await is_in_group(server, "n1", "green")()
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="n2")) as stream:
             assert names(await received(stream)) == ["default"]
         async with client_of(server, sotw(CLUSTER_TYPE, node_id="odd")):
-            await until(lambda: server.node("odd") is not None, "the node")
-            assert node_of(server, "odd").group == ""
+            await until(is_in_group(server, "odd", ""), "the node")
         assert threads[0].cluster == "test"
 
 
@@ -226,8 +284,8 @@ async def test_endpoints_come_from_a_source_of_the_program() -> None:
     async with Server(grpc="127.0.0.1:0", sources=[table], settings=settings) as server:
         eds = {"eds_config": {"ads": {}, "resource_api_version": "V3"}}
         web = {"@type": CLUSTER_TYPE, "name": "web", "type": "EDS", "connect_timeout": "1s", "eds_cluster_config": eds}
-        await server.set_snapshot("default", [web, {"@type": ENDPOINT_TYPE, "cluster_name": "web"}])
-        assert await server.follow_service("default", "web", "web")
+        await server.apply("default", [web, {"@type": ENDPOINT_TYPE, "cluster_name": "web"}])
+        assert (await server.bind("default", "web", "web"))["changed"]
         async with client_of(server, sotw(ENDPOINT_TYPE, ["web"], node_id="n1")) as stream:
 
             async def next_with(count: int) -> None:
@@ -240,7 +298,7 @@ async def test_endpoints_come_from_a_source_of_the_program() -> None:
             table.services = {"web": [Instance("1", "10.0.0.1", 80), Instance("2", "10.0.0.2", 80)]}
             table.changed.set()
             await next_with(2)
-            await server.unfollow("default", "web")
+            await server.unbind("default", "web")
             await next_with(0)
 
 
@@ -255,7 +313,7 @@ def _addresses(response: Any) -> list[str]:
 async def test_the_admin_api_of_an_embedded_server_and_its_data(tmp_path: Path) -> None:
     for revision in (1, 2):
         async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0", data=tmp_path / "data") as server:
-            await server.set_snapshot("g", [a_cluster(f"c{revision}")], message="by the program")
+            await server.apply("g", [a_cluster(f"c{revision}")], message="by the program")
             async with AsyncClient(server.http_url) as client:
                 line = await anext(client.history("g"))
                 assert (line.revision, line.actor, line.message) == (revision, "program", "by the program")
@@ -263,8 +321,8 @@ async def test_the_admin_api_of_an_embedded_server_and_its_data(tmp_path: Path) 
 
 async def test_two_servers_in_one_program() -> None:
     async with Server(grpc="127.0.0.1:0") as first, Server(grpc="127.0.0.1:0") as second:
-        await first.set_snapshot("default", [a_cluster("one")])
-        await second.set_snapshot("default", [a_cluster("two")])
+        await first.apply("default", [a_cluster("one")])
+        await second.apply("default", [a_cluster("two")])
         for server, name in ((first, "one"), (second, "two")):
             async with client_of(server, sotw(CLUSTER_TYPE)) as stream:
                 assert names(await received(stream)) == [name]
@@ -282,7 +340,7 @@ async def test_an_embedded_server_that_cannot_start_gives_the_reason(monkeypatch
     monkeypatch.setenv("XDS_SERVER__DRAIN_S", "nonsense")  # of some other server
     server = Server(grpc="127.0.0.1:0", settings={"server": {"drain_s": 0}})
     with pytest.raises(RuntimeError, match="async with"):
-        server.groups()
+        await server.group("g")
     async with server:
         taken = str(server.grpc_address)
         with pytest.raises(OSError):

@@ -44,7 +44,7 @@ with Client(sys.argv[1]) as client:
 
 async def main():
     async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0") as server:
-        assert (await server.set_snapshot("shop", [cluster])).revision == 1
+        assert (await server.apply("shop", [cluster])).revision == 1
 
 asyncio.run(main())
 print(api.NAME)

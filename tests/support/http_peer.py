@@ -66,6 +66,17 @@ class Peer(ThreadingHTTPServer):
     def answers(self, status: int, body: object, is_last: bool = False) -> None:
         self.plan = lambda path: (status, body, is_last)
 
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers as the server does, to calls within the program."""
+        message = await receive()
+        target = scope["raw_path"].decode() + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
+        self.asked.append((target, {name.decode().title(): value.decode() for name, value in scope["headers"]}))
+        assert not message["more_body"]
+        status, body, _ = self.plan(target)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": data})
+
 
 @contextmanager
 def serving() -> Iterator[Peer]:

@@ -217,7 +217,8 @@ class Server:
         self.backups = Backups(self.store, self.publisher, self._reload_features, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
-        self._http = http_server(settings, self._application(), self.metrics, self._files, self.grpc.refusals.record)
+        self.application = self._application()
+        self._http = http_server(settings, self.application, self.metrics, self._files, self.grpc.refusals.record)
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
         self._background_tasks: list[asyncio.Task[None]] = []

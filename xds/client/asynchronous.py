@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from xds.admin.models.events import ServerEvent
 from xds.calls.access import CONNECT_TIMEOUT_S, QUIET_S, TIMEOUT_S, ServerAccess
-from xds.calls.call import Answer, ApiCall, document_of
-from xds.calls.failures import ServerBusyError, UnreachableServerError
-from xds.calls.fleet import EventCursor
-from xds.client.methods import AsyncMethods
+from xds.calls.call import Answer, ApiCall
+from xds.calls.failures import UnreachableServerError
+from xds.client.methods import ArrivingAnswer, AsyncMethods
 from xds.client.table import Calls
 
 _LOST = httpx.RemoteProtocolError | httpx.ReadError
@@ -89,32 +86,29 @@ class AsyncClient(AsyncMethods, Calls):
         except httpx.HTTPError as error:
             raise self._access.failure(error, is_lost=isinstance(error, _LOST)) from error
 
-    async def events(
-        self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
-    ) -> AsyncIterator[ServerEvent]:
-        """As ``Client.events``, as an asynchronous iterator."""
-        cursor = EventCursor(kinds, group, node, after, reconnects)
-        while True:
-            try:
-                async for event in self._events(cursor):
-                    yield event
-            except (UnreachableServerError, ServerBusyError) as error:
-                cursor.fail(error)
-            if not reconnects:
-                return
-            await asyncio.sleep(cursor.delay_s())
-
-    async def _events(self, cursor: EventCursor) -> AsyncIterator[ServerEvent]:
+    @asynccontextmanager
+    async def begun(self, call: ApiCall[Any]) -> AsyncIterator[ArrivingAnswer]:
+        """The answer to a call while it arrives. Raises ``UnreachableServerError``, also after ``QUIET_S``."""
         with self._reaching():
-            response = await self._http.send(self._request(cursor.call(), QUIET_S), stream=True)
+            response = await self._http.send(self._request(call, QUIET_S), stream=True)
             try:
-                if not response.is_success:
-                    body = await response.aread()
-                    document_of(Answer(response.status_code, response.headers, body))
-                cursor.begin(response.headers)
-                async for line in response.aiter_lines():
-                    event = cursor.read(line)
-                    if event is not None:
-                        yield event
+                yield HttpxAnswer(response)
             finally:
                 await response.aclose()
+
+
+class HttpxAnswer:
+    """An answer that is read while it arrives."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.headers: Mapping[str, str] = response.headers
+        self.is_success = response.is_success
+
+    async def whole(self) -> Answer:
+        """All of it."""
+        return Answer(self._response.status_code, self.headers, await self._response.aread())
+
+    def lines(self) -> AsyncIterator[str]:
+        """Its lines, without their ends."""
+        return self._response.aiter_lines()

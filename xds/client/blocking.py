@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from xds.admin.models.events import ServerEvent
 from xds.calls.access import QUIET_S, TIMEOUT_S, ServerAccess
-from xds.calls.call import Answer, ApiCall, document_of
-from xds.calls.failures import ServerBusyError, UnreachableServerError
-from xds.calls.fleet import EventCursor
-from xds.calls.sender import BlockingSender
+from xds.calls.call import Answer, ApiCall
+from xds.calls.sender import BlockingSender, LongAnswer
 from xds.client.methods import BlockingMethods
 from xds.client.table import Calls
 
@@ -53,28 +49,6 @@ class Client(BlockingMethods, Calls):
         """The answer to a call, whatever its status. Raises ``UnreachableServerError``."""
         return self._sender.send(call, page)
 
-    def events(
-        self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
-    ) -> Iterator[ServerEvent]:
-        """Events as they happen, without end. ``after``: start behind the event with this id; ``"0"``: at the oldest.
-
-        A lost connection is opened again, and the events of the gap follow. If the server no longer has some of them,
-        an event of the kind ``lagged`` says so. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
-        does not answer for a minute, and with ``reconnects=False`` when the connection is lost.
-        """
-        cursor = EventCursor(kinds, group, node, after, reconnects)
-        while True:
-            try:
-                yield from self._events(cursor)
-            except (UnreachableServerError, ServerBusyError) as error:
-                cursor.fail(error)
-            if not reconnects:
-                return
-            time.sleep(cursor.delay_s())
-
-    def _events(self, cursor: EventCursor) -> Iterator[ServerEvent]:
-        with self._sender.begun(cursor.call(), QUIET_S) as answer:
-            if not answer.is_success:
-                document_of(answer.whole())
-            cursor.begin(answer.headers)
-            yield from filter(None, map(cursor.read, answer.lines()))
+    def begun(self, call: ApiCall[Any]) -> AbstractContextManager[LongAnswer]:
+        """The answer to a call while it arrives. Raises ``UnreachableServerError``, also after ``QUIET_S``."""
+        return self._sender.begun(call, QUIET_S)

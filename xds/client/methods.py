@@ -6,12 +6,21 @@ function makes, and returns the result. Of an asynchronous client it is a corout
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from xds.calls.call import Answer, ApiCall, document_of, next_page, result_of
+from xds.calls.failures import ServerBusyError, UnreachableServerError
+from xds.calls.fleet import EventCursor
+
+if TYPE_CHECKING:
+    from xds.admin.models.events import ServerEvent
+    from xds.calls.sender import LongAnswer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +32,10 @@ class BlockingMethods(ABC):
     @abstractmethod
     def send(self, call: ApiCall[Any], page: str = "") -> Answer:
         """The answer to a call, whatever its status. Raises ``UnreachableServerError``."""
+
+    @abstractmethod
+    def begun(self, call: ApiCall[Any]) -> AbstractContextManager[LongAnswer]:
+        """The answer to a call while it arrives. Raises ``UnreachableServerError``, also after a silence."""
 
     def run(self, call: ApiCall[T]) -> T:
         """The result of a call. Raises ``AdminApiError``."""
@@ -40,6 +53,47 @@ class BlockingMethods(ABC):
             page = next_page(document)
             is_last = not page
 
+    def events(
+        self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
+    ) -> Iterator[ServerEvent]:
+        """Events as they happen, without end. ``after``: start behind the event with this id; ``"0"``: at the oldest.
+
+        A lost connection is opened again, and the events of the gap follow. If the server no longer has some of them,
+        an event of the kind ``lagged`` says so. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
+        does not answer for a minute, and with ``reconnects=False`` when the connection is lost.
+        """
+        cursor = EventCursor(kinds, group, node, after, reconnects)
+        while True:
+            try:
+                with self.begun(cursor.call()) as answer:
+                    if not answer.is_success:
+                        document_of(answer.whole())
+                    cursor.begin(answer.headers)
+                    yield from filter(None, map(cursor.read, answer.lines()))
+            except (UnreachableServerError, ServerBusyError) as error:
+                cursor.fail(error)
+            if not reconnects:
+                return
+            time.sleep(cursor.delay_s())
+
+
+class ArrivingAnswer(Protocol):
+    """An answer that is read while it arrives. ``headers`` have lower-case names."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request is carried out."""
+
+    async def whole(self) -> Answer:
+        """All of it."""
+
+    def lines(self) -> AsyncIterator[str]:
+        """Its lines, without their ends."""
+
 
 class AsyncMethods(ABC):
     """A client whose methods are coroutine functions."""
@@ -47,6 +101,10 @@ class AsyncMethods(ABC):
     @abstractmethod
     async def send(self, call: ApiCall[Any], page: str = "") -> Answer:
         """The answer to a call, whatever its status. Raises ``UnreachableServerError``."""
+
+    @abstractmethod
+    def begun(self, call: ApiCall[Any]) -> AbstractAsyncContextManager[ArrivingAnswer]:
+        """The answer to a call while it arrives. Raises ``UnreachableServerError``, also after a silence."""
 
     async def run(self, call: ApiCall[T]) -> T:
         """The result of a call. Raises ``AdminApiError``."""
@@ -64,6 +122,32 @@ class AsyncMethods(ABC):
                 yield each
             page = next_page(document)
             is_last = not page
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nobody to send to any more."""
+        return False
+
+    async def events(
+        self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
+    ) -> AsyncIterator[ServerEvent]:
+        """As ``Client.events``, as an asynchronous iterator."""
+        cursor = EventCursor(kinds, group, node, after, reconnects)
+        while True:
+            try:
+                async with self.begun(cursor.call()) as answer:
+                    if not answer.is_success:
+                        document_of(await answer.whole())
+                    cursor.begin(answer.headers)
+                    async for line in answer.lines():
+                        event = cursor.read(line)
+                        if event is not None:
+                            yield event
+            except (UnreachableServerError, ServerBusyError) as error:
+                cursor.fail(error)
+            if not reconnects or self.has_ended:
+                return
+            await asyncio.sleep(cursor.delay_s())
 
 
 class Sent(Generic[P, T]):

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from xds.admin.models.events import ServerEvent
 from xds.admin.routes.events import follow
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, FleetEvent
 
-Hook = Callable[[FleetEvent], Awaitable[None] | None]
+Hook = Callable[[ServerEvent], Awaitable[None] | None]
 LaggedHook = Callable[[], Awaitable[None] | None]
 
 SILENCE_S = 3600.0
@@ -28,7 +29,7 @@ _log = structlog.get_logger(logger_name="xds.embed")
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions or coroutine functions that are called with a `FleetEvent`, each one optional.
+    """Functions or coroutine functions that are called with a `ServerEvent`, each one optional.
 
     * ``on_ack``: a node ACKed a type: ``node``, ``group``, ``type``, ``revision`` and ``details["version"]``;
     * ``on_synced``: a node has ACKed all its types at ``revision``;
@@ -87,7 +88,7 @@ async def run_hooks(log: EventLog, hooks: Hooks, cursor: int) -> None:
             await _call("on_lagged", hooks.on_lagged)
         for event in page.events:
             for hook in hooks.of(event):
-                await _call(f"{event.kind}.{event.action}", hook, event)
+                await _call(f"{event.kind}.{event.action}", hook, ServerEvent.from_domain(event))
 
 
 async def end_hooks(running: asyncio.Task[None]) -> None:
@@ -98,7 +99,7 @@ async def end_hooks(running: asyncio.Task[None]) -> None:
         await asyncio.wait((running,))
 
 
-async def _call(what: str, hook: Callable[..., Awaitable[None] | None], *given: FleetEvent) -> None:
+async def _call(what: str, hook: Callable[..., Awaitable[None] | None], *given: ServerEvent) -> None:
     try:
         result = hook(*given)
         if inspect.isawaitable(result):

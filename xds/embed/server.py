@@ -3,47 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
 
-from xds.access.caller import Caller
 from xds.app.features import with_sources
 from xds.app.server import Hosting
 from xds.app.server import Server as StandaloneServer
 from xds.app.settings import make_settings
-from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
-from xds.codec.resources import DecodedPush
+from xds.calls.call import Answer, ApiCall
+from xds.client.methods import ArrivingAnswer, AsyncMethods
+from xds.client.table import Calls
 from xds.codec.schema import add_descriptor_sets
 from xds.embed.address import ServerAddress
 from xds.embed.grouping import GuardedChoice
 from xds.embed.hooks import Hooks, end_hooks, recording, run_hooks
-from xds.fleet.state import Convergence, NackRecord, NodeState
-from xds.model.errors import NotFoundError
+from xds.embed.local_sender import LocalSender
 from xds.model.node import Node
-from xds.model.resource_type import type_url_of
-from xds.push.request import PushOptions, PushResult
 from xds.server.logs import configure_logging
-from xds.services.binding_review import check_assignment
-from xds.services.core.binding import Binding
 from xds.services.core.source import Source
-from xds.services.served import ServedServices
 from xds.services.source_settings import SourceSettings
 from xds.settings.settings import Settings, SettingsError, merge
-from xds.tasks.threads import run_sized
+from xds.tasks.lifecycle import Phase
 
-ACTOR = "program"  # the actor of changes by the program, in the history
 DEFAULT_GRPC = "127.0.0.1:18000"
 
 
-class Server:
+class Server(AsyncMethods, Calls):
     """The xDS server: ``async with Server() as server``. It serves inside the context, and drains at its end.
+
+    Its methods are those of ``AsyncClient``: calls of the admin API, without a connection. Results and errors are those
+    of `xds.client`. The history has ``program`` as the actor.
 
     * ``grpc``, ``http``: ``HOST:PORT``; port 0 is a free one. Without ``http`` there is no admin port: no ``xds``
       commands, no metrics;
@@ -136,120 +130,23 @@ class Server:
         scheme = "https" if self._settings.server.http.tls is not None else "http"
         return f"{scheme}://{self.http_address}"
 
-    # Snapshots
+    async def send(self, call: ApiCall[Any], page: str = "") -> Answer:
+        """The answer to a call, whatever its status."""
+        return await LocalSender(self._running.application).send(call, page)
 
-    async def set_snapshot(
-        self,
-        group: str,
-        resources: Iterable[ResourceInput],
-        *,
-        version: str = "",
-        versions: Mapping[str, str] | None = None,
-        message: str = "",
-        if_revision: int | None = None,
-        allow_empty: bool = False,
-    ) -> PushResult:
-        """Replace all resources of a group. Returns when the push is stored, before nodes have it (see `wait_taken`).
+    def begun(self, call: ApiCall[Any]) -> AbstractAsyncContextManager[ArrivingAnswer]:
+        """The answer to a call while it arrives."""
+        return LocalSender(self._running.application).begun(call)
 
-        A resource is a dictionary with ``@type``, a protobuf message, or a message of envoy-data-plane. ``version`` is
-        the ``version_info`` of all types, ``versions`` that of single types by type alias; by default it is the
-        revision. ``if_revision`` is the revision that the group must be at; 0: the group must not exist. A push that
-        changes nothing makes no revision.
-
-        Raises ``ValidationError`` with all findings, ``ConflictError``, ``EmptyingError`` if connected nodes would lose
-        their whole configuration, ``StoreError``.
-        """
-        values = encode_resources(resources)
-        labels = {"versions": dict(versions)} if versions else {}
-        pushed = await self._decoded({"resources": values, "version": version, **labels}, len(values))
-        options = _options(message, if_revision, allow_empty)
-        push = self._running.publisher.push
-        return await push(group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options)
-
-    async def put(self, group: str, resource: ResourceInput, *, message: str = "") -> PushResult:
-        """Add or replace one resource; the others stay. Raises as ``set_snapshot``."""
-        pushed = await self._decoded({"resources": [encode_resource(resource)]}, 1)
-        return await self._running.publisher.put(group, pushed.resources[0], _options(message))
-
-    async def delete(self, group: str, type: str, name: str, *, message: str = "", force: bool = False) -> PushResult:
-        """Remove one resource. ``type`` is an alias (``clusters``) or a type URL.
-
-        Raises ``NotFoundError``; without ``force`` also ``StillReferencedError`` if another resource refers to it.
-        """
-        options = replace(_options(message), force=force)
-        return await self._running.publisher.delete(group, (type_url_of(type), name), options)
-
-    async def delete_group(self, group: str, *, allow_empty: bool = False) -> PushResult:
-        """Delete a group. Its nodes move to another group, or keep their configuration. Raises ``EmptyingError``."""
-        return await self._running.publisher.delete_group(group, _options("", None, allow_empty))
-
-    async def rollback(self, group: str, to: int, *, message: str = "") -> PushResult:
-        """Make a new revision with the content of an old one."""
-        return await self._running.publisher.rollback(group, to, _options(message))
-
-    async def wait_taken(self, pushed: PushResult, timeout_s: float = 30.0) -> Convergence:
-        """Wait until a push is ACKed by all nodes that were connected then, or NACKed by one, or ``timeout_s`` is over.
-
-        Returns how many of these nodes have it; ``verdict_of`` of the result is ``DONE``, ``PENDING`` or ``REFUSED``.
-        Raises ``NotFoundError`` for a push that is not among the last 64.
-        """
-        verdict = await self._running.publisher.groups.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
-        if verdict is None:
-            raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
-        return verdict
-
-    def revision(self, group: str) -> int:
-        """The revision of a group; 0 if there is no such group."""
-        content = self._running.publisher.groups.find(group)
-        return content.revision if content is not None else 0
-
-    def groups(self) -> list[str]:
-        """The names of all groups."""
-        return list(self._running.publisher.groups.names())
-
-    async def _decoded(self, document: Mapping[str, Any], resources_n: int) -> DecodedPush:
-        return await run_sized(partial(self._running.decoder.values, dict(document)), resources=resources_n)
-
-    # The fleet
-
-    def nodes(self, group: str | None = None) -> Iterator[NodeState]:
-        """Nodes by id, connected or recently disconnected, with their streams and the state of each type."""
-        return self._running.fleet.nodes(group)
-
-    def node(self, id: str) -> NodeState | None:
-        """One node; None if it is unknown."""
-        return self._running.fleet.node(id)
-
-    def nacks(self, group: str | None = None, node: str | None = None) -> Iterator[NackRecord]:
-        """NACK records, the newest first."""
-        return self._running.fleet.nack_log.select(group, node)
-
-    def disconnect(self, node: str) -> int:
-        """End the streams of a node, which may reconnect at once; returns their number."""
-        return self._running.grpc.disconnect(node)
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server drains: events end then."""
+        return self._server is None or self._server.phase is Phase.DRAINING
 
     def regroup(self) -> None:
         """Call ``group_of`` again for all nodes. Use this when its answers have changed."""
         self._running.cache.choose_groups()
         self._running.grpc.registry.wake(self._running.cache.groups())
-
-    # Endpoints
-
-    async def follow_service(self, group: str, assignment: str, service: str) -> bool:
-        """Let an assignment follow a service: its endpoints are the instances of the service, from any source.
-
-        ``assignment`` is the name of the cluster, or its ``eds_cluster_config.service_name``. This makes no revision.
-        Returns False if it follows the service already.
-
-        Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
-        """
-        check_assignment(self._running.publisher.groups.find(group), assignment)
-        bindings = self._running.feature(ServedServices).bindings
-        return await bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
-
-    async def unfollow(self, group: str, assignment: str) -> None:
-        """End `follow_service` for an assignment: the pushed one is served again. Raises ``NotFoundError``."""
-        await self._running.feature(ServedServices).bindings.delete((group, assignment), by=Caller(ACTOR))
 
 
 def embedded_settings(grpc: str, http: str | None, data: str | Path | None, settings: Mapping[str, Any]) -> Settings:
@@ -264,8 +161,3 @@ def _address(text: str, name: str) -> dict[str, object]:
     if not host or not port.isdecimal():
         raise SettingsError(f"{name}: expected HOST:PORT, not {text!r}")
     return {"host": host, "port": int(port)}
-
-
-def _options(message: str, if_revision: int | None = None, allow_empty: bool = False) -> PushOptions:
-    meta = Caller(ACTOR).meta(message)
-    return PushOptions(expect=if_revision, meta=meta, allow_empty=allow_empty)
