@@ -13,7 +13,6 @@ LINES_LIMIT = 500
 # carry its names.
 FACES = (
     "xds/admin/routes/",
-    "xds/admin/shapes/",
     "xds/admin/",
     "xds/calls/",
     "xds/cli/commands/",

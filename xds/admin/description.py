@@ -17,11 +17,11 @@ from pydantic import BaseModel, TypeAdapter
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.examples import EXAMPLES, answers
 from xds.admin.models.events import ServerEvent
+from xds.admin.models.server import StatusItem
 from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
 from xds.admin.response_texts import describe_responses
 from xds.admin.routes.backups import TAR_TYPE
 from xds.admin.routes.revisions import RollbackRequest
-from xds.admin.routes.system import StatusItem
 from xds.admin.routing import body_models, described_answer, described_body
 from xds.admin.schemas import add_schema, plain
 from xds.admin.schemas import describe as describe_fields

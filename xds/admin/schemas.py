@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from inspect import getdoc
 from types import NoneType, UnionType
-from typing import Any, NotRequired, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pydantic
-from typing_extensions import get_original_bases, get_type_hints, is_typeddict
+from typing_extensions import get_original_bases
 
-from xds.admin.models.writing import is_text_for_none, may_be_absent, member_of
+from xds.admin.models.writing import is_absent_for_none, is_text_for_none, may_be_absent, member_of
 
 Json = dict[str, Any]
 
@@ -55,8 +55,8 @@ _SCALARS: Mapping[object, str] = {
 
 
 def is_answer(kind: object) -> bool:
-    """Whether the schema of a type is made here: typed dictionaries and models."""
-    return is_typeddict(kind) or dataclasses.is_dataclass(kind)
+    """Whether the schema of a type is made here: that of a model."""
+    return dataclasses.is_dataclass(kind)
 
 
 def add_schema(kind: Any, schemas: dict[str, Json]) -> Json:
@@ -64,15 +64,10 @@ def add_schema(kind: Any, schemas: dict[str, Json]) -> Json:
     name = str(getattr(kind, "schema_name", kind.__name__))
     if name not in schemas:
         schema = schemas[name] = {}
-        hints = get_type_hints(kind, include_extras=True)
-        required = list(_required(kind))
-        if not is_typeddict(kind):
-            hints = {member_of(each): _shown(each, hints[each.name]) for each in dataclasses.fields(kind)}
-        optional = {field for field in hints if field not in required}
-        schema["properties"] = {
-            field: _member(field, _present(hints[field]) if field in optional else hints[field], schemas)
-            for field in hints
-        }
+        fields, types = dataclasses.fields(kind), get_type_hints(kind)
+        hints = {member_of(each): _shown(each, types[each.name]) for each in fields}
+        required = [member_of(each) for each in fields if not may_be_absent(each)]
+        schema["properties"] = {field: _member(field, hints[field], schemas) for field in hints}
         schema["type"] = "object"
         if required:
             schema["required"] = required
@@ -95,22 +90,11 @@ def plain(text: str) -> str:
     return text.replace("``", "`")
 
 
-def _required(kind: Any) -> Iterator[str]:
-    if is_typeddict(kind):
-        hints = get_type_hints(kind, include_extras=True)
-        yield from (name for name, hint in hints.items() if not _is_optional(hint))
-    else:
-        yield from (member_of(each) for each in dataclasses.fields(kind) if not may_be_absent(each))
-
-
 def _shown(field: dataclasses.Field[Any], hint: Any) -> Any:
     """The type of a field in JSON."""
-    return str if is_text_for_none(field) else hint
-
-
-def _is_optional(member: Any) -> bool:
-    origin: Any = get_origin(member)
-    return origin is NotRequired
+    if is_text_for_none(field):
+        return str
+    return _present(hint) if is_absent_for_none(field) else hint
 
 
 def _member(name: str, hint: Any, schemas: dict[str, Json]) -> Json:
@@ -122,7 +106,7 @@ def _member(name: str, hint: Any, schemas: dict[str, Json]) -> Json:
 def _present(hint: Any) -> Any:
     """The type of a field that may be absent, where it is present. None in a model stands for an absent field."""
     arguments = [each for each in get_args(hint) if each is not NoneType]
-    if get_origin(hint) in (UnionType, NotRequired) and len(arguments) == 1:
+    if get_origin(hint) is UnionType and len(arguments) == 1:
         return arguments[0]
     return hint
 

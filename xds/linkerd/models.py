@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing_extensions import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from xds.admin.models.nodes import LinkerdAnswer
 from xds.admin.models.values import time_of
@@ -13,7 +14,8 @@ from xds.linkerd.destinations import DestinationStream
 ENDPOINTS_SHOWN = 1_000
 
 
-class DestinationEndpointItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationEndpointItem:
     """An endpoint of a destination.
 
     * ``address``: its IP address;
@@ -32,10 +34,11 @@ class DestinationEndpointItem(TypedDict):
     zone: str
     identity: str
     protocol: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
 
 
-class OverrideItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverrideItem:
     """Another destination that gets requests instead.
 
     * ``authority``: its name and port;
@@ -46,7 +49,8 @@ class OverrideItem(TypedDict):
     weight: int
 
 
-class ProfileRouteItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRouteItem:
     """A route of a profile.
 
     * ``name``: its name;
@@ -58,12 +62,13 @@ class ProfileRouteItem(TypedDict):
 
     name: str
     path_regex: str
-    methods: list[str]
+    methods: tuple[str, ...]
     is_retryable: bool
     timeout_s: float
 
 
-class ProfileItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileItem:
     """The profile of a destination.
 
     * ``name``: the fully qualified name of the service; empty for an address;
@@ -75,12 +80,13 @@ class ProfileItem(TypedDict):
 
     name: str
     is_opaque: bool
-    routes: list[ProfileRouteItem]
-    overrides: list[OverrideItem]
+    routes: tuple[ProfileRouteItem, ...]
+    overrides: tuple[OverrideItem, ...]
     endpoint: DestinationEndpointItem | None
 
 
-class DestinationItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationItem:
     """The answers to a Linkerd proxy for a destination.
 
     * ``authority``: the name or address, as the server reads it;
@@ -99,10 +105,10 @@ class DestinationItem(TypedDict):
     source: str
     is_known: bool
     exists: bool
-    endpoints: list[DestinationEndpointItem]
+    endpoints: tuple[DestinationEndpointItem, ...]
     endpoints_total: int
     profile: ProfileItem
-    skipped: list[str]
+    skipped: tuple[str, ...]
 
 
 def linkerd_answer(stream: DestinationStream) -> LinkerdAnswer:
@@ -126,46 +132,46 @@ def destination_item(authority: str, group: str, state: StateAnswer | None, prof
     held = state.state if state is not None else None
     endpoints = held.endpoints if held is not None else ()
     skipped = (*(state.skipped if state is not None else ()), *profile.skipped)
-    return {
-        "authority": authority,
-        "group": group,
-        "source": (state.source if state is not None else "") or profile.source,
-        "is_known": state is None or held is not None,
-        "exists": held.exists if held is not None else profile.source != "nothing",
-        "endpoints": [_endpoint_item(one) for one in endpoints[:ENDPOINTS_SHOWN]],
-        "endpoints_total": len(endpoints),
-        "profile": _profile_item(profile),
-        "skipped": list(dict.fromkeys(skipped)),
-    }
+    return DestinationItem(
+        authority=authority,
+        group=group,
+        source=(state.source if state is not None else "") or profile.source,
+        is_known=state is None or held is not None,
+        exists=held.exists if held is not None else profile.source != "nothing",
+        endpoints=tuple(map(_endpoint_item, endpoints[:ENDPOINTS_SHOWN])),
+        endpoints_total=len(endpoints),
+        profile=_profile_item(profile),
+        skipped=tuple(dict.fromkeys(skipped)),
+    )
 
 
 def _profile_item(answer: ProfileAnswer) -> ProfileItem:
     profile = answer.profile
-    return {
-        "name": profile.name,
-        "is_opaque": profile.is_opaque,
-        "routes": [
-            {
-                "name": route.name,
-                "path_regex": route.condition.path_regex,
-                "methods": list(route.condition.methods),
-                "is_retryable": bool(route.failures),
-                "timeout_s": route.timeout_s,
-            }
+    return ProfileItem(
+        name=profile.name,
+        is_opaque=profile.is_opaque,
+        routes=tuple(
+            ProfileRouteItem(
+                name=route.name,
+                path_regex=route.condition.path_regex,
+                methods=tuple(route.condition.methods),
+                is_retryable=bool(route.failures),
+                timeout_s=route.timeout_s,
+            )
             for route in profile.routes
-        ],
-        "overrides": [{"authority": one.authority, "weight": one.weight} for one in profile.overrides],
-        "endpoint": _endpoint_item(profile.endpoint) if profile.endpoint is not None else None,
-    }
+        ),
+        overrides=tuple(OverrideItem(authority=one.authority, weight=one.weight) for one in profile.overrides),
+        endpoint=_endpoint_item(profile.endpoint) if profile.endpoint is not None else None,
+    )
 
 
 def _endpoint_item(one: DestinationEndpoint) -> DestinationEndpointItem:
-    return {
-        "address": one.address,
-        "port": one.port,
-        "weight": one.weight,
-        "zone": one.zone,
-        "identity": one.mesh.identity,
-        "protocol": one.mesh.hint.value,
-        "labels": dict(one.labels),
-    }
+    return DestinationEndpointItem(
+        address=one.address,
+        port=one.port,
+        weight=one.weight,
+        zone=one.zone,
+        identity=one.mesh.identity,
+        protocol=one.mesh.hint.value,
+        labels=dict(one.labels),
+    )

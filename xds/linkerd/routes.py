@@ -6,8 +6,9 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
+from xds.admin.answers import answer_model
 from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
@@ -46,4 +47,4 @@ async def get_destination(
         seen = preview(destinations, authority, token)
     except RemoteProtocolError as error:
         raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
-    return JSONResponse(destination_item(seen.authority, seen.group, seen.state, seen.profile))
+    return answer_model(destination_item(seen.authority, seen.group, seen.state, seen.profile))

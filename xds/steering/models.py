@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NotRequired, cast
-
-from typing_extensions import TypedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from xds.admin.models.findings import Finding
-from xds.admin.models.writing import document_of
-from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
+from xds.admin.models.values import NodeLocality, time_of
+from xds.admin.models.writing import EMPTY_FOR_NONE
 from xds.model.errors import Violation
 from xds.model.node import Locality
 from xds.steering.active_policy import ActivePolicy, PolicyDecision
@@ -23,7 +23,8 @@ Json = dict[str, Any]
 _PLACES = 4
 
 
-class ReasonItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonItem:
     """A reason of a decision.
 
     * ``code``: the kind of reason, for programs;
@@ -32,10 +33,11 @@ class ReasonItem(TypedDict):
 
     code: str
     detail: str
-    target: NotRequired[LocalityItem]
+    target: NodeLocality | None = None
 
 
-class AllotmentItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllotmentItem:
     """A target as the nodes of a source are served it.
 
     * ``locality``: the locality of the target;
@@ -47,7 +49,7 @@ class AllotmentItem(TypedDict):
     * ``real_rps``: the requests per second that the source sent there; null if they were not measured by source.
     """
 
-    locality: LocalityItem
+    locality: NodeLocality
     priority: int
     weight: int
     share: float
@@ -55,18 +57,20 @@ class AllotmentItem(TypedDict):
     real_rps: float | None
 
 
-class WantedItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedItem:
     """The share of a target.
 
     * ``locality``: the locality of the target;
     * ``share``: its part of the requests of the source, 0 to 1.
     """
 
-    locality: LocalityItem
+    locality: NodeLocality
     share: float
 
 
-class SourceItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceItem:
     """What the nodes of one locality (the source) are served, and the demand behind it.
 
     * ``source``: the locality of the nodes;
@@ -87,9 +91,9 @@ class SourceItem(TypedDict):
     * ``reasons``: the reasons of the decision about this source.
     """
 
-    source: LocalityItem
+    source: NodeLocality
     standing: str
-    changed_at: str
+    changed_at: datetime
     demand_rps: float
     nodes: int
     silent: int
@@ -97,13 +101,14 @@ class SourceItem(TypedDict):
     repeats_rps: float
     failed_rps: float
     shed: float
-    reported: str
-    allotments: list[AllotmentItem]
-    wanted: list[WantedItem]
-    reasons: list[ReasonItem]
+    reported: datetime | None = field(metadata=EMPTY_FOR_NONE)
+    allotments: tuple[AllotmentItem, ...]
+    wanted: tuple[WantedItem, ...]
+    reasons: tuple[ReasonItem, ...]
 
 
-class TargetItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetItem:
     """One locality of the pushed assignment: what it can serve, and what it gets.
 
     * ``endpoints``: the number of endpoints;
@@ -119,7 +124,7 @@ class TargetItem(TypedDict):
     * ``metrics``: averages of metrics that backends reported, by name.
     """
 
-    locality: LocalityItem
+    locality: NodeLocality
     endpoints: int
     healthy: int
     capacity_rps: float
@@ -130,10 +135,11 @@ class TargetItem(TypedDict):
     real_share: float | None
     pushed_priority: int
     pushed_weight: int | None
-    metrics: dict[str, float]
+    metrics: Mapping[str, float]
 
 
-class AssignmentItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentItem:
     """A policy and its latest decision; in a dry run, the decision that it would make.
 
     * ``cluster``: the name of the cluster that the policy is about;
@@ -154,45 +160,47 @@ class AssignmentItem(TypedDict):
     policy: Json
     endpoints: str
     waits_for: str
-    decided: str
-    sources: list[SourceItem]
-    targets: list[TargetItem]
-    reasons: list[ReasonItem]
-    warnings: list[FindingItem]
-    dry_run: NotRequired[bool]
+    decided: datetime | None = field(metadata=EMPTY_FOR_NONE)
+    sources: tuple[SourceItem, ...]
+    targets: tuple[TargetItem, ...]
+    reasons: tuple[ReasonItem, ...]
+    warnings: tuple[Finding, ...]
+    dry_run: bool = False
 
 
-class AssignmentPage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentPage:
     """A page of policies, by cluster."""
 
-    items: list[AssignmentItem]
-    next_page_token: NotRequired[str]
+    items: tuple[AssignmentItem, ...]
+    next_page_token: str = ""
 
 
-class PolicyDeleted(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDeleted:
     """The policy that was deleted; in a dry run, that would be."""
 
     group: str
     cluster: str
-    dry_run: NotRequired[bool]
+    dry_run: bool = False
 
 
 def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
     """The item of a policy in force, or of a dry run."""
     outcome = steering.outcome
-    return {
-        "group": steering.key[0],
-        "cluster": steering.key[1],
-        "etag": etag_of(steering.policy),
-        "policy": policy_document(steering.policy),
-        "endpoints": steering.endpoints,
-        "waits_for": steering.waits_for,
-        "decided": timestamp(outcome.decided_at) if outcome is not None else "",
-        "sources": _source_items(outcome, steering.assignment),
-        "targets": _target_items(outcome),
-        "reasons": reason_items(outcome.decision.reasons) if outcome is not None else [],
-        "warnings": [document_of(Finding.from_domain(warning)) for warning in warnings],
-    }
+    return AssignmentItem(
+        group=steering.key[0],
+        cluster=steering.key[1],
+        etag=etag_of(steering.policy),
+        policy=policy_document(steering.policy),
+        endpoints=steering.endpoints,
+        waits_for=steering.waits_for,
+        decided=time_of(outcome.decided_at) if outcome is not None else None,
+        sources=tuple(_source_items(outcome, steering.assignment)),
+        targets=tuple(_target_items(outcome)),
+        reasons=reason_items(outcome.decision.reasons) if outcome is not None else (),
+        warnings=tuple(map(Finding.from_domain, warnings)),
+    )
 
 
 def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:
@@ -217,46 +225,49 @@ def _source_item(
     demand = outcome.observed.demand.get(source) if outcome is not None else None
     sends_nothing = outcome is not None and outcome.observed.flows is not None
     unknown = PathFigures(0.0, 0.0, 0.0 if sends_nothing else None)
-    return {
-        "source": locality_item(source),
-        "standing": str(own.standing),
-        "changed_at": timestamp(own.changed_at),
-        "demand_rps": round(demand.rps, _PLACES) if demand is not None else 0.0,
-        "nodes": demand.nodes if demand is not None else 0,
-        "silent": demand.silent if demand is not None else 0,
-        "dropped_rps": round(demand.dropped_rps, _PLACES) if demand is not None else 0.0,
-        "repeats_rps": round(demand.repeats_rps, _PLACES) if demand is not None else 0.0,
-        "failed_rps": round(demand.failed_rps, _PLACES) if demand is not None else 0.0,
-        "shed": own.shed,
-        "reported": timestamp(demand.reported_at) if demand is not None and demand.reported_at else "",
-        "allotments": [
+    return SourceItem(
+        source=NodeLocality.from_domain(source),
+        standing=str(own.standing),
+        changed_at=time_of(own.changed_at),
+        demand_rps=round(demand.rps, _PLACES) if demand is not None else 0.0,
+        nodes=demand.nodes if demand is not None else 0,
+        silent=demand.silent if demand is not None else 0,
+        dropped_rps=round(demand.dropped_rps, _PLACES) if demand is not None else 0.0,
+        repeats_rps=round(demand.repeats_rps, _PLACES) if demand is not None else 0.0,
+        failed_rps=round(demand.failed_rps, _PLACES) if demand is not None else 0.0,
+        shed=own.shed,
+        reported=time_of(demand.reported_at) if demand is not None and demand.reported_at else None,
+        allotments=tuple(
             _allotment_item(one, shares.get(one.locality, 0.0), paths.get((source, one.locality), unknown))
             for one in own.allotments
-        ],
-        "wanted": _wanted_items(decided.wanted if decided is not None else {}),
-        "reasons": reason_items(decided.reasons) if decided is not None else [],
-    }
+        ),
+        wanted=_wanted_items(decided.wanted if decided is not None else {}),
+        reasons=reason_items(decided.reasons) if decided is not None else (),
+    )
 
 
 def _allotment_item(one: Allotment, share: float, path: PathFigures) -> AllotmentItem:
-    return {
-        "locality": locality_item(one.locality),
-        "priority": one.priority,
-        "weight": one.weight,
-        "share": round(share, _PLACES) if not one.priority else 0.0,
-        "real_share": _rounded(path.real_share),
-        "real_rps": _rounded(path.real_rps),
-    }
+    return AllotmentItem(
+        locality=NodeLocality.from_domain(one.locality),
+        priority=one.priority,
+        weight=one.weight,
+        share=round(share, _PLACES) if not one.priority else 0.0,
+        real_share=_rounded(path.real_share),
+        real_rps=_rounded(path.real_rps),
+    )
 
 
 def _rounded(value: float | None) -> float | None:
     return round(value, _PLACES) if value is not None else None
 
 
-def _wanted_items(wanted: Mapping[Locality, float]) -> list[WantedItem]:
+def _wanted_items(wanted: Mapping[Locality, float]) -> tuple[WantedItem, ...]:
     shares = ((locality, share) for locality, share in wanted.items() if share > 0)
     ordered = sorted(shares, key=lambda one: (-one[1], str(one[0])))
-    return [{"locality": locality_item(locality), "share": round(share, _PLACES)} for locality, share in ordered]
+    return tuple(
+        WantedItem(locality=NodeLocality.from_domain(locality), share=round(share, _PLACES))
+        for locality, share in ordered
+    )
 
 
 def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
@@ -267,34 +278,34 @@ def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
 
 
 def _target_item(name: Locality, target: Target, figures: TargetFigures) -> TargetItem:
-    return {
-        "locality": locality_item(name),
-        "endpoints": target.endpoints,
-        "healthy": target.healthy,
-        "capacity_rps": round(figures.capacity_rps, _PLACES),
-        "load_rps": round(target.load_rps, _PLACES),
-        "utilisation": _rounded(figures.utilisation),
-        "decided_rps": round(figures.decided_rps, _PLACES),
-        "decided_share": _rounded(figures.decided_share),
-        "real_share": _rounded(figures.real_share),
-        "pushed_priority": target.pushed_priority,
-        "pushed_weight": target.pushed_weight,
-        "metrics": {metric: round(value, _PLACES) for metric, value in target.metrics.items()},
-    }
+    return TargetItem(
+        locality=NodeLocality.from_domain(name),
+        endpoints=target.endpoints,
+        healthy=target.healthy,
+        capacity_rps=round(figures.capacity_rps, _PLACES),
+        load_rps=round(target.load_rps, _PLACES),
+        utilisation=_rounded(figures.utilisation),
+        decided_rps=round(figures.decided_rps, _PLACES),
+        decided_share=_rounded(figures.decided_share),
+        real_share=_rounded(figures.real_share),
+        pushed_priority=target.pushed_priority,
+        pushed_weight=target.pushed_weight,
+        metrics={metric: round(value, _PLACES) for metric, value in target.metrics.items()},
+    )
 
 
-def reason_items(reasons: Iterable[Reason]) -> list[ReasonItem]:
-    """The reasons of a decision as JSON values, in their order."""
-    return [_reason_item(reason) for reason in reasons]
+def reason_items(reasons: Iterable[Reason]) -> tuple[ReasonItem, ...]:
+    """The reasons of a decision, in their order."""
+    return tuple(map(_reason_item, reasons))
 
 
 def _reason_item(reason: Reason) -> ReasonItem:
-    item = {"code": str(reason.code), "detail": reason.detail}
-    target = {"target": locality_item(reason.target)} if reason.target is not None else {}
-    return cast(ReasonItem, {**item, **target})
+    target = NodeLocality.from_domain(reason.target) if reason.target is not None else None
+    return ReasonItem(code=str(reason.code), detail=reason.detail, target=target)
 
 
-class DecisionChangeItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionChangeItem:
     """The change of what one source is served, by one decision.
 
     * ``number``: grows by one with each change of the cluster;
@@ -311,39 +322,40 @@ class DecisionChangeItem(TypedDict):
     """
 
     number: int
-    time: str
-    source: LocalityItem
-    actions: list[str]
+    time: datetime
+    source: NodeLocality
+    actions: tuple[str, ...]
     standing: str
     demand_rps: float
     shed: float
-    before: list[WantedItem]
-    after: list[WantedItem]
-    reasons: list[ReasonItem]
+    before: tuple[WantedItem, ...]
+    after: tuple[WantedItem, ...]
+    reasons: tuple[ReasonItem, ...]
 
 
-class DecisionChangePage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionChangePage:
     """A page of the decision history of a cluster, newest first."""
 
-    items: list[DecisionChangeItem]
-    next_page_token: NotRequired[str]
+    items: tuple[DecisionChangeItem, ...]
+    next_page_token: str = ""
 
 
 def decision_change_item(change: DecisionChange) -> DecisionChangeItem:
-    """One change of a decision as a JSON value; times are in RFC 3339."""
-    return {
-        "number": change.number,
-        "time": timestamp(change.decided_at),
-        "source": locality_item(change.source),
-        "actions": list(change.actions),
-        "standing": str(change.standing),
-        "demand_rps": round(change.demand_rps, 4),
-        "shed": change.shed,
-        "before": _share_items(change.before),
-        "after": _share_items(change.after),
-        "reasons": reason_items(change.reasons),
-    }
+    """One change of a decision."""
+    return DecisionChangeItem(
+        number=change.number,
+        time=time_of(change.decided_at),
+        source=NodeLocality.from_domain(change.source),
+        actions=tuple(change.actions),
+        standing=str(change.standing),
+        demand_rps=round(change.demand_rps, 4),
+        shed=change.shed,
+        before=_share_items(change.before),
+        after=_share_items(change.after),
+        reasons=reason_items(change.reasons),
+    )
 
 
-def _share_items(shares: Mapping[Locality, float]) -> list[WantedItem]:
-    return [{"locality": locality_item(name), "share": share} for name, share in shares.items()]
+def _share_items(shares: Mapping[Locality, float]) -> tuple[WantedItem, ...]:
+    return tuple(WantedItem(locality=NodeLocality.from_domain(name), share=share) for name, share in shares.items())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from xds.admin.answers import Paging, answer_json, etag_header
+from xds.admin.answers import Paging, answer_json, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
+from xds.admin.models.writing import document_of
 from xds.admin.push import Strict, etag_precondition
 from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps
@@ -53,8 +55,8 @@ async def list_assignments(deps: Deps, steering: Served, request: Request, pagin
 @router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
 async def get_assignment(steering: Served, request: Request, group: Segment, cluster: Segment) -> Response:
     """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
-    item = _item(steering, (group, cluster))
-    return await answer_json(request, item, etag_header(item["etag"]))
+    found = _item(steering, (group, cluster))
+    return await answer_json(request, document_of(found), etag_header(found.etag))
 
 
 @router.get("/groups/{group}/assignments/{cluster}/history", response_model=DecisionChangePage)
@@ -96,10 +98,10 @@ async def put_assignment(
         steering.policies.check(key, expected)
         active = await steering.assignments.preview(key, policy)
         item = assignment_item(active, steering.assignments.warnings(key, policy))
-        return JSONResponse({**item, "dry_run": True})
+        return answer_model(replace(item, dry_run=True))
     await steering.assignments.put(key, policy, expected, by)
-    item = _item(steering, key)
-    return JSONResponse(item, headers=etag_header(item["etag"]))
+    found = _item(steering, key)
+    return answer_model(found, etag_header(found.etag))
 
 
 @router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
@@ -113,7 +115,7 @@ async def delete_assignment(
         steering.policies.check(key, expected)
     else:
         await steering.assignments.delete(key, expected, by)
-    return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
+    return answer_model(PolicyDeleted(group=group, cluster=cluster, dry_run=dry_run))
 
 
 def _item(steering: ServedSteering, key: Key) -> AssignmentItem:

@@ -37,6 +37,11 @@ def member_of(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata.get(_MEMBER, field.name))
 
 
+def is_absent_for_none(field: dataclasses.Field[Any]) -> bool:
+    """Whether answers lack a field that is None."""
+    return may_be_absent(field) and _default(field) is None and _RULE not in field.metadata
+
+
 def is_text_for_none(field: dataclasses.Field[Any]) -> bool:
     """Whether None is written as an empty text."""
     return _TEXT in field.metadata

@@ -6,13 +6,14 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from fastapi.responses import JSONResponse, Response
-from typing_extensions import TypedDict
+from fastapi.responses import Response
 
 from xds.access.authorisation import Access, Identity, NodeAuthMode, trials
 from xds.access.certificate import NAMES_LIMIT, Certificate
 from xds.access.tokens import READ, XDS
+from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.models.access import AccessVerdict, TriedRule
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router, needs
 from xds.admin.services import Deps
@@ -26,50 +27,7 @@ BODY_BYTES = 1 << 20
 NO_XDS = "its scopes do not allow it to be an xDS client"
 
 
-class TrialItem(TypedDict):
-    """The result of one rule of ``auth.nodes``.
-
-    * ``rule``: its position, from 1 on;
-    * ``principal``: the principals that it is about, as a pattern;
-    * ``allows``: whether it allows the node;
-    * ``detail``: why it does not; empty if it does.
-    """
-
-    rule: int
-    principal: str
-    allows: bool
-    detail: str
-
-
-class VerdictItem(TypedDict):
-    """Whether a credential may be a node, by its scopes and the rules of ``auth.nodes``.
-
-    * ``principal``: the first principal of the credential; empty for none;
-    * ``principals``: all principals of the credential;
-    * ``name``: the name of the token, or of the rule for the certificate; empty for none;
-    * ``scopes``: the scopes of the credential;
-    * ``group``: the group of the node; null if no group matches. The node is checked again once one does;
-    * ``chosen_by``: why it is in that group, as ``rule`` in ``GroupCandidateItem``; null if no group matches;
-    * ``mode``: ``enforce`` (a node that is not allowed is rejected), ``audit`` (it is logged) or ``off``;
-    * ``allowed``: the result of scopes and rules, whatever ``mode`` is;
-    * ``reason``: why the node is not allowed; empty if it is;
-    * ``rules``: the result of each rule.
-    """
-
-    principal: str
-    principals: list[str]
-    name: str
-    scopes: list[str]
-    node: str
-    group: str | None
-    chosen_by: str | None
-    mode: str
-    allowed: bool
-    reason: str
-    rules: list[TrialItem]
-
-
-@router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
+@router.post("/auth/test", response_model=AccessVerdict, openapi_extra=needs(READ))
 async def test_access(deps: Deps, body: Body, content_type: ContentType = "") -> Response:
     """Test whether a certificate or token may be a node. Nothing is changed.
 
@@ -81,10 +39,10 @@ async def test_access(deps: Deps, body: Body, content_type: ContentType = "") ->
     )
     found = await deps.publisher.views.explain_node(node)
     match = found.chosen.match if found.chosen is not None else None
-    return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
+    return answer_model(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
 
 
-def _verdict(access: Access, identity: Identity, node: Node, group: str | None, chosen_by: str | None) -> VerdictItem:
+def _verdict(access: Access, identity: Identity, node: Node, group: str | None, chosen_by: str | None) -> AccessVerdict:
     rules = access.nodes
     strict = Access(
         access.tokens,
@@ -93,22 +51,22 @@ def _verdict(access: Access, identity: Identity, node: Node, group: str | None, 
     )
     refusal = strict.refusal(identity, node, group or "")
     reason = refusal.reason if refusal is not None else "" if identity.grant.allows(XDS) else NO_XDS
-    return {
-        "principal": identity.principal,
-        "principals": list(map(str, identity.principals)),
-        "name": identity.grant.name,
-        "scopes": sorted(identity.grant.scopes),
-        "node": node.id,
-        "group": group,
-        "chosen_by": chosen_by,
-        "mode": rules.mode.value,
-        "allowed": not reason,
-        "reason": reason,
-        "rules": [
-            {"rule": each.number, "principal": each.principal, "allows": not each.why_not, "detail": each.why_not}
+    return AccessVerdict(
+        principal=identity.principal,
+        principals=tuple(map(str, identity.principals)),
+        name=identity.grant.name,
+        scopes=tuple(sorted(identity.grant.scopes)),
+        node=node.id,
+        group=group,
+        chosen_by=chosen_by,
+        mode=rules.mode.value,
+        allowed=not reason,
+        reason=reason,
+        rules=tuple(
+            TriedRule(rule=each.number, principal=each.principal, allows=not each.why_not, detail=each.why_not)
             for each in trials(rules, identity, node, group or "")
-        ],
-    }
+        ),
+    )
 
 
 def _read_credential(access: Access, value: Any) -> tuple[Identity, Node]:

@@ -11,58 +11,22 @@ from http import HTTPStatus
 from typing import IO, Annotated, cast
 
 from fastapi import Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
-from typing_extensions import TypedDict
 
 from xds.access.tokens import ADMIN, BACKUP
+from xds.admin.answers import answer_model
+from xds.admin.models.backups import RestoredBackup, StoreState
+from xds.admin.models.values import time_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import Calling, api_router, needs
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.values import timestamp
 from xds.backup.backups import BackupOptions, RestoreResult
 
 TAR_TYPE = "application/x-tar"
 STALLED_S = 60.0
 
 router = api_router("backups")
-
-
-class ConditionItem(TypedDict):
-    """The condition of the store.
-
-    * ``state``: ``ok``; or the worst of ``lost`` (its files were moved or replaced), ``read_only`` (it cannot be
-      written), ``full`` (the last change found no space) and ``behind`` (acknowledged writes are missing);
-    * ``detail``: what is wrong, and what to do; empty for ``ok``.
-    """
-
-    state: str
-    detail: str
-
-
-class RestoredItem(TypedDict):
-    """The content of the archive that was restored; in a dry run, that was verified.
-
-    * ``restored``: false in a dry run;
-    * ``release``: the version of the server that made the archive;
-    * ``time``: when the archive was made;
-    * ``history``: whether it has earlier revisions;
-    * ``groups``: the number of groups;
-    * ``revisions``: the number of revisions;
-    * ``documents``: the number of settings, policies and other small documents;
-    * ``resources``: the number of different resources;
-    * ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
-    """
-
-    restored: bool
-    release: str
-    time: str
-    history: bool
-    groups: int
-    revisions: int
-    documents: int
-    resources: int
-    watched: list[str]
 
 
 class Download(StreamingResponse):
@@ -77,13 +41,13 @@ class Download(StreamingResponse):
             await super().__call__(scope, receive, send_in_time)
 
 
-@router.get("/store", response_model=ConditionItem)
+@router.get("/store", response_model=StoreState)
 async def get_store(deps: Deps) -> Response:
     """The condition of the store: whether it keeps what is pushed."""
     found = deps.condition()
     problems = (("lost", found.lost), ("read_only", found.read_only), ("full", found.full), ("behind", found.behind))
     state, detail = next(((name, text) for name, text in problems if text), ("ok", ""))
-    return JSONResponse(ConditionItem(state=state, detail=detail))
+    return answer_model(StoreState(state=state, detail=detail))
 
 
 @router.get(
@@ -113,7 +77,7 @@ async def get_backup(
     )
 
 
-@router.post("/restore", response_model=RestoredItem, openapi_extra=needs(ADMIN))
+@router.post("/restore", response_model=RestoredBackup, openapi_extra=needs(ADMIN))
 async def restore(
     deps: Deps,
     request: Request,
@@ -136,7 +100,7 @@ async def restore(
     with tempfile.TemporaryFile(dir=deps.options.spool) as file:
         await _receive(request, deps, file)
         found = await deps.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
-    return JSONResponse(_item(found, restored=not dry_run))
+    return answer_model(_item(found, restored=not dry_run))
 
 
 async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -175,16 +139,16 @@ async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 
-def _item(found: RestoreResult, *, restored: bool) -> RestoredItem:
+def _item(found: RestoreResult, *, restored: bool) -> RestoredBackup:
     about, counts = found.checked.about, found.checked.counts
-    return {
-        "restored": restored,
-        "release": about.release,
-        "time": timestamp(about.time_s),
-        "history": about.history,
-        "groups": counts["groups"],
-        "revisions": counts["revisions"],
-        "documents": counts["documents"],
-        "resources": counts["blobs"],
-        "watched": list(found.watched),
-    }
+    return RestoredBackup(
+        restored=restored,
+        release=about.release,
+        time=time_of(about.time_s),
+        history=about.history,
+        groups=counts["groups"],
+        revisions=counts["revisions"],
+        documents=counts["documents"],
+        resources=counts["blobs"],
+        watched=tuple(found.watched),
+    )

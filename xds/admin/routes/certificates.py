@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, NotRequired
+from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import Response
-from typing_extensions import TypedDict
 
 from xds.admin.answers import Paging
+from xds.admin.models.certificates import CertificateExpiry, CertificatePage
+from xds.admin.models.values import time_of
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
-from xds.admin.shapes.values import timestamp
 from xds.model.errors import NotFoundError
 from xds.push.certificates import PushedCertificate
 
 router = api_router("groups")
-
-
-class CertificateItem(TypedDict):
-    """A certificate chain in a pushed resource.
-
-    * ``type``: the type alias of the resource;
-    * ``names``: some names of its leaf: DNS names and URIs, or the common name;
-    * ``not_after``: when the first certificate of the chain expires.
-    """
-
-    group: str
-    type: str
-    name: str
-    names: list[str]
-    not_after: str
-
-
-class CertificatePage(TypedDict):
-    """A page of certificate chains; those that expire first are first."""
-
-    items: list[CertificateItem]
-    next_page_token: NotRequired[str]
 
 
 @router.get("/certificates", response_model=CertificatePage)
@@ -64,11 +42,11 @@ def _key(found: PushedCertificate) -> str:
     return f"{found.not_after:015.0f} {found.group} {found.type} {found.name}"
 
 
-def _item(found: PushedCertificate) -> CertificateItem:
-    return {
-        "group": found.group,
-        "type": found.type,
-        "name": found.name,
-        "names": list(found.names),
-        "not_after": timestamp(found.not_after),
-    }
+def _item(found: PushedCertificate) -> CertificateExpiry:
+    return CertificateExpiry(
+        group=found.group,
+        type=found.type,
+        name=found.name,
+        names=tuple(found.names),
+        not_after=time_of(found.not_after),
+    )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
-from typing_extensions import TypedDict
 
 from xds.admin.answers import Page, Paging, answer_json
 from xds.admin.middleware import Segment
+from xds.admin.models.holdings import HeldResource, HeldResourcePage
+from xds.admin.models.values import time_of
+from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router, secrets_shown
 from xds.admin.services import Deps, Services
-from xds.admin.shapes.values import timestamp
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.fleet.node_records import Holding
@@ -46,41 +47,7 @@ class Side(StrEnum):
     SERVED = "served"
 
 
-class HeldItem(TypedDict):
-    """A resource of a node.
-
-    * ``state``: the state of its type, such as ``synced``; ``missing`` for a subscribed name that does not exist;
-    * ``version``: its version: a hash of its content; empty if it is missing;
-    * ``version_info``: the ``version_info`` of the response; empty without one;
-    * ``overlay``: present if something replaces the pushed resource: ``live`` (live endpoints), ``assignment``
-      (weights of traffic assignment);
-    * ``pushed_version``: present with ``overlay``: the version of the pushed resource, if there is one;
-    * ``lingers``: present, and true, for a removed resource that the node keeps for a while;
-    * ``until``: present with ``lingers``: when it is removed; null while that time is not known;
-    * ``resource``: present with ``contents``: the resource as protobuf JSON.
-    """
-
-    type: str
-    type_url: str
-    name: str
-    state: str
-    version: str
-    version_info: str
-    pushed_version: NotRequired[str]
-    overlay: NotRequired[list[str]]
-    lingers: NotRequired[bool]
-    until: NotRequired[str | None]
-    resource: NotRequired[Json]
-
-
-class HeldPage(TypedDict):
-    """A page of the resources of a node, by type and name."""
-
-    items: list[HeldItem]
-    next_page_token: NotRequired[str]
-
-
-@router.get("/nodes/{id}/resources", response_model=HeldPage)
+@router.get("/nodes/{id}/resources", response_model=HeldResourcePage)
 async def list_held(
     deps: Deps,
     request: Request,
@@ -121,7 +88,9 @@ def _page(paging: Page, chosen: list[HeldSet], glob: str, render: Render | None,
         for name in _names(holding, resources)
         if not glob or fnmatchcase(name, glob)
     }
-    return paging.render(paging.items_after(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
+    page = paging.render(paging.items_after(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
+    document: Json = document_of(page)
+    return document
 
 
 def _side_of(deps: Services, holding: Holding, side: Side, node_id: str) -> ResourceSet | None:
@@ -143,30 +112,30 @@ def _names(holding: Holding, chosen: ResourceSet | None) -> Iterator[str]:
 
 def _item(
     holding: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: LingeringEnds
-) -> HeldItem:
+) -> HeldResource:
     resource = _resource(chosen, name)
-    item: HeldItem = {
-        "type": alias_of(holding.type_url),
-        "type_url": holding.type_url,
-        "name": name,
-        "state": str(holding.state) if resource is not None else MISSING,
-        "version": resource.version if resource is not None else "",
-        "version_info": chosen.version_info if chosen is not None else "",
-    }
-    if chosen is not None and (pushed_version := chosen.observed.get(name) or chosen.overlaid.get(name)):
-        item["pushed_version"] = pushed_version
-    if chosen is not None and (name in chosen.observed or name in chosen.overlaid):
-        item["overlay"] = [
-            *(["live"] if name in chosen.observed else []),
-            *(["assignment"] if name in chosen.overlaid else []),
-        ]
-    ends = lingering.get(holding.type_url, {})
-    if resource is not None and name in ends:
-        until = ends[name]
-        item["lingers"], item["until"] = True, timestamp(until) if until is not None else None
-    if render is not None and resource is not None:
-        item["resource"] = render(resource)
-    return item
+    overlay: tuple[str, ...] = ()
+    pushed_version = ""
+    if chosen is not None:
+        pushed_version = chosen.observed.get(name) or chosen.overlaid.get(name) or ""
+        overlay = tuple(
+            word for word, found in (("live", chosen.observed), ("assignment", chosen.overlaid)) if name in found
+        )
+    ends = lingering.get(holding.type_url, {}) if resource is not None else {}
+    until = ends.get(name)
+    return HeldResource(
+        type=alias_of(holding.type_url),
+        type_url=holding.type_url,
+        name=name,
+        state=str(holding.state) if resource is not None else MISSING,
+        version=resource.version if resource is not None else "",
+        version_info=chosen.version_info if chosen is not None else "",
+        pushed_version=pushed_version,
+        overlay=overlay,
+        lingers=name in ends,
+        until=time_of(until) if until is not None else None,
+        resource=render(resource) if render is not None and resource is not None else None,
+    )
 
 
 def _redacted(resource: Resource) -> Json:

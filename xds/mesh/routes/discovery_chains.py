@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import Response
-from typing_extensions import TypedDict
 
 from xds.admin.answers import (
     JSON_TYPE,
@@ -47,13 +47,14 @@ Text = Annotated[str, Query(max_length=TEXT_LIMIT)]
 Pairs = tuple[Text, ...]
 
 
-class ChainAnswer(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainAnswer:
     """A compiled discovery chain.
 
     * ``Chain``: Consul's ``CompiledDiscoveryChain``.
     """
 
-    Chain: dict[str, Any]
+    Chain: Mapping[str, Any]
 
 
 @router.get("/discovery-chains/{service}", response_model=ChainAnswer)
@@ -109,7 +110,8 @@ def _nanoseconds(text: str) -> int:
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
 
 
-class WalkedRequest(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkedRequest:
     """The request that was followed.
 
     * ``method``: its method;
@@ -120,11 +122,12 @@ class WalkedRequest(TypedDict):
 
     method: str
     path: str
-    query: list[list[str]]
-    headers: list[list[str]]
+    query: tuple[tuple[str, ...], ...]
+    headers: tuple[tuple[str, ...], ...]
 
 
-class TriedRouteItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedRouteItem:
     """A route of the router that was tried.
 
     * ``route``: its position, from 1 on;
@@ -137,7 +140,8 @@ class TriedRouteItem(TypedDict):
     mismatch: str
 
 
-class WayItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayItem:
     """One way that such requests may take.
 
     * ``weight``: the percentage of the requests;
@@ -149,10 +153,11 @@ class WayItem(TypedDict):
     weight: float
     resolver: str
     target: str
-    failover: list[str]
+    failover: tuple[str, ...]
 
 
-class WalkAnswer(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkAnswer:
     """The way of a request through a discovery chain.
 
     * ``Chain``: the whole chain: Consul's ``CompiledDiscoveryChain``;
@@ -163,12 +168,12 @@ class WalkAnswer(TypedDict):
     * ``ways``: the ways that the request may take from there.
     """
 
-    Chain: dict[str, Any]
+    Chain: Mapping[str, Any]
     request: WalkedRequest
-    routes: list[TriedRouteItem]
+    routes: tuple[TriedRouteItem, ...]
     next_node: str
     path: str
-    ways: list[WayItem]
+    ways: tuple[WayItem, ...]
 
 
 @router.get("/discovery-chains/{service}/walk", response_model=WalkAnswer)

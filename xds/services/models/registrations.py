@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NotRequired
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
-from typing_extensions import TypedDict
-
-from xds.admin.shapes.values import LocalityItem, timestamp
+from xds.admin.models.values import NodeLocality, time_of
 from xds.services.core.instance import worst
 from xds.services.core.registered_instance import CheckKey, RegisteredCheck, RegisteredNode, Registration
 
 
-class RegisteredCheckItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredCheckItem:
     """A check of a registered instance, or of its node.
 
     * ``id``: its id, unique on its node;
@@ -36,10 +36,11 @@ class RegisteredCheckItem(TypedDict):
     of_node: bool
     ttl_s: float
     deregister_after_s: float
-    expires_at: str | None
+    expires_at: datetime | None
 
 
-class RegistrationItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationItem:
     """A registered instance with its checks.
 
     * ``id``: its id, unique on its node;
@@ -64,26 +65,28 @@ class RegistrationItem(TypedDict):
     service: str
     address: str
     port: int
-    ports: dict[str, int]
-    tags: list[str]
-    meta: dict[str, str]
+    ports: Mapping[str, int]
+    tags: tuple[str, ...]
+    meta: Mapping[str, str]
     weight: int
     warning_weight: int
-    locality: LocalityItem
+    locality: NodeLocality
     health: str
-    checks: list[RegisteredCheckItem]
+    checks: tuple[RegisteredCheckItem, ...]
     actor: str
-    registered_at: str
+    registered_at: datetime
 
 
-class RegistrationPage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationPage:
     """A page of registered instances, by id."""
 
-    items: list[RegistrationItem]
-    next_page_token: NotRequired[str]
+    items: tuple[RegistrationItem, ...]
+    next_page_token: str = ""
 
 
-class RegistrationDeleted(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationDeleted:
     """The registration that was deleted.
 
     * ``id``: the id of the instance.
@@ -100,38 +103,38 @@ def registration_item(
     checks = [_check(one.node, check, False, expires_at) for check in one.checks]
     of_node = [_check(one.node, check, True, expires_at) for check in (node.checks if node is not None else ())]
     all_checks = (*one.checks, *(node.checks if node is not None else ()))
-    return {
-        "id": one.id,
-        "node": one.node,
-        "service": one.service,
-        "address": one.host,
-        "port": one.port,
-        "ports": {each.name: each.port for each in one.ports},
-        "tags": list(one.tags),
-        "meta": dict(one.meta),
-        "weight": one.weight,
-        "warning_weight": one.warning_weight,
-        "locality": {"region": one.region, "zone": one.zone, "sub_zone": one.sub_zone},
-        "health": worst(check.health for check in all_checks).value,
-        "checks": [*checks, *of_node],
-        "actor": one.actor,
-        "registered_at": timestamp(one.registered_s),
-    }
+    return RegistrationItem(
+        id=one.id,
+        node=one.node,
+        service=one.service,
+        address=one.host,
+        port=one.port,
+        ports={each.name: each.port for each in one.ports},
+        tags=tuple(one.tags),
+        meta=dict(one.meta),
+        weight=one.weight,
+        warning_weight=one.warning_weight,
+        locality=NodeLocality(one.region, one.zone, one.sub_zone),
+        health=worst(check.health for check in all_checks).value,
+        checks=(*checks, *of_node),
+        actor=one.actor,
+        registered_at=time_of(one.registered_s),
+    )
 
 
 def _check(
     node: str, check: RegisteredCheck, of_node: bool, expires_at: Callable[[CheckKey], float | None]
 ) -> RegisteredCheckItem:
     expires_s = expires_at(CheckKey(node, check.id))
-    return {
-        "id": check.id,
-        "name": check.name,
-        "status": check.status,
-        "kind": check.kind,
-        "output": check.output,
-        "notes": check.notes,
-        "of_node": of_node,
-        "ttl_s": check.ttl_s,
-        "deregister_after_s": check.deregister_after_s,
-        "expires_at": timestamp(expires_s) if expires_s is not None else None,
-    }
+    return RegisteredCheckItem(
+        id=check.id,
+        name=check.name,
+        status=check.status,
+        kind=check.kind,
+        output=check.output,
+        notes=check.notes,
+        of_node=of_node,
+        ttl_s=check.ttl_s,
+        deregister_after_s=check.deregister_after_s,
+        expires_at=time_of(expires_s) if expires_s is not None else None,
+    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NotRequired
-
-from typing_extensions import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 from xds.admin.models.findings import Finding
-from xds.admin.models.writing import document_of
-from xds.admin.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
+from xds.admin.models.values import NodeLocality, time_of
 from xds.live.owners import Owner
 from xds.model.errors import Violation
 from xds.model.natural_order import natural_key
@@ -20,7 +19,8 @@ from xds.services.core.instance import Check, Health
 from xds.store.document_keys import Key
 
 
-class ServiceSummary(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSummary:
     """A service of the catalog, with the numbers of its instances.
 
     * ``instances``: the number of instances, those that drain included;
@@ -41,19 +41,21 @@ class ServiceSummary(TypedDict):
     critical: int
     draining: int
     held: int
-    sources: list[str]
+    sources: tuple[str, ...]
     bindings: int
-    changed_at: str | None
+    changed_at: datetime | None
 
 
-class ServiceSummaryPage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSummaryPage:
     """A page of services, by name."""
 
-    items: list[ServiceSummary]
-    next_page_token: NotRequired[str]
+    items: tuple[ServiceSummary, ...]
+    next_page_token: str = ""
 
 
-class CheckItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckItem:
     """A health check of an instance.
 
     * ``id``: its id;
@@ -72,7 +74,8 @@ class CheckItem(TypedDict):
     notes: str
 
 
-class WeightsItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsItem:
     """The weights of an instance.
 
     * ``passing``: its weight while it is passing;
@@ -83,7 +86,8 @@ class WeightsItem(TypedDict):
     warning: int
 
 
-class InstanceItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceItem:
     """An instance of a service as it is served.
 
     * ``id``: its id, unique among the instances of the service from its source;
@@ -110,25 +114,26 @@ class InstanceItem(TypedDict):
     id: str
     address: str
     port: int
-    ports: dict[str, int]
+    ports: Mapping[str, int]
     health: str
     source: str
     source_kind: str
-    source_read_at: str | None
-    since: str
-    changed_at: str
+    source_read_at: datetime | None
+    since: datetime
+    changed_at: datetime
     is_held: bool
-    drains_until: str | None
+    drains_until: datetime | None
     weights: WeightsItem
-    locality: LocalityItem
+    locality: NodeLocality
     datacenter: str
     node: str
-    meta: dict[str, str]
-    tags: list[str]
-    checks: list[CheckItem]
+    meta: Mapping[str, str]
+    tags: tuple[str, ...]
+    checks: tuple[CheckItem, ...]
 
 
-class BoundItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundItem:
     """An assignment that follows a service.
 
     * ``assignment``: the name of the assignment;
@@ -140,7 +145,8 @@ class BoundItem(TypedDict):
     lowered: bool
 
 
-class ServiceItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceItem:
     """A service with its instances.
 
     * ``is_known``: false if no source has ever shown an instance of it;
@@ -150,11 +156,12 @@ class ServiceItem(TypedDict):
 
     service: str
     is_known: bool
-    instances: list[InstanceItem]
-    bindings: list[BoundItem]
+    instances: tuple[InstanceItem, ...]
+    bindings: tuple[BoundItem, ...]
 
 
-class BindingItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingItem:
     """A binding: an assignment that follows a service.
 
     * ``assignment``: the name of the assignment;
@@ -184,20 +191,22 @@ class BindingItem(TypedDict):
     endpoints: int
     left_out: int
     actor: str
-    time: str | None
-    warnings: list[FindingItem]
-    changed: NotRequired[bool]
-    dry_run: NotRequired[bool]
+    time: datetime | None
+    warnings: tuple[Finding, ...]
+    changed: bool | None = None
+    dry_run: bool = False
 
 
-class BindingPage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingPage:
     """A page of bindings, by assignment."""
 
-    items: list[BindingItem]
-    next_page_token: NotRequired[str]
+    items: tuple[BindingItem, ...]
+    next_page_token: str = ""
 
 
-class BindingDeleted(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingDeleted:
     """The binding that has ended; in a dry run, that would end.
 
     * ``assignment``: the name of the assignment.
@@ -205,10 +214,11 @@ class BindingDeleted(TypedDict):
 
     group: str
     assignment: str
-    dry_run: NotRequired[bool]
+    dry_run: bool = False
 
 
-class AcceptedLosses(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedLosses:
     """The losses of a source that were accepted; in a dry run, that would be.
 
     * ``source``: the name of the source;
@@ -216,8 +226,8 @@ class AcceptedLosses(TypedDict):
     """
 
     source: str
-    accepted: dict[str, int]
-    dry_run: NotRequired[bool]
+    accepted: Mapping[str, int]
+    dry_run: bool = False
 
 
 def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> ServiceSummary:
@@ -225,18 +235,18 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
     served = catalog.instances(service)
     health = Counter(one.health for one in served)
     changed_at = max((one.observed.changed_at for one in served), default=None)
-    return {
-        "service": service,
-        "instances": len(served),
-        "passing": health[Health.PASSING],
-        "warning": health[Health.WARNING],
-        "critical": health[Health.CRITICAL],
-        "draining": health[Health.DRAINING],
-        "held": sum(one.is_held for one in served),
-        "sources": sorted({one.source for one in served}),
-        "bindings": bindings,
-        "changed_at": timestamp(changed_at) if changed_at is not None else None,
-    }
+    return ServiceSummary(
+        service=service,
+        instances=len(served),
+        passing=health[Health.PASSING],
+        warning=health[Health.WARNING],
+        critical=health[Health.CRITICAL],
+        draining=health[Health.DRAINING],
+        held=sum(one.is_held for one in served),
+        sources=tuple(sorted({one.source for one in served})),
+        bindings=bindings,
+        changed_at=time_of(changed_at) if changed_at is not None else None,
+    )
 
 
 def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], lowered: list[Key]) -> ServiceItem:
@@ -245,70 +255,70 @@ def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], low
     served = sorted(
         catalog.instances(service), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
     )
-    return {
-        "service": catalog.written_name(service),
-        "is_known": catalog.is_known(service),
-        "instances": [_instance_item(one, *states.get(one.source, ("", 0.0))) for one in served],
-        "bindings": [
-            {"group": group, "assignment": assignment, "lowered": is_lowered}
+    return ServiceItem(
+        service=catalog.written_name(service),
+        is_known=catalog.is_known(service),
+        instances=tuple(_instance_item(one, *states.get(one.source, ("", 0.0))) for one in served),
+        bindings=tuple(
+            BoundItem(group=group, assignment=assignment, lowered=is_lowered)
             for keys, is_lowered in ((bindings, False), (lowered, True))
             for group, assignment in keys
-        ],
-    }
+        ),
+    )
 
 
 def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> InstanceItem:
     one = served.instance
-    return {
-        "id": one.id,
-        "address": one.address,
-        "port": one.port,
-        "ports": dict(one.ports),
-        "health": served.health.value,
-        "source": served.source,
-        "source_kind": kind,
-        "source_read_at": timestamp(read_at) if read_at else None,
-        "since": timestamp(served.observed.since),
-        "changed_at": timestamp(served.observed.changed_at),
-        "is_held": served.is_held,
-        "drains_until": timestamp(served.drains_until) if served.drains_until is not None else None,
-        "weights": {"passing": one.weight, "warning": one.warning_weight},
-        "locality": locality_item(one.locality),
-        "datacenter": one.datacenter,
-        "node": one.node,
-        "meta": dict(one.meta),
-        "tags": list(one.tags),
-        "checks": [_check_item(check) for check in one.checks],
-    }
+    return InstanceItem(
+        id=one.id,
+        address=one.address,
+        port=one.port,
+        ports=dict(one.ports),
+        health=served.health.value,
+        source=served.source,
+        source_kind=kind,
+        source_read_at=time_of(read_at) if read_at else None,
+        since=time_of(served.observed.since),
+        changed_at=time_of(served.observed.changed_at),
+        is_held=served.is_held,
+        drains_until=time_of(served.drains_until) if served.drains_until is not None else None,
+        weights=WeightsItem(passing=one.weight, warning=one.warning_weight),
+        locality=NodeLocality.from_domain(one.locality),
+        datacenter=one.datacenter,
+        node=one.node,
+        meta=dict(one.meta),
+        tags=tuple(one.tags),
+        checks=tuple(map(_check_item, one.checks)),
+    )
 
 
 def _check_item(check: Check) -> CheckItem:
-    return {
-        "id": check.id,
-        "status": check.status.value,
-        "name": check.name,
-        "kind": check.kind,
-        "output": check.output,
-        "notes": check.notes,
-    }
+    return CheckItem(
+        id=check.id,
+        status=check.status.value,
+        name=check.name,
+        kind=check.kind,
+        output=check.output,
+        notes=check.notes,
+    )
 
 
 def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, warnings: list[Violation]) -> BindingItem:
     """A binding with its state."""
     binding = bound.binding
-    return {
-        "group": bound.key[0],
-        "assignment": bound.key[1],
-        "etag": etag_of(binding),
-        "service": binding.service,
-        "filter": binding.filter,
-        "port": binding.port,
-        "datacenter": binding.datacenter,
-        "only_passing": binding.only_passing,
-        "state": "live" if bound.is_live else "waiting",
-        "endpoints": endpoints,
-        "left_out": bound.selection.failures,
-        "actor": owner.actor if owner is not None else "",
-        "time": timestamp(owner.time_s) if owner is not None and owner.time_s else None,
-        "warnings": [document_of(Finding.from_domain(warning)) for warning in warnings],
-    }
+    return BindingItem(
+        group=bound.key[0],
+        assignment=bound.key[1],
+        etag=etag_of(binding),
+        service=binding.service,
+        filter=binding.filter,
+        port=binding.port,
+        datacenter=binding.datacenter,
+        only_passing=binding.only_passing,
+        state="live" if bound.is_live else "waiting",
+        endpoints=endpoints,
+        left_out=bound.selection.failures,
+        actor=owner.actor if owner is not None else "",
+        time=time_of(owner.time_s) if owner is not None and owner.time_s else None,
+        warnings=tuple(map(Finding.from_domain, warnings)),
+    )

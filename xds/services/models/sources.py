@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from time import time
-from typing import NotRequired
 
-from typing_extensions import TypedDict
-
-from xds.admin.shapes.values import timestamp
+from xds.admin.models.values import time_of
 from xds.model.errors import Violation
 from xds.model.units import span_text
 from xds.services.catalog import ServiceCatalog
@@ -24,7 +22,8 @@ SHOWN = 100  # findings, and services with a held loss, of one source
 NAMED = 3  # in a text
 
 
-class SourceFinding(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFinding:
     """Something of a source that is left out.
 
     * ``service``: the name of the service; empty if it is about none;
@@ -41,7 +40,8 @@ class SourceFinding(TypedDict):
     hint: str
 
 
-class SourceStateItem(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStateItem:
     """A source of instances, and how it is.
 
     * ``name``: its name;
@@ -72,10 +72,10 @@ class SourceStateItem(TypedDict):
     state: str
     trouble: str
     message: str
-    read_at: str | None
+    read_at: datetime | None
     read_age_s: float | None
-    failing_since: str | None
-    retry_at: str | None
+    failing_since: datetime | None
+    retry_at: datetime | None
     failures_n: int
     restarts_n: int
     changes_n: int
@@ -83,17 +83,18 @@ class SourceStateItem(TypedDict):
     instances_n: int
     waiting_n: int
     waiting_s: float
-    held: list[str]
+    held: tuple[str, ...]
     held_n: int
-    findings: list[SourceFinding]
+    findings: tuple[SourceFinding, ...]
     findings_n: int
 
 
-class SourcePage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePage:
     """A page of sources, by name."""
 
-    items: list[SourceStateItem]
-    next_page_token: NotRequired[str]
+    items: tuple[SourceStateItem, ...]
+    next_page_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +127,28 @@ def source_item(source: ShownSource) -> SourceStateItem:
     findings += [_finding(service, each) for service in sorted(by_service) for each in by_service[service]]
     held = sorted(holdings.held_services) if holdings is not None else []
     state = _state(source)
-    return {
-        "name": source.name,
-        "kind": status.kind or run.kind,
-        "state": state,
-        "trouble": _trouble(state, status, findings, held),
-        "message": status.message,
-        "read_at": timestamp(status.read_at) if status.read_at else None,
-        "read_age_s": round(max(now - status.read_at, 0), 3) if status.read_at else None,
-        "failing_since": timestamp(status.failing_since) if status.is_failing else None,
-        "retry_at": timestamp(run.retry_at) if run.retry_at is not None else None,
-        "failures_n": status.failures_n,
-        "restarts_n": run.restarts_n,
-        "changes_n": status.changes_n,
-        "services_n": len(holdings.by_service) if holdings is not None else 0,
-        "instances_n": holdings.instances_n if holdings is not None else 0,
-        "waiting_n": run.waiting_n,
-        "waiting_s": round(max(now - run.waiting_since, 0), 3) if run.waiting_since is not None else 0.0,
-        "held": list(islice(held, SHOWN)),
-        "held_n": len(held),
-        "findings": findings[:SHOWN],
-        "findings_n": len(findings),
-    }
+    return SourceStateItem(
+        name=source.name,
+        kind=status.kind or run.kind,
+        state=state,
+        trouble=_trouble(state, status, findings, held),
+        message=status.message,
+        read_at=time_of(status.read_at) if status.read_at else None,
+        read_age_s=round(max(now - status.read_at, 0), 3) if status.read_at else None,
+        failing_since=time_of(status.failing_since) if status.is_failing else None,
+        retry_at=time_of(run.retry_at) if run.retry_at is not None else None,
+        failures_n=status.failures_n,
+        restarts_n=run.restarts_n,
+        changes_n=status.changes_n,
+        services_n=len(holdings.by_service) if holdings is not None else 0,
+        instances_n=holdings.instances_n if holdings is not None else 0,
+        waiting_n=run.waiting_n,
+        waiting_s=round(max(now - run.waiting_since, 0), 3) if run.waiting_since is not None else 0.0,
+        held=tuple(islice(held, SHOWN)),
+        held_n=len(held),
+        findings=tuple(findings[:SHOWN]),
+        findings_n=len(findings),
+    )
 
 
 def _trouble(state: str, status: SourceStatus, findings: Sequence[SourceFinding], held: Sequence[str]) -> str:
@@ -156,8 +157,8 @@ def _trouble(state: str, status: SourceStatus, findings: Sequence[SourceFinding]
         parts.append(f"cannot be read for {span_text(max(0.0, time() - status.failing_since))}: {status.message}")
     elif findings:
         first = findings[0]
-        place = first["source"] or first["service"] or first["pointer"]
-        parts.append(f"{len(findings)} left out, first {place}: {first['detail']}")
+        place = first.source or first.service or first.pointer
+        parts.append(f"{len(findings)} left out, first {place}: {first.detail}")
     if held:
         more = " ..." if len(held) > NAMED else ""
         parts.append(f"held loss of {', '.join(held[:NAMED])}{more}")
@@ -167,12 +168,12 @@ def _trouble(state: str, status: SourceStatus, findings: Sequence[SourceFinding]
 def check_sources(catalog: ServiceCatalog, sources: Sources) -> tuple[bool, str]:
     """Whether all sources can be read completely, without held losses; and a detail."""
     items = list(map(source_item, shown_sources(catalog, sources)))
-    wrong = [f"{item['name']} {item['trouble']}" for item in items if item["trouble"]]
+    wrong = [f"{item.name} {item.trouble}" for item in items if item.trouble]
     if wrong:
         more = f" (and {len(wrong) - NAMED} more)" if len(wrong) > NAMED else ""
         return False, "; ".join(wrong[:NAMED]) + more
-    configured = [item for item in items if item["kind"] != REGISTRATION]
-    starting = [item["name"] for item in configured if item["state"] == "starting"]
+    configured = [item for item in items if item.kind != REGISTRATION]
+    starting = [item.name for item in configured if item.state == "starting"]
     if starting:
         return False, f"not read yet: {', '.join(starting[:NAMED])}"
     return True, f"{len(configured)} can be read" if configured else "no source is configured"
@@ -190,11 +191,11 @@ def _state(source: ShownSource) -> str:
 
 
 def _finding(service: str, violation: Violation) -> SourceFinding:
-    return {
-        "service": service,
-        "code": violation.code,
-        "detail": violation.detail,
-        "pointer": violation.pointer,
-        "source": violation.source,
-        "hint": violation.hint,
-    }
+    return SourceFinding(
+        service=service,
+        code=violation.code,
+        detail=violation.detail,
+        pointer=violation.pointer,
+        source=violation.source,
+        hint=violation.hint,
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from xds.admin.answers import Paging, answer_json, etag_header
+from xds.admin.answers import Paging, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
 from xds.admin.push import DrainTime, Strict, etag_precondition
@@ -44,8 +45,8 @@ async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Seg
 @router.get("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
 async def get_binding(deps: Deps, request: Request, group: Segment, assignment: Segment) -> Response:
     """The binding of an assignment, with its state."""
-    item = _item(deps, served(deps).bindings.get((group, assignment)))
-    return await answer_json(request, item, etag_header(item["etag"]))
+    found = _item(deps, served(deps).bindings.get((group, assignment)))
+    return answer_model(found, etag_header(found.etag))
 
 
 @router.put("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
@@ -75,10 +76,10 @@ async def put_binding(
     PushOptions(strict=strict).check_warnings(_warnings(deps, bound, len(served(deps).bindings.selected(bound))))
     if dry_run:
         served(deps).bindings.check(key, binding, expected)
-        return JSONResponse({**_item(deps, bound), "dry_run": True})
+        return answer_model(replace(_item(deps, bound), dry_run=True))
     changed = await served(deps).bindings.put(key, binding, expected, by)
-    item = _item(deps, served(deps).bindings.get(key))
-    return JSONResponse({**item, "changed": changed}, headers=etag_header(item["etag"]))
+    found = replace(_item(deps, served(deps).bindings.get(key)), changed=changed)
+    return answer_model(found, etag_header(found.etag))
 
 
 @router.delete("/groups/{group}/bindings/{assignment}", response_model=BindingDeleted)
@@ -98,7 +99,7 @@ async def delete_binding(
         served(deps).bindings.check(key, None, expected)
     else:
         await served(deps).bindings.delete(key, expected, by, drain_s)
-    return JSONResponse({"group": group, "assignment": assignment, **({"dry_run": True} if dry_run else {})})
+    return answer_model(BindingDeleted(group=group, assignment=assignment, dry_run=dry_run))
 
 
 def _item(deps: Services, bound: BoundAssignment) -> BindingItem:

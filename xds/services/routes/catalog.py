@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from xds.admin.answers import Paging, answer_json
+from xds.admin.answers import Paging, answer_json, answer_model
 from xds.admin.middleware import Segment
+from xds.admin.models.writing import document_of
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
 from xds.model.errors import NotFoundError
@@ -34,9 +35,9 @@ async def list_services(
     return await paging.answer(
         request,
         (service_summary(catalog, name, sum(map(len, _following_assignments(deps, name)))) for name in names),
-        lambda item: item["service"],
+        lambda item: item.service,
         lambda item: item,
-        lambda item: not source or source in item["sources"],
+        lambda item: not source or source in item.sources,
     )
 
 
@@ -44,10 +45,10 @@ async def list_services(
 async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
     served(deps).registrations.show_changes()
-    item = service_item(served(deps).catalog, name, *_following_assignments(deps, name))
-    if not (item["instances"] or item["is_known"] or item["bindings"]):
+    found = service_item(served(deps).catalog, name, *_following_assignments(deps, name))
+    if not (found.instances or found.is_known or found.bindings):
         raise NotFoundError(f"there is no service {name!r}")
-    return await answer_json(request, item)
+    return await answer_json(request, document_of(found))
 
 
 def _following_assignments(deps: Services, service: str) -> tuple[list[Key], list[Key]]:
@@ -73,7 +74,7 @@ async def accept_losses(
         about = f" of service {service!r}" if service else ""
         raise NotFoundError(f"no loss{about} of source {name!r} is held")
     if dry_run:
-        return JSONResponse({"source": name, "accepted": held, "dry_run": True})
+        return answer_model(AcceptedLosses(source=name, accepted=held, dry_run=True))
     # The audit list comes first: a change that cannot be recorded is not made.
     await deps.publisher.audit.record(by.note("source.accepted", subject=name, new={"services": held}))
-    return JSONResponse({"source": name, "accepted": served(deps).catalog.accept(name, service, by)})
+    return answer_model(AcceptedLosses(source=name, accepted=served(deps).catalog.accept(name, service, by)))

@@ -9,9 +9,9 @@ from time import time
 from typing import Annotated
 
 from fastapi import Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from xds.admin.answers import Paging
+from xds.admin.answers import Paging, answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
 from xds.admin.routing import ANY, Calling, api_router, needs
@@ -46,7 +46,7 @@ async def list_registrations(deps: Deps, request: Request, paging: Paging, servi
 @router.get("/registrations/{id}", response_model=RegistrationItem)
 async def get_registration(deps: Deps, id: Segment) -> Response:
     """One instance that registered itself or was registered here."""
-    return JSONResponse(_item(deps, _registration(deps, id)))
+    return answer_model(_item(deps, _registration(deps, id)))
 
 
 @router.put("/registrations/{id}", response_model=RegistrationItem, openapi_extra=needs(ANY))
@@ -63,7 +63,7 @@ async def put_registration(
     one = read_service(value, id)
     registrant = registrant_of(request, time())
     await served(deps).registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
-    return JSONResponse(_item(deps, _registration(deps, id)))
+    return answer_model(_item(deps, _registration(deps, id)))
 
 
 @router.delete("/registrations/{id}", response_model=RegistrationDeleted, openapi_extra=needs(ANY))
@@ -71,7 +71,7 @@ async def delete_registration(deps: Deps, request: Request, id: Segment, by: Cal
     """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
     one = _registration(deps, id)
     await served(deps).registrations.deregister(id, permit_of(request), by)
-    return JSONResponse({"id": id, "service": one.service})
+    return answer_model(RegistrationDeleted(id=id, service=one.service))
 
 
 @router.put("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
@@ -87,14 +87,14 @@ async def begin_maintenance(
     It needs the scope `register:<service>`. Nothing changes if the instance is in maintenance already.
     """
     await served(deps).registrations.maintain(id, True, reason, permit_of(request), by)
-    return JSONResponse(_item(deps, _registration(deps, id)))
+    return answer_model(_item(deps, _registration(deps, id)))
 
 
 @router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
     await served(deps).registrations.maintain(id, False, "", permit_of(request), by)
-    return JSONResponse(_item(deps, _registration(deps, id)))
+    return answer_model(_item(deps, _registration(deps, id)))
 
 
 def _registration(deps: Services, id: str) -> Registration:

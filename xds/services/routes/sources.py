@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from xds.admin.answers import Page, page
+from xds.admin.answers import Page, answer_model, page
 from xds.admin.middleware import Segment
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
@@ -31,5 +31,5 @@ async def get_source(deps: Deps, name: Segment) -> Response:
     """One source of instances, with its state."""
     for each in shown_sources(served(deps).catalog, served(deps).sources):
         if each.name == name:
-            return JSONResponse(source_item(each))
+            return answer_model(source_item(each))
     raise NotFoundError(f"there is no source named {name[:200]!r}")

@@ -1,1 +1,0 @@
-"""The JSON shapes of the admin API's answers and requests."""
