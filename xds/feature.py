@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xds.live.owners import EndpointOrigin, OwnerKind
     from xds.lrs.aggregates import LoadAggregates
     from xds.model.errors import Violation
+    from xds.push.derived import Derived
     from xds.push.documents import GroupDocuments
     from xds.push.publisher import Publisher
     from xds.push.request import PlannedChange
@@ -67,6 +68,10 @@ class ServedFeature:
 
     def documents(self) -> Sequence[GroupDocuments]:
         """Its documents that belong to groups. They are loaded, backed up and deleted with the groups."""
+        return ()
+
+    def derived(self) -> Sequence[Derived]:
+        """The sources of its derived resources of groups. Their documents are loaded before all others."""
         return ()
 
     def review(self, planned: PlannedChange) -> list[Violation]:

@@ -20,4 +20,6 @@ def published_entries(store: Store, context: ChainContext) -> tuple[EntryTable, 
     """The config entries of a store, not loaded yet, and their publisher."""
     fleet = Fleet()
     publisher = Publisher(store, SnapshotCache(), fleet, lambda groups: None)
-    return ServedMesh(store, publisher, context, fleet.events).entries, publisher
+    mesh = ServedMesh(store, publisher, context, fleet.events)
+    publisher.derived.sources += mesh.derived()
+    return mesh.entries, publisher

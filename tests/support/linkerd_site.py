@@ -74,6 +74,7 @@ class LinkerdSite:
         live = LiveEndpoints(self.cache, self.server.registry.wake)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.server.wake, live=live)
         self.mesh = ServedMesh(self.store, self.publisher, DEFAULT_CHAIN_CONTEXT, self.fleet.events)
+        self.publisher.derived.sources += self.mesh.derived()
         self.catalog = ServiceCatalog(HoldRule(1.0), clock=lambda: self.now_s, store=self.store)
         held = self.publisher
         by_hand = HandAssignments(

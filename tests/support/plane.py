@@ -41,6 +41,7 @@ class Plane:
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend)
         publisher = self.publisher
         self.mesh = ServedMesh(self.store, publisher, self.chain_context, self.fleet.events)
+        publisher.derived.sources += self.mesh.derived()
         self.by_hand = HandAssignments(
             self.store,
             self.cache,

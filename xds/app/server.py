@@ -266,6 +266,7 @@ class Server:
         for feature in features:
             each = feature.serve(kernel)
             served.append(each)
+            self.publisher.derived.sources += each.derived()
             self.publisher.documents += each.documents()
             self.publisher.reviews.append(each.review)
             self.grpc.serve(each.stream_methods())

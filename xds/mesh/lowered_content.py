@@ -15,7 +15,7 @@ from xds.mesh.core.lower.lowering import UpstreamChain
 from xds.mesh.core.lower.upstreams import ProxySettings, Upstream
 from xds.model.errors import Violation
 from xds.model.resource_type import ENDPOINT
-from xds.push.content import GroupContent, Key
+from xds.push.content import Key
 from xds.push.derived import DerivedContent, DerivedOrigin, DerivedResource
 
 _DIGEST_BYTES = 20
@@ -71,11 +71,8 @@ class LoweredContent(DerivedContent):
 NOTHING_LOWERED = LoweredContent()
 
 
-def stored_content(content: GroupContent | None, lowered: LoweredContent) -> LoweredContent:
-    """The lowered resources in the stored ``content`` of a group; ``lowered`` itself if they are the same."""
-    marked = [one for one in content.resources() if one.is_lowered] if content is not None else []
-    ids: Mapping[Key, str] = content.blob_ids if content is not None else {}
-    records = {key: DerivedResource(one, ids[key]) for one in marked if (key := (one.type_url, one.name))}
-    if {key: one.blob_id for key, one in records.items()} == {key: one.blob_id for key, one in lowered.records.items()}:
+def stored_content(stored: Mapping[Key, DerivedResource], lowered: LoweredContent) -> LoweredContent:
+    """The ``stored`` resources of a group as its lowered ones; ``lowered`` itself if they are the same."""
+    if {key: one.blob_id for key, one in stored.items()} == {key: one.blob_id for key, one in lowered.records.items()}:
         return lowered
-    return replace(lowered, records=records, parts={})  # without parts, so that all upstreams are lowered again
+    return replace(lowered, records=stored, parts={})  # without parts, so that all upstreams are lowered again

@@ -37,8 +37,8 @@ from xds.mesh.lowered_endpoints import LoweredEndpoints
 from xds.mesh.stored_assignments import stored_assignments
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource_type import CLUSTER
-from xds.push.content import GroupContent
-from xds.push.derived import OWNED_NAME, DerivedChange, DerivedWrite
+from xds.push.content import Key as ResourceKey
+from xds.push.derived import OWNED_NAME, DerivedChange, DerivedResource, DerivedWrite
 from xds.push.groups import SettingsWrite
 from xds.push.request import PushResult
 from xds.store.base import Commit, DocumentWrite, GroupPush, Meta, Store
@@ -185,8 +185,8 @@ class LoweredGroups:
             chains = {}
         return LoweredGroup(group, document, before, chains, error="the stored upstreams cannot be lowered")
 
-    def adopt(self, group: str, content: GroupContent | None) -> bool:
-        """Take over the lowered resources in the stored ``content`` of a group.
+    def adopt(self, group: str, stored: Mapping[ResourceKey, DerivedResource]) -> bool:
+        """Take over the ``stored`` lowered resources of a group.
 
         False if they differ from those that this server makes, as after an upgrade to a release that lowers otherwise.
         The stored resources are served until the group is lowered again.
@@ -194,9 +194,9 @@ class LoweredGroups:
         lowered = self._groups.get(group)
         if lowered is None:
             return True
-        stored = stored_content(content, lowered.content)
-        self._groups[group] = replace(lowered, content=stored)
-        return stored is lowered.content
+        content = stored_content(stored, lowered.content)
+        self._groups[group] = replace(lowered, content=content)
+        return content is lowered.content
 
     async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
         """Lower a group again, whose stored resources are others.
@@ -413,6 +413,11 @@ class LoweringPart:
     """Newly lowered resources of groups, by group; None for a group that loses its upstreams."""
 
     settings: SettingsWrite | None = None
+
+    @property
+    def source(self) -> LoweredGroups:
+        """The groups with upstreams."""
+        return self._groups
 
     def __init__(self, groups: LoweredGroups, lowered: Mapping[str, LoweredGroup | None] | None = None) -> None:
         self._groups = groups

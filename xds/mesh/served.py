@@ -24,6 +24,7 @@ from xds.mesh.lowered_groups import GROUPS_LIMIT, LoweredGroups
 from xds.mesh.metrics import LoweredMetrics
 from xds.mesh.parts import EntryPart, UpstreamsPart
 from xds.mesh.settings import chain_context
+from xds.push.derived import Derived
 from xds.push.group_names import check_group_name
 from xds.push.groups import GroupSettings, SettingsWrite, check_settings
 from xds.push.publisher import Publisher
@@ -34,7 +35,7 @@ from xds.store.document_keys import Key
 
 
 class ServedMesh(ServedFeature):
-    """The mesh of one server: the derived resources of its ``publisher``.
+    """The mesh of one server: derived resources of its ``publisher``.
 
     ``decoder`` checks lowered resources. At most ``limit`` groups can have upstreams.
     """
@@ -51,7 +52,6 @@ class ServedMesh(ServedFeature):
         self.entries = EntryTable(store, context, events, self._write_entries)
         self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), limit)
         self._publisher = publisher
-        publisher.derived = self.lowered
 
     @classmethod
     def of(cls, kernel: Kernel) -> ServedMesh:
@@ -104,6 +104,10 @@ class ServedMesh(ServedFeature):
         return part.result
 
     # What the kernel asks
+
+    def derived(self) -> Sequence[Derived]:
+        """The groups with upstreams."""
+        return (self.lowered,)
 
     def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
         """The instances that the assignment of a lowered cluster selects."""

@@ -4,20 +4,18 @@ They are a part of the group's snapshot, beside the pushed resources. A push rep
 the documents replaces derived resources only (they are marked ``is_lowered``). A name has one owner: a change that
 would give it a second one is refused with both named.
 
-`Derived` is the hook: the publisher asks the feature, and the feature never calls the publisher. A `DerivedWrite` is a
-part of a transaction.
+`Derived` is the hook: the publisher asks each feature that has one, and the feature never calls the publisher. A
+`DerivedWrite` is a part of a transaction.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from xds.access.caller import Caller
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource import Resource, short_hash
 from xds.model.resource_type import ENDPOINT
@@ -269,6 +267,10 @@ class DerivedWrite(Protocol):
 
     settings: SettingsWrite | None
 
+    @property
+    def source(self) -> Derived:
+        """The source of the resources that change."""
+
     async def repeated_push(self) -> GroupPush | None:
         """The call to the store that finds an earlier, equal write; None if a repeated write changes nothing."""
 
@@ -276,7 +278,10 @@ class DerivedWrite(Protocol):
         """Compare the write with the present documents. Returns the groups that it touches. Nothing changes."""
 
     async def derive(self, deleted: Collection[str]) -> Mapping[str, DerivedChange]:
-        """What changes in groups. The publisher holds the locks of the touched groups; it deletes those ``deleted``."""
+        """What changes of the source's resources, by group.
+
+        The publisher holds the locks of the touched groups; it deletes those ``deleted``.
+        """
 
     def pushes(self) -> Sequence[GroupPush]:
         """The calls to the store beside those of the groups."""
@@ -306,8 +311,8 @@ class Derived(GroupDocuments, Protocol):
     def content(self, group: str) -> DerivedContent:
         """The derived resources of a group."""
 
-    def adopt(self, group: str, content: GroupContent | None) -> bool:
-        """Take over the derived resources in the stored ``content`` of a group; they are served until ``settle``.
+    def adopt(self, group: str, stored: Mapping[Key, DerivedResource]) -> bool:
+        """Take over the ``stored`` derived resources of a group; they are served until ``settle``.
 
         False if they differ from those that this server makes, as after an upgrade.
         """
@@ -319,37 +324,93 @@ class Derived(GroupDocuments, Protocol):
         """
 
 
-class NothingDerived:
-    """All resources are pushed."""
+class DerivedSources:
+    """All sources of derived resources. A group has the resources of all of them; a name has one source."""
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()
+        self.sources: list[Derived] = []
 
-    def groups(self) -> Collection[str]:
-        """None."""
-        return ()
+    def groups(self) -> set[str]:
+        """The groups that have derived resources."""
+        return {group for source in self.sources for group in source.groups()}
 
     def content(self, group: str) -> DerivedContent:
-        """Nothing."""
+        """The derived resources of a group."""
+        return _joined(self._contents(group))
+
+    def change(self, source: Derived, group: str, change: DerivedChange) -> DerivedChange:
+        """What a change of the resources of one source is for the group, which has resources of others too.
+
+        Raises ``ValidationError`` if another source has a name of a new resource.
+        """
+        others = self._contents(group, besides=source)
+        if not others:
+            return change
+        elsewhere = _joined(others)
+        _refuse(_clashes(group, change.put, elsewhere))
+        return replace(change, before=_joined((change.before, *others)), after=_joined((change.after, *others)))
+
+    def adopt_stored(self, find: Callable[[str], GroupContent | None]) -> list[tuple[Derived, str]]:
+        """Take over the stored derived resources. ``find`` looks up the content of a group.
+
+        Returns the sources and groups for which this release makes other ones.
+        """
+        return [
+            (source, group)
+            for group in sorted(self.groups())
+            for source, stored in self._shares(group, _stored(find(group)))
+            if not source.adopt(group, stored)
+        ]
+
+    def _shares(
+        self, group: str, stored: Mapping[Key, DerivedResource]
+    ) -> Iterator[tuple[Derived, dict[Key, DerivedResource]]]:
+        """The sources of a group with the ``stored`` resources that each one has.
+
+        Those that no source makes any more belong to the first source that makes others than are stored.
+        """
+        sources = [source for source in self.sources if group in source.groups()]
+        made = [source.content(group).records for source in sources]
+        shares = [{key: one for key, one in stored.items() if key in records} for records in made]
+        differs = (_ids(share) != _ids(records) for share, records in zip(shares, made, strict=True))
+        heir = next((index for index, is_other in enumerate(differs) if is_other), 0)
+        left = {key: one for key, one in stored.items() if not any(key in records for records in made)}
+        for index, (source, share) in enumerate(zip(sources, shares, strict=True)):
+            yield source, {**share, **left} if index == heir else share
+
+    def _contents(self, group: str, besides: Derived | None = None) -> list[DerivedContent]:
+        found = (source.content(group) for source in self.sources if source is not besides)
+        return [content for content in found if content.records or content.assignments]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _JoinedContent(DerivedContent):
+    """The derived resources of several sources."""
+
+    parts: tuple[DerivedContent, ...] = ()
+
+    def origin(self, key: Key) -> DerivedOrigin | None:
+        """As the source says that has the name."""
+        return next((part.origin(key) for part in self.parts if part.owns(key)), None)
+
+
+def _joined(contents: Sequence[DerivedContent]) -> DerivedContent:
+    if not contents:
         return NOTHING_DERIVED
+    if len(contents) == 1:
+        return contents[0]
+    records = {key: one for each in contents for key, one in each.records.items()}
+    assignments = {name: one for each in contents for name, one in each.assignments.items()}
+    return _JoinedContent(records, assignments, tuple(contents))
 
-    def adopt(self, group: str, content: GroupContent | None) -> bool:
-        """There is nothing to take over."""
-        return True
 
-    async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
-        """There is nothing to derive."""
-        return ()
+def _stored(content: GroupContent | None) -> dict[Key, DerivedResource]:
+    """The derived resources in the stored content of a group."""
+    if content is None:
+        return {}
+    marked = (((one.type_url, one.name), one) for one in content.resources() if one.is_lowered)
+    return {key: DerivedResource(one, content.blob_ids[key]) for key, one in marked}
 
-    async def load(self) -> None:
-        """There is nothing to load."""
 
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """None."""
-        return ()
-
-    async def forget(self, group: str, by: Caller) -> None:
-        """There is nothing to delete."""
-
-    def dropped(self, group: str) -> None:
-        """There is nothing to forget."""
+def _ids(records: Mapping[Key, DerivedResource]) -> dict[Key, str]:
+    return {key: one.blob_id for key, one in records.items()}

@@ -17,7 +17,7 @@ from xds.model.resource import Resource
 from xds.push.audit_log import AuditLog, push_note
 from xds.push.certificates import PushedCertificates
 from xds.push.content import BlobIds, Key, changes
-from xds.push.derived import Derived, DerivedChange, DerivedContent, DerivedWrite, NothingDerived, unchanged
+from xds.push.derived import Derived, DerivedChange, DerivedSources, DerivedWrite, unchanged
 from xds.push.documents import GroupDocuments
 from xds.push.explain import NodeViews
 from xds.push.group_names import CONFIG_ENTRIES_LINE, check_group_name, check_new_group_name
@@ -63,7 +63,7 @@ class Publisher:
     acknowledged is either applied completely or not at all.
 
     ``groups`` are served, ``history`` has their revisions, ``undo`` plans to take one back, ``views`` are what nodes
-    see. ``derived`` makes the derived resources of groups; its documents are loaded first. ``documents`` are the other
+    see. ``derived`` are the sources of derived resources; their documents are loaded first. ``documents`` are the other
     tables of documents that belong to groups. ``reviews`` see each change that is planned. ``live`` has the live
     assignments. ``request_bytes`` is the size of the largest request of a client.
     """
@@ -85,10 +85,10 @@ class Publisher:
         self.history = GroupHistory(store, self.groups)
         self.undo = UndoPlanner(store, cache, fleet, self.groups.find, refused_share)
         self.live = live if live is not None else LiveEndpoints(cache, wake)
-        self.views = NodeViews(cache, fleet, self.live, self._derived_content)
+        self.derived = DerivedSources()
+        self.views = NodeViews(cache, fleet, self.live, self.derived.content)
         self.audit = AuditLog(store)
         self.certificates = PushedCertificates(self.groups.names, self.groups.find)
-        self.derived: Derived = NothingDerived()
         self.documents: list[GroupDocuments] = []
         self.reviews: list[Review] = []
         self.locks = WriteLocks()
@@ -302,7 +302,7 @@ class Publisher:
         await locks.add(touched)
         await self._lost.catch_up(touched)
         deleted = {request.group for request in requests if isinstance(request.change, Drop)}
-        changes = await write.derive(deleted) if write is not None else {}
+        changes = await self._derive(write, deleted) if write is not None else {}
         requested = [self._with_derived(each, changes.get(each.group)) for each in requests]
         others = {group: each for group, each in changes.items() if group not in groups}
         if write is not None and write.settings is not None:
@@ -434,25 +434,26 @@ class Publisher:
 
     # Derived resources
 
-    def _derived_content(self, group: str) -> DerivedContent:
-        return self.derived.content(group)
-
     def _with_derived(self, request: PushRequest, change: DerivedChange | None = None) -> PushRequest:
         return replace(request, derived=change or unchanged(self.derived.content(request.group)))
 
-    def _adopt_stored(self) -> list[str]:
-        """Take over the stored derived resources. Returns the groups for which this release makes other ones."""
-        return [group for group in self.derived.groups() if not self.derived.adopt(group, self.groups.find(group))]
-
     async def _settle(self) -> None:
         """Derive resources again where the stored ones differ, as after an upgrade."""
-        for group in self._adopt_stored():
-            self._wake(await self.derived.settle(group, self._apply_derived))
+        for source, group in self._adopt_stored():
+            self._wake(await source.settle(group, self._apply_derived))
+
+    def _adopt_stored(self) -> list[tuple[Derived, str]]:
+        return self.derived.adopt_stored(self.groups.find)
+
+    async def _derive(self, write: DerivedWrite, deleted: Collection[str]) -> dict[str, DerivedChange]:
+        """What follows from a write, by group."""
+        changes = await write.derive(deleted)
+        return {group: self.derived.change(write.source, group, each) for group, each in changes.items()}
 
     async def _apply_derived(self, write: DerivedWrite) -> None:
         """Publish a write that the server makes itself. Nobody else writes meanwhile."""
         options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
-        changes = await write.derive(())
+        changes = await self._derive(write, ())
         planned = [await self._plan(derived_request(group, each), options) for group, each in changes.items()]
         await self._apply(Transaction(planned, write), options)
 
@@ -460,7 +461,7 @@ class Publisher:
 
     def tables(self) -> tuple[GroupDocuments, ...]:
         """All tables of documents that belong to groups."""
-        return (self.derived, *self.documents)
+        return (*self.derived.sources, *self.documents)
 
     async def _load_documents(self) -> None:
         self.live.forget_owners()
@@ -493,5 +494,6 @@ class Publisher:
 
     async def _refresh_derived(self) -> Collection[str]:
         """Load the documents that resources are derived from. Returns the groups that have derived resources."""
-        await self.derived.load()
+        for source in self.derived.sources:
+            await source.load()
         return self.derived.groups()
