@@ -110,7 +110,7 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     Clusters that exist before and after keep their current endpoints, as with ``xds rollout undo``. Raises
     ``NothingToUndoError`` or ``AbsentError`` if there is nothing to go back to.
     """
-    write_parts(options, PUSH_ARGUMENTS)  # an unknown option is told before anything is sent
+    write_parts(options, PUSH_ARGUMENTS)  # an unknown option is an error before anything is sent
 
     def planned(value: object) -> ApiCall[PushOutcome]:
         from xds.admin.models.revisions import UndoProposal

@@ -14,7 +14,7 @@ def files_by_group(root: Path) -> dict[str, list[Path]]:
     """The files of each group, by the name of the file (without its suffix) or of the subdirectory.
 
     A file and a subdirectory with the same name belong to one group. Hidden files are left out. What is no file, such
-    as a named pipe, is listed too: it is told as refused when it is read. Raises ``OSError``.
+    as a named pipe, is listed too: it is reported as refused when it is read. Raises ``OSError``.
     """
     files: dict[str, list[Path]] = {}
     for entry in sorted(root.iterdir()):

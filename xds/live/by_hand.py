@@ -161,7 +161,7 @@ class HandAssignments:
                 await self.end_drains(self._clock())
             except StoreError as error:
                 _log.warning("endpoints.later", error_message=str(error))
-            except Exception:  # a bug must not end the loop: endpoints would drain for ever
+            except Exception:  # a bug must not end the loop: endpoints would drain without end
                 _log.exception("endpoints.failed")
 
     # Reading

@@ -25,7 +25,7 @@ class ResponseState(Enum):
     NEW = "new"
     SETTLED = "settled"
     IN_FLIGHT = "in_flight"
-    REJECTED = "rejected_digest"
+    REJECTED = "rejected"
 
 
 class RequestKind(Enum):
