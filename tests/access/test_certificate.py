@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.pki import CertificateAuthority
 from xds.access.certificate import NAMES_LIMIT, read_der, read_pem
 
@@ -49,7 +50,7 @@ def issued(
     return builder.sign(KEY, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     common=st.text(st.characters(categories=("L", "N")), min_size=1, max_size=30),
     uris=st.lists(NAMES.map("spiffe://corp/{}".format), max_size=3),
@@ -90,7 +91,7 @@ def test_the_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
 WHOLE = issued(["edge-1"], ["spiffe://corp/edge-1"], ["edge-1.corp"])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.booleans())
 def test_damaged_certificates_are_refused_or_read_without_a_crash(at: int, value: int, cut: bool) -> None:
     damaged = WHOLE[:at] if cut else WHOLE[:at] + bytes([value]) + WHOLE[at + 1 :]
@@ -102,7 +103,7 @@ def test_damaged_certificates_are_refused_or_read_without_a_crash(at: int, value
     assert all(name.isprintable() for name in (*found.uris, *found.dns, found.cn))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=60))
 def test_noise_is_no_certificate(data: bytes) -> None:
     with pytest.raises(ValueError):
