@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from tests.store.contract import (
 )
 from tests.store.derived_contract import DerivedContract
 from tests.store.process import GROUP, committed, content_at
+from tests.support.pki import CertificateAuthority
 from tests.support.postgres import Link, PostgresServer
 from tests.support.process import LOOPBACK, free_port
 from xds.model.errors import ConflictError, ValidationError
@@ -121,6 +123,23 @@ async def test_a_server_that_must_be_alone_is(url: str) -> None:
     await second.close()
 
 
+async def test_a_server_that_lost_its_place_to_another_writes_no_more(server: PostgresServer, url: str) -> None:
+    first, second = PostgresStore(url), PostgresStore(url)
+    await first.open()
+    await push(first, full(cluster("a")))
+    name = url.rpartition("/")[2]
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    server.execute(end)
+    assert await push(first, full(cluster("b"))) == Commit("g", 2), "it takes its place again"
+    server.execute(end)
+    await second.open()
+    with pytest.raises(UnavailableError, match="in use by another server"):
+        await push(first, full(cluster("c")))
+    assert await push(second, full(cluster("d"))) == Commit("g", 3)
+    for store in (first, second):
+        await store.close()
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url: str, seed: int) -> None:
     source = random.Random(seed)
@@ -139,7 +158,7 @@ async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url
             held = [await contents(store, await store.manifest(head.group)) for head in await store.groups()]
         assert child.stdin is not None
         child.stdin.close()
-        assert int(await line(child)) > 10
+        assert int(await line(child)) > 0
     await store.collect(Retention(revisions=1, age_s=-1.0), 0.0)
     assert (await store.stats()).blobs == len({body for content in held for _, _, body in content})
     await store.close()
@@ -251,14 +270,14 @@ async def test_a_database_that_is_away_is_told_and_comes_back() -> None:
         assert store.condition() == StoreCondition()
         server.kill()
         for _ in range(3):
-            with pytest.raises(UnavailableError, match="cannot be reached"):
+            with pytest.raises(UnavailableError, match="cannot be used"):
                 await push(store, full(cluster("b")))
         began_s = time.monotonic()
         for _ in range(20):  # they do not wait one after the other
-            with pytest.raises(UnavailableError, match="cannot be reached"):
+            with pytest.raises(UnavailableError, match="cannot be used"):
                 await store.groups()
         assert time.monotonic() - began_s < 2
-        assert "cannot be reached" in store.condition().read_only
+        assert "cannot be used" in store.condition().read_only
         server.start()
         await asyncio.sleep(REST_S)
         assert await push(store, full(cluster("b"))) == Commit("g", 2)
@@ -311,6 +330,26 @@ async def test_a_full_disk_refuses_pushes(server: PostgresServer, url: str) -> N
     await store.close()
 
 
+async def test_the_url_says_how_the_database_proves_itself(tmp_path: Path) -> None:
+    authority, other = CertificateAuthority(tmp_path), CertificateAuthority(tmp_path, "other-ca")
+    with PostgresServer(certificate=authority.issue("database", [LOOPBACK])) as server:
+        url = server.make_database()
+        verified = f"{url}?sslmode=verify-full&sslrootcert="
+        store = await opened(f"{verified}{authority.path}")
+        await push(store, full(cluster("a")))
+        name = url.rpartition("/")[2]
+        sessions = "FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE datname"
+        assert server.execute(f"SELECT count(*), bool_and(ssl) {sessions} = '{name}'") == [(2, True)]
+        await store.close()
+        assert "certificate verify failed" in await refusal(f"{verified}{other.path}")
+        elsewhere = verified.replace(LOOPBACK, "localhost")
+        assert 'does not match host name "localhost"' in await refusal(f"{elsewhere}{authority.path}")
+    with PostgresServer() as server:
+        assert "does not support SSL" in await refusal(
+            f"{server.url()}?sslmode=verify-full&sslrootcert={authority.path}"
+        )
+
+
 async def refusal(url: str) -> str:
     with pytest.raises(UnavailableError) as refused:
         await opened(url)
@@ -319,7 +358,7 @@ async def refusal(url: str) -> str:
 
 async def test_an_unfit_database_is_refused(server: PostgresServer, url: str) -> None:
     assert 'database "absent" does not exist' in await refusal(server.url("absent"))
-    assert "cannot be reached" in await refusal(f"postgresql://{LOOPBACK}:{free_port()}/xds")
+    assert "cannot be used" in await refusal(f"postgresql://{LOOPBACK}:{free_port()}/xds")
     latin = server.make_database("ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     assert "its encoding is LATIN1" in await refusal(latin)
 

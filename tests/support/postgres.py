@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from typing import Self
 
 import psycopg
 
+from tests.support.pki import Certificate
 from tests.support.process import LOOPBACK, free_port, wait_until
 
 USER = "postgres"  # of the package, and of the database
@@ -46,9 +47,17 @@ def programs() -> Path:
 
 
 class PostgresServer:
-    """A running server with an empty database ``xds``. ``settings`` are lines of its configuration."""
+    """A server with no database of a store. ``settings`` are lines of its configuration.
 
-    def __init__(self, settings: Sequence[str] = (), copy_of: PostgresServer | None = None) -> None:
+    It is a standby of ``copy_of``, if that is given. With a ``certificate`` it speaks TLS.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[str] = (),
+        copy_of: PostgresServer | None = None,
+        certificate: Certificate | None = None,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="xds-postgres-"))
         self.port = free_port()
         self._data = self.folder / "data"
@@ -63,6 +72,8 @@ class PostgresServer:
             source = f"host={LOOPBACK} port={copy_of.port} user={USER}"
             self._run("pg_basebackup", "--pgdata", str(self._data), "--dbname", source, "--write-recovery-conf")
         base = (f"port = {self.port}", f"listen_addresses = '{LOOPBACK}'", "unix_socket_directories = ''")
+        if certificate is not None:
+            settings = (*settings, "ssl = on", *self._keep(certificate))
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{line}\n" for line in (*base, "shared_buffers = 32MB", *settings))
 
@@ -117,6 +128,16 @@ class PostgresServer:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
+
+    def _keep(self, certificate: Certificate) -> Iterator[str]:
+        """Write a certificate with its key, for nobody else to read; the settings."""
+        for setting, text in (("ssl_cert_file", certificate.pem), ("ssl_key_file", certificate.key_pem)):
+            path = self.folder / setting
+            path.touch(0o600)
+            path.write_text(text)
+            if self._user is not None:
+                shutil.chown(path, self._user)
+            yield f"{setting} = '{path}'"
 
     def _answers(self) -> bool:
         try:

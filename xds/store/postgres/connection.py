@@ -25,10 +25,20 @@ _DEFAULTS = {
     "target_session_attrs": "read-write",
     "tcp_user_timeout": "8000",
 }
-# A server that is stopped amid a transaction holds the lock of all commits: the database ends its session.
-_SETTINGS = (
-    f"SET search_path TO {SCHEMA}; SET idle_in_transaction_session_timeout TO '10s'; SET lock_timeout TO '15s';"
-    " SET synchronous_commit TO on; SET client_encoding TO 'UTF8'"
+# A server that is stopped amid a transaction, or cut off, holds locks: the database ends its session.
+_SETTINGS = "; ".join(
+    f"SET {name} TO {value}"
+    for name, value in {
+        "search_path": SCHEMA,
+        "client_encoding": "'UTF8'",
+        "synchronous_commit": "on",
+        "lock_timeout": "'15s'",
+        "idle_in_transaction_session_timeout": "'10s'",
+        "tcp_keepalives_idle": "4",
+        "tcp_keepalives_interval": "2",
+        "tcp_keepalives_count": "2",
+        "tcp_user_timeout": "8000",
+    }.items()
 )
 _MARK = re.compile(r"\?|:(\w+)")
 
@@ -74,7 +84,7 @@ def connect(url: str) -> PostgresConnection:
     # One type for all numbers: else a statement is planned anew for small and for large ones.
     raw.adapters.register_dumper(int, Int8Dumper)
     raw.adapters.register_dumper(int, Int8BinaryDumper)
-    raw.execute(_SETTINGS)
+    raw.execute(_SETTINGS.encode())
     return PostgresConnection(raw)
 
 

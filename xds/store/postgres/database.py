@@ -36,6 +36,7 @@ _WRITE = (
     " INSERT INTO writer (id, n, seen) VALUES ('{writer}', {number}, now())"
     " ON CONFLICT (id) DO UPDATE SET n = excluded.n, seen = excluded.seen"
 )
+_TAKE = "SELECT pg_try_advisory_lock(?)"
 _log = structlog.get_logger(logger_name="xds.store")
 
 
@@ -49,17 +50,17 @@ class PostgresDatabase:
         self._writer = secrets.token_hex(8)
         self._number = 0  # of the last transaction
         self._connection: PostgresConnection | None = None
-        self._down = ""  # why it cannot be reached
+        self._down = ""  # why it cannot be used
         self._rests_until_s = 0.0
 
     def open(self) -> None:
         """Connect, and create the tables. Raises ``UnavailableError``."""
+        self._rests_until_s = 0.0
         connection = self._connected(0.0)
         try:
             connection.raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")
             schema.ensure(connection)
             connection.raw.execute("COMMIT")
-            self._check_alone(connection)
         except UnavailableError as error:
             self._disconnect()
             raise UnavailableError(f"{self.place} cannot be used: {error}") from error
@@ -109,16 +110,22 @@ class PostgresDatabase:
         raise UnavailableError(f"{self.place} cannot be written now; nothing was written") from lost
 
     def down_reason(self) -> str:
-        """Why the database cannot be reached; empty where it can. From any thread."""
+        """Why the database cannot be used; empty where it can. From any thread."""
         return self._down
 
-    def _check_alone(self, connection: PostgresConnection) -> None:
-        """Raises ``UnavailableError`` when another server uses the database: each serves only what it wrote itself."""
-        if not self._alone:
-            return
-        (is_free,) = connection.execute("SELECT pg_try_advisory_lock(?)", (SERVER_LOCK,)).fetchone()
-        if not is_free:
-            raise UnavailableError("it is in use by another server")
+    def _connect(self) -> PostgresConnection:
+        """A connection. Raises ``_AwayError``, also when another server uses the database.
+
+        Each serves only what it wrote itself.
+        """
+        try:
+            connection = connect(self._url)
+            if self._alone and connection.execute(_TAKE, (SERVER_LOCK,)).fetchone() != (True,):
+                connection.raw.close()
+                raise _AwayError("it is in use by another server")
+        except psycopg.Error as error:
+            raise _AwayError(reason(error)) from error
+        return connection
 
     def _was_committed(self) -> bool:
         """Whether the last transaction was committed. Raises ``UnavailableError`` if that cannot be found out."""
@@ -147,23 +154,27 @@ class PostgresDatabase:
         if self._connection is not None and not self._connection.raw.closed:
             return self._connection
         if not wait_s and time.monotonic() < self._rests_until_s:
-            raise UnavailableError(f"{self.place} cannot be reached: {self._down}")
+            raise UnavailableError(f"{self.place} cannot be used: {self._down}")
         end_s = time.monotonic() + wait_s
         while True:
             try:
-                self._connection, self._down = connect(self._url), ""
+                self._connection, self._down = self._connect(), ""
                 return self._connection
-            except psycopg.Error as error:
-                self._down = reason(error)
+            except _AwayError as error:
+                self._down = str(error)
                 self._rests_until_s = time.monotonic() + REST_S
                 if time.monotonic() >= end_s:
-                    raise UnavailableError(f"{self.place} cannot be reached: {self._down}") from error
+                    raise UnavailableError(f"{self.place} cannot be used: {self._down}") from error
             time.sleep(RETRY_EVERY_S)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.raw.close()
+
+
+class _AwayError(Exception):
+    """There is no connection now. The message says why."""
 
 
 def read_once(connection: PostgresConnection, job: Job[T]) -> T:

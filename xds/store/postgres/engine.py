@@ -49,7 +49,7 @@ class PostgresStore(SqlStore):
     def condition(self) -> StoreCondition:
         down = self._database.down_reason()
         return StoreCondition(
-            read_only=f"{self._database.place} cannot be reached: {down}" if down else "", behind=self._behind
+            read_only=f"{self._database.place} cannot be used: {down}" if down else "", behind=self._behind
         )
 
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
