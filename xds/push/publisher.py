@@ -287,10 +287,11 @@ class Publisher:
     async def _committed(
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None
     ) -> Sequence[Commit] | None:
-        """The commits of an earlier push with the same id; None if there is none."""
+        """The commits of an earlier push with the same id: those of the requests, then that of ``write``."""
         pushes = [GroupPush(request.group, request.change) for request in requests]
         repeated = await write.repeated_push() if write is not None else None
-        return await self._store.committed([*pushes, repeated] if repeated else pushes, options.push_id)
+        pushes += [repeated] if repeated is not None else []
+        return await self._store.committed(pushes, options.push_id) if pushes else None
 
     async def _prepare(
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None, locks: HeldLocks
@@ -316,9 +317,9 @@ class Publisher:
     async def _replayed(
         self, commits: Sequence[Commit], requests_n: int, write: DerivedWrite | None
     ) -> list[PushResult]:
-        if write is not None:
-            await write.replay(commits[-1])
-        own = commits[:requests_n]
+        own, others = commits[:requests_n], commits[requests_n:]
+        if write is not None and others:
+            await write.replay(others[0])
         return [await self.history.replayed(commit) for commit in own]
 
     async def _preview(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
