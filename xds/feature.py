@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.registry import Collector
 
+    from xds.admin.examples import ApiTexts
     from xds.admin.models.nodes import LinkerdAnswer
     from xds.admin.services import ServerCheck
     from xds.fleet.fleet import Fleet
@@ -129,6 +130,10 @@ class Feature(Protocol):
 
     def routers(self) -> Sequence[APIRouter]:
         """Its routes of the admin API."""
+        return ()
+
+    def texts(self) -> Sequence[ApiTexts]:
+        """What it adds to the description of the admin API."""
         return ()
 
     def serve(self, kernel: Kernel) -> ServedFeature:

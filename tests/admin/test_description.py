@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.admin.conftest import Api
+from tests.admin.test_api_examples import EXAMPLES
 from tests.admin.test_grants import ask, guarded
-from xds.admin.examples import EXAMPLES
 from xds.admin.schemas import COMMON
 from xds.app.admin import openapi_document
 

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 from xds.admin import problem
 from xds.admin.browser_safety import BrowserSafety
 from xds.admin.description import describe
+from xds.admin.examples import ApiTexts
 from xds.admin.middleware import (
     Authentication,
     ConsulToken,
@@ -47,13 +48,17 @@ OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
 
 
 def create_app(
-    services: Services, routers: Sequence[APIRouter] = (), extra_routes: Sequence[BaseRoute] = ()
+    services: Services,
+    routers: Sequence[APIRouter] = (),
+    extra_routes: Sequence[BaseRoute] = (),
+    texts: Sequence[ApiTexts] = (),
 ) -> FastAPI:
     """The application with its collaborators.
 
-    ``routers`` are those of features. ``extra_routes`` are served under their own paths, without a description.
+    ``routers`` and ``texts`` are those of features. ``extra_routes`` are served under their own paths, without a
+    description.
     """
-    app = _described_app(routers)
+    app = _described_app(routers, texts)
     app.state.services = services
     app.router.routes.extend(extra_routes)
     app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
@@ -75,12 +80,12 @@ def create_app(
     return app
 
 
-def openapi_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
+def openapi_document(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> dict[str, Any]:
     """The OpenAPI description that an application with these ``routers`` serves under ``OPENAPI_PATH``."""
-    return _described_app(routers).openapi()
+    return _described_app(routers, texts).openapi()
 
 
-def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
+def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> FastAPI:
     """The routes of the API with their description."""
     app = FastAPI(
         title="xds-server",
@@ -113,5 +118,5 @@ def _described_app(routers: Sequence[APIRouter]) -> FastAPI:
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)
     app.include_router(pages.router)
-    describe(app, API_PREFIX)
+    describe(app, API_PREFIX, texts)
     return app

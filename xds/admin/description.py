@@ -7,7 +7,7 @@ tags, parameters and examples. `xds.admin.schemas` describes answers, `xds.admin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, TypeAdapter
 
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
-from xds.admin.examples import EXAMPLES, answers
+from xds.admin.examples import EXAMPLES, ApiExample, ApiTexts
 from xds.admin.models.events import ServerEvent
 from xds.admin.models.server import StatusItem
 from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
@@ -107,15 +107,8 @@ _TAGS: Mapping[str, str] = {
     "groups": "Groups of nodes and their snapshots: push, read, validate.",
     "revisions": "The history of a group: compare, undo, and follow the progress of a push.",
     "fleet": "Nodes: what each runs, rejects and keeps, and why; bootstraps.",
-    "config entries": "Config entries as in Consul, and the discovery chains compiled from them.",
-    "services": "Services of the catalog and their instances.",
-    "registrations": "Instances that are registered over HTTP.",
-    "sources": "Where instances come from, and whether each source works.",
     "endpoints": "Assignments set by hand, without a revision.",
-    "upstreams": "Services that the proxies of a group call, lowered to resources.",
-    "bindings": "Assignments that follow a service of the catalog.",
     "load": "What proxies report: requests, errors, drops.",
-    "assignments": "Policies that turn load into traffic weights.",
     "events": "The live stream of events.",
     "audit": "All writes and all refused writes, with actor and time.",
     "access": "Tests of which credential may be which node.",
@@ -130,21 +123,14 @@ _ASSIGNMENT = "The name of the ClusterLoadAssignment: that of the cluster, or it
 # Parameters in paths, by name; by tag and name where the name means something else.
 _PATH_PARAMETERS: Mapping[str, str] = {
     "assignment": _ASSIGNMENT,
-    "authority": "The name or address that a proxy asks for, as `HOST[:PORT]`",
     "cluster": "The name of the cluster",
     "group": "The name of the group",
     "id": "The id of the node",
-    "kind": "The kind of the config entry, such as `service-router`",
     "name": "The name of the resource",
     "revision": "The number of the revision",
-    "service": "The name of the service",
     "type": "The resource type: an alias such as `clusters`, or a type URL",
     "about type": "The resource type: an alias such as `clusters`, a type URL or a message name; or `snapshot`",
-    "config entries name": "The name of the config entry",
     "endpoints name": _ASSIGNMENT,
-    "registrations id": "The id of the instance",
-    "services name": "The name of the service",
-    "sources name": "The name of the source, as in the settings; `registration` for instances registered over HTTP",
 }
 _IF_NONE_MATCH: Json = {
     "name": "if-none-match",
@@ -155,22 +141,25 @@ _IF_NONE_MATCH: Json = {
 }
 
 
-def describe(app: FastAPI, api_prefix: str) -> None:
-    """Let the application serve the completed description."""
+KERNEL_TEXTS = ApiTexts("xds.admin", _TAGS, _PATH_PARAMETERS, EXAMPLES)
+
+
+def describe(app: FastAPI, api_prefix: str, features: Sequence[ApiTexts] = ()) -> None:
+    """Let the application serve the completed description, with what features say in it."""
     made: Json = {}
 
     def openapi() -> Json:
         """The completed description, made at the first request."""
         if not made:
-            made.update(_completed(app, api_prefix))
+            made.update(_completed(app, api_prefix, (KERNEL_TEXTS, *features)))
         return made
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this replacement
 
 
-def _completed(app: FastAPI, api_prefix: str) -> Json:
+def _completed(app: FastAPI, api_prefix: str, texts: Sequence[ApiTexts]) -> Json:
     document = get_openapi(
-        title=app.title, version=app.version, routes=app.routes, description=_ABOUT, servers=_SERVERS, tags=_tags()
+        title=app.title, version=app.version, routes=app.routes, description=_ABOUT, servers=_SERVERS, tags=_tags(texts)
     )
     document["paths"] = dict(sorted(document["paths"].items()))  # the order of registration means nothing to readers
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
@@ -197,14 +186,17 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     document["components"]["securitySchemes"] = {"token": token}
     document["security"] = [{}, {"token": []}]
     own_bodies = {getattr(route, "unique_id", ""): described_body(route) for route in app.routes}
+    parameters = {name: text for each in texts for name, text in each.parameters.items()}
+    examples = {name: example for each in texts for name, example in each.examples.items()}
+    answers = {name: answer for each in texts for name, answer in each.answers().items()}
     for path, method, operation in _operations(document):
         operation["summary"] = _first_sentence(operation["description"])
         operation["description"] = plain(operation["description"])
-        _describe_parameters(operation)
+        _describe_parameters(operation, parameters)
         _add_body(operation, own_bodies.get(operation["operationId"]))
         _add_answers(operation)
         describe_responses(path, method, operation, schemas)
-        _add_example(operation)
+        _add_example(operation, examples, answers)
     return document
 
 
@@ -214,8 +206,8 @@ def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
             yield path, method, operation
 
 
-def _tags() -> list[Json]:
-    return [{"name": name, "description": text} for name, text in _TAGS.items()]
+def _tags(texts: Sequence[ApiTexts]) -> list[Json]:
+    return [{"name": name, "description": text} for each in texts for name, text in each.tags.items()]
 
 
 def _first_sentence(description: str) -> str:
@@ -226,22 +218,22 @@ def _first_sentence(description: str) -> str:
     return sentence.partition(": ")[0] if is_long else sentence
 
 
-def _describe_parameters(operation: Json) -> None:
+def _describe_parameters(operation: Json, texts: Mapping[str, str]) -> None:
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             name = parameter["name"]
-            text = _PATH_PARAMETERS.get(f"{operation['tags'][0]} {name}", _PATH_PARAMETERS[name])
+            text = texts.get(f"{operation['tags'][0]} {name}") or texts[name]
             parameter.setdefault("description", text)
     if operation["operationId"] in _CONDITIONAL:
         operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
 
 
-def _add_example(operation: Json) -> None:
+def _add_example(operation: Json, examples: Mapping[str, ApiExample], answers: Mapping[str, object]) -> None:
     """The example's values in the parameters, its body in each JSON or YAML body, its answer in the answer."""
     name = operation["operationId"]
-    if name not in EXAMPLES:
+    if name not in examples:
         return
-    example = EXAMPLES[name]
+    example = examples[name]
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in example.parameters:
             parameter["example"] = example.parameters[parameter["name"]]
@@ -249,7 +241,7 @@ def _add_example(operation: Json) -> None:
         for media_type in operation["requestBody"]["content"].keys() & {JSON_TYPE, YAML_TYPE}:
             operation["requestBody"]["content"][media_type]["example"] = example.body
     for media_type, answered in operation["responses"]["200"]["content"].items():
-        answer = answers().get(name if media_type == JSON_TYPE else f"{name} {media_type}")
+        answer = answers.get(name if media_type == JSON_TYPE else f"{name} {media_type}")
         if answer is not None:
             answered["example"] = answer
 

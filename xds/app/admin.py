@@ -9,19 +9,24 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from xds.admin import app
+from xds.admin.examples import ApiTexts
 from xds.admin.services import Services
 from xds.app.features import FEATURES
 
 
 def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
     """The application with its collaborators. ``extra_routes`` are served under their own paths."""
-    return app.create_app(services, _routers(), extra_routes)
+    return app.create_app(services, _routers(), extra_routes, _texts())
 
 
 def openapi_document() -> dict[str, Any]:
     """The OpenAPI description that every application serves."""
-    return app.openapi_document(_routers())
+    return app.openapi_document(_routers(), _texts())
 
 
 def _routers() -> list[APIRouter]:
     return [router for feature in FEATURES for router in feature.routers()]
+
+
+def _texts() -> list[ApiTexts]:
+    return [text for feature in FEATURES for text in feature.texts()]

@@ -10,6 +10,7 @@ from xds.feature import Feature
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from xds.admin.examples import ApiTexts
     from xds.feature import Kernel
     from xds.linkerd.served import ServedLinkerd
 
@@ -32,6 +33,12 @@ class LinkerdFeature(Feature):
         from xds.linkerd.routes import router
 
         return (router,)
+
+    def texts(self) -> Sequence[ApiTexts]:
+        """Tags, parameters and examples of its routes."""
+        from xds.linkerd.texts import TEXTS
+
+        return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedLinkerd:
         """The API of one server."""

@@ -10,6 +10,7 @@ from xds.feature import Feature
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from xds.admin.examples import ApiTexts
     from xds.feature import Kernel
     from xds.mesh.served import ServedMesh
 
@@ -27,6 +28,12 @@ class MeshFeature(Feature):
 
         modules = (upstreams, transactions, config_entries, discovery_chains, consul, consul_probes)
         return [module.router for module in modules]
+
+    def texts(self) -> Sequence[ApiTexts]:
+        """Tags, parameters and examples of its routes."""
+        from xds.mesh.texts import TEXTS
+
+        return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedMesh:
         """The mesh of one server."""

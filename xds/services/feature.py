@@ -10,6 +10,7 @@ from xds.feature import Feature
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from xds.admin.examples import ApiTexts
     from xds.feature import Kernel
     from xds.services.core.source import Source
     from xds.services.served import ServedServices
@@ -40,6 +41,12 @@ class ServicesFeature(Feature):
         # The agent's first: routes are tried in order, and there may be thousands of heartbeats per second.
         modules = (consul_agent, bindings, catalog, registrations, sources, consul_catalog)
         return [module.router for module in modules]
+
+    def texts(self) -> Sequence[ApiTexts]:
+        """Tags, parameters and examples of its routes."""
+        from xds.services.texts import TEXTS
+
+        return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedServices:
         """The services of one server."""

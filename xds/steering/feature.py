@@ -10,6 +10,7 @@ from xds.feature import Feature
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from xds.admin.examples import ApiTexts
     from xds.feature import Kernel
     from xds.steering.served import ServedSteering
 
@@ -26,6 +27,12 @@ class SteeringFeature(Feature):
         from xds.steering.routes import router
 
         return (router,)
+
+    def texts(self) -> Sequence[ApiTexts]:
+        """Tags, parameters and examples of its routes."""
+        from xds.steering.texts import TEXTS
+
+        return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedSteering:
         """The policies of one server."""
