@@ -25,7 +25,7 @@ A = static_cluster("a", 80)
 
 
 def test_a_restart_serves_acknowledged_pushes(tmp_path: Path, running: ExitStack) -> None:
-    server = running.enter_context(ServerProcess(tmp_path, environment={"XDS_SERVER__DRAIN_S": "0"}, forked=False))
+    server = running.enter_context(ServerProcess(tmp_path, environment={"XDS_SERVER__DRAIN_S": "0"}))
     server.push("edge", [A], version="label-1")
     before = server.get("/groups/edge")
     server.kill()

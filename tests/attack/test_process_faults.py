@@ -30,7 +30,7 @@ MANY_CLUSTERS = 150_000
 @pytest.mark.parametrize("stopped_s", [2.0, pytest.param(20.0, marks=pytest.mark.soak)])
 def test_a_process_that_is_stopped_and_continued(serve: Serve, beside: Beside, stopped_s: float) -> None:
     """Its connections stand, and pushes go on."""
-    server = serve(forked=False)
+    server = serve()
     with GrpcStream(server.grpc_port) as stream:
         response = stream.send(sotw(CLUSTER, node_id="stands")).receive()
         stream.send(sotw_ack(response))
@@ -46,7 +46,7 @@ def test_a_process_that_is_stopped_and_continued(serve: Serve, beside: Beside, s
 @pytest.mark.parametrize("streams", [30, pytest.param(300, marks=pytest.mark.soak)])
 def test_the_end_amid_streams_and_half_requests(serve: Serve, streams: int) -> None:
     """Every stream has a status, nobody waits for requests that do not come, and the exit code is 0."""
-    server = serve(environment={"XDS_SERVER__DRAIN_S": "1"}, forked=False)
+    server = serve(environment={"XDS_SERVER__DRAIN_S": "1"})
     with ExitStack() as stack:
         opened = []
         for number in range(streams):

@@ -39,8 +39,11 @@ BENCHES = {
 }
 
 
-# Those that start a server, an Envoy or a process for each row, but for one.
-LONG = {"bench.engine", "bench.fanout", "bench.assignment_live", "bench.destination", "bench.assignment"}
+# Those that start a server, an Envoy or a process for each row.
+LONG = {
+    *("bench.engine", "bench.fanout", "bench.pushes", "bench.assignment_live", "bench.catalog", "bench.destination"),
+    "bench.assignment",
+}
 in_soak = [pytest.param(module, marks=pytest.mark.soak if module in LONG else ()) for module in BENCHES]
 
 
