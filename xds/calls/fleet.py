@@ -43,7 +43,7 @@ def release_node(id: str, *, author: str = "") -> ApiCall[Json]:
     return ApiCall("POST", place("nodes", id, "release"), document, flags(author=author))
 
 
-def held_resources(
+def node_resources(
     id: str, *, type: str = "", name: str = "", side: str = "", contents: bool = False, show_secrets: bool = False
 ) -> ApiCall[tuple[Json, ...]]:
     """The resources that a node has, by type and name; with ``contents``, also their documents.

@@ -72,7 +72,7 @@ def complete_held_cluster(context: typer.Context, incomplete: str) -> list[str]:
     node = given_value(context, "node")
     if not node:
         return complete_reported(context, incomplete)
-    return complete_names(context, fleet.held_resources(node, type="clusters"), "name", incomplete)
+    return complete_names(context, fleet.node_resources(node, type="clusters"), "name", incomplete)
 
 
 def complete_assignment(context: typer.Context, incomplete: str) -> list[str]:

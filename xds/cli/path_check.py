@@ -120,7 +120,7 @@ def _node(client: Client, node_id: str) -> Json | None:
 def read_content(client: Client, node_id: str) -> NodeContent:
     """The resources of a connected node. Raises ``CommandError``."""
     content = NodeContent()
-    for item in client.items(fleet.held_resources(node_id, contents=True)):
+    for item in client.items(fleet.node_resources(node_id, contents=True)):
         key = (item["type_url"], item["name"])
         content.states[key] = item["state"]
         if "resource" not in item:

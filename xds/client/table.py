@@ -48,7 +48,7 @@ class Calls:
     disconnect = Sent(fleet.disconnect)
     release_node = Sent(fleet.release_node)
     release_group = Sent(of_groups.release_group)
-    held_resources = Paged(fleet.held_resources)
+    node_resources = Paged(fleet.node_resources)
     explain = Sent(fleet.explain)
     explain_node = Sent(fleet.explain_node)
     nacks = Paged(fleet.nacks)

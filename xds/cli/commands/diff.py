@@ -82,7 +82,7 @@ def of_node(client: Client, node: str) -> Difference:
 
 def _node_documents(client: Client, node: str, side: str) -> dict[Key, Json]:
     def read(secrets: bool) -> list[Json]:
-        return list(client.items(fleet.held_resources(node, side=side, contents=True, show_secrets=secrets)))
+        return list(client.items(fleet.node_resources(node, side=side, contents=True, show_secrets=secrets)))
 
     items = _with_secrets(read)
     # Lingering resources are not a difference: they are removed later.

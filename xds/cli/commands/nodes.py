@@ -337,7 +337,7 @@ def config(
     style = options.style()
     if node in _CONTEXT_WORDS:
         say("the servers that you work with are in `xds context list`; this shows the configuration of a node")
-    call = fleet.held_resources(
+    call = fleet.node_resources(
         node,
         type=known_type(type) if type else "",
         name=name,
