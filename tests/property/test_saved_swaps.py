@@ -402,6 +402,18 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
         [Push(Plan(r1="b")), Wait(620.0), Cut(missed=(Plan(r2="b", web="r2"),))],
         Plan(r2="b", web="r2"),
     ),
+    "a route that a listener names which the client has just read waits for the filter that is to guard it": (
+        "delays",
+        PLAIN,
+        [
+            Push(Plan(r1="d", svc="r2", web="r1", texts=("@1", "static", "@1"), whole="b")),
+            Go((1, 7, 0, 4)),
+            Push(PLAIN),
+            Guard(),
+            Push(Plan(web="r2", extra="sds:s")),
+        ],
+        PLAIN,
+    ),
     "a route does not overtake the filter of a listener of which an earlier version is in flight": (
         "",
         Plan(svc="inline"),

@@ -66,7 +66,7 @@ def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     """The names that listeners will name again, and of which the client may use an earlier version.
 
     docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names it
-    again". Names that listeners of the release ``ready`` name are left out.
+    again". Names of listeners that are ``ready``, or that the client may have beside them, are left out.
     """
     url, releases = facts.url_of("listeners"), facts.releases
     if facts.watches.may_hold_anything(url):
@@ -77,7 +77,10 @@ def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:
         named = merge_names(facts.watches.outdated(named, facts.goal), requested_later)
     if not named:
         return NO_NAMES_BY_TYPE
-    return without_resources(named, releases.used_by(frozenset(ready.get(url).resources), ready))
+    sent = (each for watch in facts.watches.of(url) for each in watch.sent_sets() if each is not facts.goal.get(url))
+    held = (ready, *(releases.replaced(ready, each) for each in sent))
+    used = (releases.used_by(frozenset(each.get(url).resources), each) for each in held)
+    return without_resources(named, frozenset().union(*used))
 
 
 def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
