@@ -79,6 +79,14 @@ STORIES: dict[str, Story] = {
         [Push(Plan(svc="r2")), Go((0,)), Guard(), Cut(True, (PLAIN,))],
         PLAIN,
     ),
+    "a route that another listener newly names waits for all listeners that may warm after a restart": (
+        DELTA,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(svc="r2")), Go((6,)), Cut(True), Guard()],
+        Plan(svc="r2", web="r1"),
+    ),
     "routes of a listener's earlier version wait after a cut, too": (
         SOTW,
         True,

@@ -354,7 +354,6 @@ Story = tuple[Variant, bool, str, Plan, list[Action], Plan]
 def promised(story: Story) -> Story:
     """The same story without what clients that come back are not promised (docs/protocol.md#what-is-not-promised).
 
-    * No filter begins to guard a route that another listener had: "a rejected or held listener whose routes moved".
     * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
     * In SotW and on separate streams, no cluster warms for so long that a listener goes live meanwhile: "a listener
       that warms for a new route configuration when its client reconnects".
@@ -378,7 +377,7 @@ def promised(story: Story) -> Story:
             kept.append(replace(each, plan=adapted(each.plan)))
         elif isinstance(each, Cut):
             kept.append(replace(each, missed=tuple(map(adapted, each.missed))))
-        elif not isinstance(each, Guard):
+        else:
             kept.append(each)
     return variant, split, features, adapted(first), kept, adapted(last)
 

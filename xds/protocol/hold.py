@@ -142,6 +142,8 @@ def _waiting_routes(
         unready -= rejected
         used = facts.releases.used_by(unready, before.ready)
         used |= used_by_rejected(facts, rejected, before.ready)
+    if unready and before.is_ready_unproved and unready - _naming_absent(facts, before):
+        unready = None  # the versions before those that the client showed may use any route
     waiting = merge_names(*(tree.used_route_parts for tree in trees if routes_wait(tree, unready, used)))
     if not waiting:
         return waiting
@@ -191,6 +193,12 @@ def _used_in_flight(facts: ClientFacts, goal: ResourceSet) -> frozenset[Resource
 
 
 # -- listeners ------------------------------------------------------------------------------------------------------
+
+
+def _naming_absent(facts: ClientFacts, before: Held) -> frozenset[str]:
+    """The listeners that name what the client has not and no push has: that says nothing of whether they warm."""
+    missing = ((kind, names - facts.goal.get(kind).resources.keys()) for kind, names in _not_fetched(facts, before))
+    return listeners_naming(names_by_type(dict(missing)), facts.released)
 
 
 def _with_unready(facts: ClientFacts, before: Held, changing: NamesByType) -> tuple[Held, frozenset[str] | None]:
