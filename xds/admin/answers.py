@@ -129,17 +129,17 @@ class Page:
 
     async def find_items_after(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
         """As ``items_after``; a long list is sorted in a thread."""
-        found = list(items)
-        if len(found) <= SORTED_ON_LOOP:
-            return self.items_after(found, key)
-        return await asyncio.to_thread(self.items_after, found, key)
+        ordered = list(items)
+        if len(ordered) <= SORTED_ON_LOOP:
+            return self.items_after(ordered, key)
+        return await asyncio.to_thread(self.items_after, ordered, key)
 
     def render(self, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]) -> dict[str, Any]:
         """The answer: the items that follow ``after``, up to the limit, and the token of the next page."""
-        found = list(islice(items, self.limit + 1))
-        answer: dict[str, Any] = {"items": [render(item) for item in found[: self.limit]]}
-        if len(found) > self.limit:
-            answer["next_page_token"] = urlsafe_b64encode(key(found[self.limit - 1]).encode()).decode()
+        page = list(islice(items, self.limit + 1))
+        answer: dict[str, Any] = {"items": [render(item) for item in page[: self.limit]]}
+        if len(page) > self.limit:
+            answer["next_page_token"] = urlsafe_b64encode(key(page[self.limit - 1]).encode()).decode()
         return answer
 
     async def answer(

@@ -89,12 +89,12 @@ _HALF_PAIR = re.compile(rb"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 
 def check_texts(value: object) -> None:
     """Raises ``ValidationError`` with the place of each text that cannot be encoded."""
-    found = [
+    violations = [
         Violation("encoding", "a string with half a surrogate pair", pointer=json_pointer(path))
         for path in islice(_half_pairs(value, ()), FINDINGS_LIMIT)
     ]
-    if found:
-        raise ValidationError(found)
+    if violations:
+        raise ValidationError(violations)
 
 
 def _half_pairs(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:

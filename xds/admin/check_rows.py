@@ -71,8 +71,8 @@ async def _ready(deps: Services) -> Finding:
 
 async def _store(deps: Services) -> Finding:
     """Whether the store keeps what is pushed, and can be read: snapshots are served from memory. Raises."""
-    found = deps.condition()
-    wrong = found.lost or found.read_only or found.full or found.behind
+    condition = deps.condition()
+    wrong = condition.lost or condition.read_only or condition.full or condition.behind
     if wrong:
         return FAILED, wrong
     groups = deps.publisher.groups.all()
@@ -155,23 +155,23 @@ def _refused_text(refused: RefusedFiles) -> str:
 
 async def _certificates(deps: Services) -> Finding:
     """Whether a certificate that was pushed expires soon."""
-    found = sorted(await asyncio.to_thread(deps.publisher.certificates.all), key=lambda each: each.not_after)
-    if not found:
+    certificates = sorted(await asyncio.to_thread(deps.publisher.certificates.all), key=lambda each: each.not_after)
+    if not certificates:
         return OK, "none pushed"
     now = time()
-    soon = [each for each in found if each.not_after - now < EXPIRY_DAYS * DAY_S]
+    soon = [each for each in certificates if each.not_after - now < EXPIRY_DAYS * DAY_S]
     if not soon:
-        first = span_text(found[0].not_after - now)
+        first = span_text(certificates[0].not_after - now)
         return OK, f"none of the pushed certificates expires within {EXPIRY_DAYS}d; the first expires in {first}"
     return WARNING, _listed([_certificate_text(each, now) for each in soon[:NAMED_LIMIT]], len(soon))
 
 
-def _certificate_text(found: PushedCertificate, now: float) -> str:
+def _certificate_text(certificate: PushedCertificate, now: float) -> str:
     """``group edge: secrets/web (web.example) expires in 5d``."""
-    names = f" ({', '.join(found.names)})" if found.names else ""
-    left_s = found.not_after - now
+    names = f" ({', '.join(certificate.names)})" if certificate.names else ""
+    left_s = certificate.not_after - now
     left = f"expires in {span_text(left_s)}" if left_s > 0 else "has expired"
-    return f"group {found.group}: {found.type}/{found.name}{names} {left}"
+    return f"group {certificate.group}: {certificate.type}/{certificate.name}{names} {left}"
 
 
 def _listed(texts: Sequence[str], total: int, between: str = "; ") -> str:

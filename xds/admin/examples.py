@@ -71,8 +71,8 @@ class ApiTexts:
 
     def answers(self) -> Mapping[str, object]:
         """The answer to each example, by operation; of a media type other than JSON, by operation and media type."""
-        found: dict[str, object] = json.loads((files(self.package) / ANSWERS).read_text("utf-8"))
-        return found
+        recorded: dict[str, object] = json.loads((files(self.package) / ANSWERS).read_text("utf-8"))
+        return recorded
 
 
 EXAMPLES: Mapping[str, ApiExample] = {

@@ -59,27 +59,27 @@ def failing_of(windows: Iterable[Iterable[ClusterFigures]]) -> list[FailingClust
     """As `find_failing_clusters`, of the figures of each window."""
     worst: dict[tuple[str, str], ClusterFigures] = {}
     for window in windows:
-        for found in window:
-            if found.attempts < REQUESTS_LEAST or found.failed_ratio < FAILING_FROM:
+        for figures in window:
+            if figures.attempts < REQUESTS_LEAST or figures.failed_ratio < FAILING_FROM:
                 continue
-            key = (found.cluster, found.service_name)
-            if key not in worst or found.failed_ratio > worst[key].failed_ratio:
-                worst[key] = found
+            key = (figures.cluster, figures.service_name)
+            if key not in worst or figures.failed_ratio > worst[key].failed_ratio:
+                worst[key] = figures
     ordered = sorted(worst.values(), key=lambda each: (-each.failed_ratio, each.cluster, each.service_name))
     return [FailingCluster(each) for each in ordered]
 
 
 async def failure_text(deps: Services, failing: FailingCluster) -> str:
     """One cluster: its failure ratio, since when, and the last push to its groups before. Raises ``StoreError``."""
-    found = failing.figures
-    lost = f"{found.failed_ratio:.0%} of {found.attempts:.0f} requests to {found.cluster} fail"
-    parts = [f"{lost} (in {found.window_s:.0f} s)"]
-    if found.dropped:
-        parts.append(f"{found.drop_ratio:.0%} are dropped by the proxies")
-    start = await _failure_start(deps, found.cluster)
+    figures = failing.figures
+    lost = f"{figures.failed_ratio:.0%} of {figures.attempts:.0f} requests to {figures.cluster} fail"
+    parts = [f"{lost} (in {figures.window_s:.0f} s)"]
+    if figures.dropped:
+        parts.append(f"{figures.drop_ratio:.0%} are dropped by the proxies")
+    start = await _failure_start(deps, figures.cluster)
     if start is not None:
         parts.append(f"for {span_text(max(0.0, time() - start.at))}")
-    pushes = [await push_before(deps, group, start) for group in found.groups[:_GROUPS_READ]]
+    pushes = [await push_before(deps, group, start) for group in figures.groups[:_GROUPS_READ]]
     push = max((each for each in pushes if each is not None), key=lambda each: each.meta.time_s, default=None)
     if push is not None:
         parts.append(_push_text(push))

@@ -325,9 +325,9 @@ def _subject_of(request: Request) -> tuple[str, str]:
     """The group and the path of a write, without names. The path is empty if the request is not a write."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.decode("latin-1").partition("?")[0]
-    if (found := _GROUP.match(path)) is not None:
-        below = f"/{found[2]}" if found[2] else ""
-        return unquote(found[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
+    if (matched := _GROUP.match(path)) is not None:
+        below = f"/{matched[2]}" if matched[2] else ""
+        return unquote(matched[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
     if (consul := _CONSUL_WRITE.match(path)) is not None:
         return "", f"/v1/{consul[1]}"
     other = _OTHER.match(path)

@@ -63,9 +63,9 @@ def _with_dependencies(dependant: Dependant) -> Iterator[Dependant]:
 
 def _check(request: Request, known: Collection[str], repeated: Collection[str]) -> None:
     given = Counter(name for name, _ in request.query_params.multi_items())
-    found = [finding for name, times in given.items() if (finding := _finding(name, times, known, repeated))]
-    if found:
-        raise MalformedError(found)
+    findings = [finding for name, times in given.items() if (finding := _finding(name, times, known, repeated))]
+    if findings:
+        raise MalformedError(findings)
 
 
 def _finding(name: str, times: int, known: Collection[str], repeated: Collection[str]) -> Violation | None:

@@ -136,8 +136,8 @@ async def _answer_xds_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
     if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
-        found = [place_in_transaction(violation, error.index) for violation in error.cause.violations]
-        return _violations(request, ValidationError(found))
+        violations = [place_in_transaction(violation, error.index) for violation in error.cause.violations]
+        return _violations(request, ValidationError(violations))
     if isinstance(error, RequestError):
         return problem(request, error.status, str(error), headers=error.headers, members=error.members)
     cause = error.cause if isinstance(error, ChangeError) else error
@@ -178,7 +178,7 @@ def _violations(request: Request, error: ValidationError) -> Response:
     if request.method != "GET" and (path.endswith(_PUSHED_AT) or "/resources/" in path):
         services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
-    found = [document_of(Finding.from_domain(violation)) for violation in error.violations[:ERRORS_SHOWN]]
+    findings = [document_of(Finding.from_domain(violation)) for violation in error.violations[:ERRORS_SHOWN]]
     for limit in {
         _LIMITS[each.code] for each in error.violations if each.code in _LIMITS and not _is_about_chain(each)
     }:
@@ -187,7 +187,7 @@ def _violations(request: Request, error: ValidationError) -> Response:
     first = "invalid input"
     if error.violations:  # Consul's paths answer with one text, which needs the hint
         first = shorten(str(error.violations[0]) if is_consul(request.scope) else error.violations[0].detail)
-    return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
+    return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", findings)
 
 
 def _is_about_chain(violation: Violation) -> bool:
@@ -196,17 +196,17 @@ def _is_about_chain(violation: Violation) -> bool:
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
-    found = cast(HTTPException, error)
-    status = HTTPStatus(found.status_code)
+    raised = cast(HTTPException, error)
+    status = HTTPStatus(raised.status_code)
     detail = {
         HTTPStatus.NOT_FOUND: f"no such path: {request.url.path}",
         HTTPStatus.METHOD_NOT_ALLOWED: f"method {request.method} is not allowed for this path",
-    }.get(status, str(found.detail))
-    return problem(request, status, detail, headers=found.headers)
+    }.get(status, str(raised.detail))
+    return problem(request, status, detail, headers=raised.headers)
 
 
 async def _answer_invalid_parameters(request: Request, error: Exception) -> Response:
-    found = cast(RequestValidationError, error).errors()
+    invalid = cast(RequestValidationError, error).errors()
     errors = [
         {
             "code": f"parameter_{item['type']}",
@@ -218,9 +218,9 @@ async def _answer_invalid_parameters(request: Request, error: Exception) -> Resp
             "hint": "",
             "index": -1,
         }
-        for item in found[:ERRORS_SHOWN]
+        for item in invalid[:ERRORS_SHOWN]
     ]
-    detail = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in found[:3])
+    detail = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in invalid[:3])
     return problem(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
 
 

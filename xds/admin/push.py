@@ -161,8 +161,8 @@ async def wait_preference(
     ] = "",
 ) -> float:
     """Seconds to wait for the fleet, from ``Prefer`` (RFC 7240)."""
-    found = _WAIT.search(prefer)
-    return min(float(found[1]), WAIT_LIMIT_S) if found else 0.0
+    match = _WAIT.search(prefer)
+    return min(float(match[1]), WAIT_LIMIT_S) if match else 0.0
 
 
 Options = Annotated[PushOptions, Depends(push_options)]
@@ -198,7 +198,7 @@ async def wait_for_outcome(
     pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
 ) -> tuple[PushOutcome, bool]:
     """The outcome of a push, after the wait that ``Prefer`` asks for, and whether nodes are still pending."""
-    found = tuple(map(Finding.from_domain, (*warnings, *result.warnings)))
+    findings = tuple(map(Finding.from_domain, (*warnings, *result.warnings)))
     progress: PushProgress | None = None
     is_dry = pushing.options.dry_run
     if pushing.wait_s and not is_dry:
@@ -207,12 +207,12 @@ async def wait_for_outcome(
         )
         progress = progress_of(reached) if reached is not None else None
     pending = progress is not None and progress.verdict == PushVerdict.PENDING
-    return PushOutcome.from_domain(result, found, is_dry, progress), pending
+    return PushOutcome.from_domain(result, findings, is_dry, progress), pending
 
 
-def progress_of(found: Convergence) -> PushProgress:
+def progress_of(convergence: Convergence) -> PushProgress:
     """The progress of a push with its verdict."""
-    return PushProgress.from_domain(found, verdict_of(found).value)
+    return PushProgress.from_domain(convergence, verdict_of(convergence).value)
 
 
 def status_of(pending: bool) -> HTTPStatus:

@@ -117,7 +117,7 @@ def _problems(path: str, method: str, operation: Json) -> Json:
     name, tags = operation["operationId"], set(operation["tags"])
     has_body, writes = "requestBody" in operation, method != "get"
     has_precondition = _has_parameter(operation, "if-match")
-    found = {
+    causes = {
         400: _malformed(operation, has_body=has_body),
         401: "A valid bearer token or client certificate is required",
         403: _forbidden(path, method, operation),
@@ -125,28 +125,28 @@ def _problems(path: str, method: str, operation: Json) -> Json:
         503: _unavailable(name, writes),
     }
     if "{" in path or name in _WITHOUT_A_PATH:
-        found[404] = "There is no such object. The detail names it"
+        causes[404] = "There is no such object. The detail names it"
     if name == "restore":
-        found[408] = "The archive arrives too slowly"
+        causes[408] = "The archive arrives too slowly"
     if name in _OF_HISTORY:
-        found[410] = _GONE
+        causes[410] = _GONE
     if has_precondition or name == "transact":
-        found[412] = "The precondition fails: the present state has another etag. `revision` is the present revision"
-        found[428] = "The server requires `If-Match` or `If-None-Match` for each write (`server.require_if_match`)"
+        causes[412] = "The precondition fails: the present state has another etag. `revision` is the present revision"
+        causes[428] = "The server requires `If-Match` or `If-None-Match` for each write (`server.require_if_match`)"
     if name == "restore":
-        found[412] = "The server is not empty, and `replace` is not set"
+        causes[412] = "The server is not empty, and `replace` is not set"
     if has_body:
-        found[413] = "The body is too large"
-        found[422] = "The input is invalid, or warnings count as errors. `errors` lists all findings"
+        causes[413] = "The body is too large"
+        causes[422] = "The input is invalid, or warnings count as errors. `errors` lists all findings"
     if has_body and name != "restore":
-        found[415] = "`Content-Type` is missing or not supported"
+        causes[415] = "`Content-Type` is missing or not supported"
     if not has_body and operation.get("parameters"):
-        found[422] = "A parameter is out of range or has a wrong type"
+        causes[422] = "A parameter is out of range or has a wrong type"
     if (conflict := _conflict(name, operation, tags, writes)) is not None:
-        found[409] = conflict
+        causes[409] = conflict
     if writes and name not in _STORING_NOTHING:
-        found[507] = _NO_SPACE
-    return {str(status): _problem(text, status) for status, text in sorted(found.items())}
+        causes[507] = _NO_SPACE
+    return {str(status): _problem(text, status) for status, text in sorted(causes.items())}
 
 
 def _malformed(operation: Json, *, has_body: bool) -> str:

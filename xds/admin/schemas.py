@@ -127,14 +127,14 @@ def _schema(hint: Any, schemas: dict[str, Json]) -> Json:
 
 def _texts_of(shape: type) -> dict[str, str]:
     """The texts of the fields of a class, those that it inherits included."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in get_original_bases(shape):
         if isinstance(base, type) and _has_fields(base):
-            found.update(_texts_of(base))
+            texts.update(_texts_of(base))
     for names, text in _ITEM.findall(getdoc(shape) or ""):
         sentence = plain(" ".join(text.split())).rstrip(".;")
-        found.update(dict.fromkeys(re.findall(r"\w+", names), f"{sentence[0].upper()}{sentence[1:]}"))
-    return found
+        texts.update(dict.fromkeys(re.findall(r"\w+", names), f"{sentence[0].upper()}{sentence[1:]}"))
+    return texts
 
 
 def _has_fields(kind: type) -> bool:

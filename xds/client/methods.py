@@ -47,9 +47,9 @@ class BlockingMethods(ABC):
         page, is_last = "", False
         while not is_last:
             document = document_of(self.send(call, page))
-            found = result_of(call, document)
-            assert not isinstance(found, ApiCall)
-            yield from found
+            answer_page = result_of(call, document)
+            assert not isinstance(answer_page, ApiCall)
+            yield from answer_page
             page = next_page(document)
             is_last = not page
 
@@ -116,9 +116,9 @@ class AsyncMethods(ABC):
         page, is_last = "", False
         while not is_last:
             document = document_of(await self.send(call, page))
-            found = result_of(call, document)
-            assert not isinstance(found, ApiCall)
-            for each in found:
+            answer_page = result_of(call, document)
+            assert not isinstance(answer_page, ApiCall)
+            for each in answer_page:
                 yield each
             page = next_page(document)
             is_last = not page

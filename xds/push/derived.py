@@ -379,8 +379,8 @@ class DerivedSources:
             yield source, {**share, **left} if index == heir else share
 
     def _contents(self, group: str, besides: Derived | None = None) -> list[DerivedContent]:
-        found = (source.content(group) for source in self.sources if source is not besides)
-        return [content for content in found if content.records or content.assignments]
+        contents = (source.content(group) for source in self.sources if source is not besides)
+        return [content for content in contents if content.records or content.assignments]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -149,7 +149,7 @@ def page(
     entries: list[AuditEntry], limit: int, epoch: str, newest: int, lagged: bool, wanted: Callable[[AuditEntry], bool]
 ) -> AuditPage:
     """A page of ``entries``, which are all entries after the given cursor."""
-    found = [entry for entry in entries if wanted(entry)]
-    more = len(found) > limit
-    end = found[limit - 1].position if more else newest
-    return AuditPage(tuple(found[:limit]), cursor_of(epoch, end), more, lagged)
+    chosen = [entry for entry in entries if wanted(entry)]
+    more = len(chosen) > limit
+    end = chosen[limit - 1].position if more else newest
+    return AuditPage(tuple(chosen[:limit]), cursor_of(epoch, end), more, lagged)

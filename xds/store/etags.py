@@ -20,14 +20,14 @@ def document_etag(prefix: str, document: Mapping[str, Any]) -> str:
     return f"{prefix}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
 
 
-def check_etag(wanted: str, found: str, what: str, group: str) -> None:
-    """Raises ``ConflictError`` unless ``wanted`` is empty or matches ``found``, the etag of the present document.
+def check_etag(wanted: str, present: str, what: str, group: str) -> None:
+    """Raises ``ConflictError`` unless ``wanted`` is empty or matches ``present``, the etag of the present document.
 
-    ``found`` is `NO_ETAG` if there is no document. ``what`` names the document in the message, noun last, such as
+    ``present`` is `NO_ETAG` if there is no document. ``what`` names the document in the message, noun last, such as
     ``group 'edge' settings``.
     """
-    if not wanted or wanted == found or (wanted == ANY_ETAG and found != NO_ETAG):
+    if not wanted or wanted == present or (wanted == ANY_ETAG and present != NO_ETAG):
         return
     subject, _, noun = what.rpartition(" ")
-    state = f"has no {noun}" if found == NO_ETAG else f"has the {noun} {found}"
+    state = f"has no {noun}" if present == NO_ETAG else f"has the {noun} {present}"
     raise ConflictError(f"{subject} {state}", 0, group)

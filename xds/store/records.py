@@ -70,10 +70,10 @@ def _octets(value: Any) -> bytes:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    found: dict[str, str] = _exactly(dict)(value)
-    for text in found.values():
+    texts: dict[str, str] = _exactly(dict)(value)
+    for text in texts.values():
         _exactly(str)(text)
-    return found
+    return texts
 
 
 def _json(value: Any) -> str:

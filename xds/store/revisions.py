@@ -93,8 +93,8 @@ def amend(delta: Delta, current: Mapping[Key, str]) -> ContentEdit:
 def rolled_back_entries(entries: Iterable[Entry], change: Rollback, current: Mapping[Key, str]) -> list[Entry]:
     """The entries after a rollback to ``entries``. ``current`` is the present content."""
     kept, omit = {key: current[key] for key in change.keep if key in current}, frozenset(change.omit)
-    found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries if (url, name) not in omit]
-    return [*found, *(Entry(*key, blob) for key, blob in kept.items())]
+    restored = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries if (url, name) not in omit]
+    return [*restored, *(Entry(*key, blob) for key, blob in kept.items())]
 
 
 class RollbackStep(NamedTuple):

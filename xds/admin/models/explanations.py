@@ -170,28 +170,28 @@ class NodeExplanation:
     @classmethod
     def from_domain(
         cls,
-        found: Explanation,
+        explanation: Explanation,
         principals: Iterable[str],
         resources: Iterable[ExplainedResource],
         linkerd: Iterable[LinkerdAnswer] = (),
     ) -> NodeExplanation:
         """An explanation."""
-        node, chosen = found.node, found.chosen
+        node, chosen = explanation.node, explanation.chosen
         return cls(
             node=ExplainedNode(
                 id=node.id,
                 cluster=node.cluster,
                 locality=NodeLocality.from_domain(node.locality),
                 user_agent=node.user_agent,
-                connected=found.connected,
+                connected=explanation.connected,
                 principals=tuple(principals),
             ),
             group=chosen.match.group if chosen is not None else None,
             rule=chosen.match.rule if chosen is not None else None,
-            revision=found.revision,
-            overlay=NodeLocality.from_domain(found.source) if found.source is not None else None,
-            candidates=tuple(map(TriedGroup.from_domain, found.candidates)),
+            revision=explanation.revision,
+            overlay=NodeLocality.from_domain(explanation.source) if explanation.source is not None else None,
+            candidates=tuple(map(TriedGroup.from_domain, explanation.candidates)),
             resources=tuple(resources),
-            resources_total=found.total,
+            resources_total=explanation.total,
             linkerd=tuple(linkerd),
         )

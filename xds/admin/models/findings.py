@@ -37,17 +37,17 @@ class Finding:
     index: int
 
     @classmethod
-    def from_domain(cls, found: Violation) -> Finding:
+    def from_domain(cls, violation: Violation) -> Finding:
         """A finding; long texts are cut."""
         return cls(
-            code=found.code,
-            severity=found.severity,
-            resource=shorten(found.resource),
-            pointer=shorten(found.pointer),
-            source=shorten(found.source),
-            detail=shorten(found.detail),
-            hint=shorten(found.hint),
-            index=found.index,
+            code=violation.code,
+            severity=violation.severity,
+            resource=shorten(violation.resource),
+            pointer=shorten(violation.pointer),
+            source=shorten(violation.source),
+            detail=shorten(violation.detail),
+            hint=shorten(violation.hint),
+            index=violation.index,
         )
 
     def __str__(self) -> str:

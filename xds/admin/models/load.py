@@ -153,9 +153,9 @@ class LoadSummary(RequestFigures):
     reported: datetime | None
 
     @classmethod
-    def from_domain(cls, found: ClusterFigures) -> LoadSummary:
+    def from_domain(cls, domain: ClusterFigures) -> LoadSummary:
         """The load of a cluster."""
-        return cls(**_cluster(found))
+        return cls(**_cluster(domain))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +177,10 @@ class LoadDetail(LoadSummary):
     next_page_token: str = ""
 
     @classmethod
-    def of_page(cls, found: ClusterFigures, by: str, rows: tuple[LoadPart, ...], next_page: str) -> LoadDetail:
+    def of_page(cls, figures: ClusterFigures, by: str, rows: tuple[LoadPart, ...], next_page: str) -> LoadDetail:
         """The load of a cluster with a page of rows."""
         parts: dict[str, Any] = {ROWS[by]: rows}
-        return cls(**_cluster(found), **parts, by=by, next_page_token=next_page)
+        return cls(**_cluster(figures), **parts, by=by, next_page_token=next_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,9 @@ class ReportingInterval:
     core: float
 
     @classmethod
-    def from_domain(cls, found: ReportingState) -> ReportingInterval:
+    def from_domain(cls, domain: ReportingState) -> ReportingInterval:
         """The present interval."""
-        return cls(found.interval_s, found.set_s, _rounded(found.share))
+        return cls(domain.interval_s, domain.set_s, _rounded(domain.share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,22 +320,22 @@ def _figures(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _cluster(found: ClusterFigures) -> dict[str, Any]:
+def _cluster(figures: ClusterFigures) -> dict[str, Any]:
     return {
-        **_figures(found.figures),
-        "cluster": found.cluster,
-        "service_name": found.service_name,
-        "groups": tuple(found.groups),
-        "window_s": _rounded(found.window_s),
-        "until": time_of(found.until),
-        "attempts": _rounded(found.attempts),
-        "dropped": _rounded(found.dropped),
-        "dropped_rps": _rounded(found.dropped_rps),
-        "drop_ratio": _ratio(found.drop_ratio),
-        "failed_ratio": _ratio(found.failed_ratio),
-        "drops": {category or NO_CATEGORY: _rounded(number) for category, number in found.drops.items()},
-        "nodes": found.nodes,
-        "reported": time_of(found.reported) if found.reported else None,
+        **_figures(figures.figures),
+        "cluster": figures.cluster,
+        "service_name": figures.service_name,
+        "groups": tuple(figures.groups),
+        "window_s": _rounded(figures.window_s),
+        "until": time_of(figures.until),
+        "attempts": _rounded(figures.attempts),
+        "dropped": _rounded(figures.dropped),
+        "dropped_rps": _rounded(figures.dropped_rps),
+        "drop_ratio": _ratio(figures.drop_ratio),
+        "failed_ratio": _ratio(figures.failed_ratio),
+        "drops": {category or NO_CATEGORY: _rounded(number) for category, number in figures.drops.items()},
+        "nodes": figures.nodes,
+        "reported": time_of(figures.reported) if figures.reported else None,
     }
 
 

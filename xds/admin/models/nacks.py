@@ -84,8 +84,8 @@ class Nack:
     @classmethod
     def from_merged(cls, merged: MergedNack) -> Nack:
         """Equal NACKs of several nodes."""
-        found = cls.from_domain(merged.record)
-        return replace(found, nodes=merged.nodes[:NODES_SHOWN], nodes_total=len(merged.nodes))
+        first = cls.from_domain(merged.record)
+        return replace(first, nodes=merged.nodes[:NODES_SHOWN], nodes_total=len(merged.nodes))
 
 
 @dataclass(frozen=True, slots=True)

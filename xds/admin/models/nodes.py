@@ -216,14 +216,14 @@ class LingeringNames:
     until: datetime | None
 
     @classmethod
-    def from_domain(cls, found: LingeringResources) -> LingeringNames:
+    def from_domain(cls, domain: LingeringResources) -> LingeringNames:
         """Removed resources of one type and revision."""
         return cls(
-            type=found.type,
-            revision=found.revision,
-            count=found.count,
-            names=found.names,
-            until=time_of(found.until) if found.until is not None else None,
+            type=domain.type,
+            revision=domain.revision,
+            count=domain.count,
+            names=domain.names,
+            until=time_of(domain.until) if domain.until is not None else None,
         )
 
 
@@ -284,14 +284,14 @@ class HeldOnNode(HeldResourceNames, _OfNode):  # in this order, so that `node` i
     @classmethod
     def of_node(cls, node: str, held: HeldResources) -> HeldOnNode:
         """Held resources of this node."""
-        found = HeldResourceNames.from_domain(held)
+        names = HeldResourceNames.from_domain(held)
         return cls(
             node=node,
-            resources=found.resources,
-            count=found.count,
-            waits_for=found.waits_for,
-            any_cluster=found.any_cluster,
-            waits_for_others=found.waits_for_others,
+            resources=names.resources,
+            count=names.count,
+            waits_for=names.waits_for,
+            any_cluster=names.any_cluster,
+            waits_for_others=names.waits_for_others,
         )
 
 
@@ -434,8 +434,8 @@ class ReleasedNodes:
 def _statuses(
     states: Iterable[TypeState], unexpressed: Mapping[str, Sequence[UnexpressedResource]] | None = None
 ) -> dict[str, NodeTypeStatus]:
-    found = unexpressed or {}
-    return {state.type: NodeTypeStatus.from_domain(state, found.get(state.type, ())) for state in states}
+    unexpressed_names = unexpressed or {}
+    return {state.type: NodeTypeStatus.from_domain(state, unexpressed_names.get(state.type, ())) for state in states}
 
 
 def _names(resources: Iterable[tuple[str, str]]) -> tuple[ResourceName, ...]:

@@ -65,16 +65,16 @@ class PushProgress:
     held: tuple[HeldOnNode, ...]
 
     @classmethod
-    def from_domain(cls, found: Convergence, verdict: str) -> PushProgress:
+    def from_domain(cls, domain: Convergence, verdict: str) -> PushProgress:
         """The progress of a push, and whether the nodes have it."""
         return cls(
             verdict=verdict,
-            synced=found.synced,
-            pending=found.pending,
-            nacked=found.nacked,
-            pending_nodes=tuple(found.pending_nodes),
-            nacks=tuple(map(Nack.from_domain, found.nacks)),
-            held=_held(found.held),
+            synced=domain.synced,
+            pending=domain.pending,
+            nacked=domain.nacked,
+            pending_nodes=tuple(domain.pending_nodes),
+            nacks=tuple(map(Nack.from_domain, domain.nacks)),
+            held=_held(domain.held),
         )
 
 
@@ -123,19 +123,19 @@ class GroupRollout:
     held: tuple[HeldOnNode, ...]
 
     @classmethod
-    def from_domain(cls, found: RolloutStatus) -> GroupRollout:
+    def from_domain(cls, domain: RolloutStatus) -> GroupRollout:
         """The rollout of a group."""
-        of_group = _counts(found.states)
+        of_group = _counts(domain.states)
         return cls(
-            group=found.group,
-            revision=found.revision,
+            group=domain.group,
+            revision=domain.revision,
             synced=of_group.synced,
             pending=of_group.pending,
             nacked=of_group.nacked,
-            types={alias: _counts(states) for alias, states in sorted(found.types.items())},
-            pending_nodes=tuple(found.pending_nodes),
-            nacks=tuple(map(Nack.from_domain, found.nacks)),
-            held=_held(found.held),
+            types={alias: _counts(states) for alias, states in sorted(domain.types.items())},
+            pending_nodes=tuple(domain.pending_nodes),
+            nacks=tuple(map(Nack.from_domain, domain.nacks)),
+            held=_held(domain.held),
         )
 
 
@@ -199,5 +199,5 @@ def _counts(states: Mapping[Sync, int]) -> TypeRollout:
     )
 
 
-def _held(found: Iterable[tuple[str, HeldResources]]) -> tuple[HeldOnNode, ...]:
-    return tuple(HeldOnNode.of_node(node, held) for node, held in found)
+def _held(pairs: Iterable[tuple[str, HeldResources]]) -> tuple[HeldOnNode, ...]:
+    return tuple(HeldOnNode.of_node(node, held) for node, held in pairs)

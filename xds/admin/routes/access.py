@@ -37,8 +37,8 @@ async def test_access(deps: Deps, body: Body, content_type: ContentType = "") ->
     identity, node = _read_credential(
         access, await parse_one(body, content_type, "a node and its credential", BODY_BYTES)
     )
-    found = await deps.publisher.views.explain_node(node)
-    match = found.chosen.match if found.chosen is not None else None
+    explanation = await deps.publisher.views.explain_node(node)
+    match = explanation.chosen.match if explanation.chosen is not None else None
     return answer_model(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
 
 
@@ -91,10 +91,10 @@ def _read_credential(access: Access, value: Any) -> tuple[Identity, Node]:
 
 def _identity(access: Access, certificate: Certificate | None, token: str) -> Identity:
     if token:
-        found = access.tokens.named(token)
-        if found is None:
+        named = access.tokens.named(token)
+        if named is None:
             raise RequestError(HTTPStatus.NOT_FOUND, f"no such token: {token[:100]!r}")
-        return Identity(found[1], certificate, found[0])
+        return Identity(named[1], certificate, named[0])
     if certificate is None:
         raise RequestError(HTTPStatus.BAD_REQUEST, "expected a certificate or the name of a token")
     return Identity(access.grant_of(certificate), certificate)
@@ -111,7 +111,7 @@ def _certificate(fields: dict[str, Any]) -> Certificate:
 
 
 def _texts(fields: dict[str, Any], key: str) -> tuple[str, ...]:
-    found = fields.get(key, [])
-    if not isinstance(found, list) or len(found) > NAMES_LIMIT or not all(isinstance(each, str) for each in found):
+    texts = fields.get(key, [])
+    if not isinstance(texts, list) or len(texts) > NAMES_LIMIT or not all(isinstance(each, str) for each in texts):
         raise ValueError(f"certificate.{key}: expected a list of at most {NAMES_LIMIT} strings")
-    return tuple(found)
+    return tuple(texts)

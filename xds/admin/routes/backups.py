@@ -44,8 +44,13 @@ class Download(StreamingResponse):
 @router.get("/store", response_model=StoreState)
 async def get_store(deps: Deps) -> Response:
     """The condition of the store: whether it keeps what is pushed."""
-    found = deps.condition()
-    problems = (("lost", found.lost), ("read_only", found.read_only), ("full", found.full), ("behind", found.behind))
+    condition = deps.condition()
+    problems = (
+        ("lost", condition.lost),
+        ("read_only", condition.read_only),
+        ("full", condition.full),
+        ("behind", condition.behind),
+    )
     state, detail = next(((name, text) for name, text in problems if text), ("ok", ""))
     return answer_model(StoreState(state=state, detail=detail))
 
@@ -99,8 +104,8 @@ async def restore(
     """
     with tempfile.TemporaryFile(dir=deps.options.spool) as file:
         await _receive(request, deps, file)
-        found = await deps.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
-    return answer_model(_item(found, restored=not dry_run))
+        result = await deps.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
+    return answer_model(_item(result, restored=not dry_run))
 
 
 async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -139,8 +144,8 @@ async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 
-def _item(found: RestoreResult, *, restored: bool) -> RestoredBackup:
-    about, counts = found.checked.about, found.checked.counts
+def _item(result: RestoreResult, *, restored: bool) -> RestoredBackup:
+    about, counts = result.checked.about, result.checked.counts
     return RestoredBackup(
         restored=restored,
         release=about.release,
@@ -150,5 +155,5 @@ def _item(found: RestoreResult, *, restored: bool) -> RestoredBackup:
         revisions=counts["revisions"],
         documents=counts["documents"],
         resources=counts["blobs"],
-        watched=tuple(found.watched),
+        watched=tuple(result.watched),
     )

@@ -33,20 +33,20 @@ async def list_certificates(
     publisher = deps.publisher
     if group and not publisher.groups.is_group(group):
         raise NotFoundError(f"no such group: {group!r}")
-    found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
-    found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))
-    return await paging.answer(request, await paging.find_items_after(found, _key), _key, _item)
+    certificates = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
+    certificates = certificates if group else tuple(await asyncio.to_thread(publisher.certificates.all))
+    return await paging.answer(request, await paging.find_items_after(certificates, _key), _key, _item)
 
 
-def _key(found: PushedCertificate) -> str:
-    return f"{found.not_after:015.0f} {found.group} {found.type} {found.name}"
+def _key(certificate: PushedCertificate) -> str:
+    return f"{certificate.not_after:015.0f} {certificate.group} {certificate.type} {certificate.name}"
 
 
-def _item(found: PushedCertificate) -> CertificateExpiry:
+def _item(certificate: PushedCertificate) -> CertificateExpiry:
     return CertificateExpiry(
-        group=found.group,
-        type=found.type,
-        name=found.name,
-        names=tuple(found.names),
-        not_after=time_of(found.not_after),
+        group=certificate.group,
+        type=certificate.type,
+        name=certificate.name,
+        names=tuple(certificate.names),
+        not_after=time_of(certificate.not_after),
     )

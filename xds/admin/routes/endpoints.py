@@ -159,20 +159,20 @@ async def _answer(
     warnings: tuple[Violation, ...] = (),
 ) -> Response:
     parts = await _rendered(_state_of(deps, key, change.after if options.dry_run else None))
-    found = tuple(map(Finding.from_domain, (*warnings, *_warnings(deps, key, change))))
-    changed = ChangedAssignment(**parts, changed=change.changed, warnings=found, dry_run=options.dry_run)
+    findings = tuple(map(Finding.from_domain, (*warnings, *_warnings(deps, key, change))))
+    changed = ChangedAssignment(**parts, changed=change.changed, warnings=findings, dry_run=options.dry_run)
     return await _answer_model(request, changed)
 
 
-async def _answer_model(request: Request, found: ServedAssignment) -> Response:
-    return await answer_json(request, document_of(found), etag_header(found.etag) if found.etag else {})
+async def _answer_model(request: Request, assignment: ServedAssignment) -> Response:
+    return await answer_json(request, document_of(assignment), etag_header(assignment.etag) if assignment.etag else {})
 
 
 def _warnings(deps: Services, key: Key, change: HandChange) -> list[Violation]:
-    found = [_absent_warning(key[1], address) for address in change.absent]
+    warnings = [_absent_warning(key[1], address) for address in change.absent]
     if change.after is not None and not change.after.leaving and not deps.by_hand.is_used(key):
-        found.append(_unused_warning(*key))
-    return found
+        warnings.append(_unused_warning(*key))
+    return warnings
 
 
 def _unused_warning(group: str, name: str) -> Violation:

@@ -45,11 +45,13 @@ async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = ""
 
     It must be connected or have disconnected recently.
     """
-    found = await deps.publisher.views.explain(id, _query(type, name))
+    explanation = await deps.publisher.views.explain(id, _query(type, name))
     known = deps.fleet.node(id)
     principals = known.principals if known is not None else ()
     linkerd = [answer for feature in deps.features for answer in feature.stream_answers(id).values()]
-    return answer_model(NodeExplanation.from_domain(found, principals, _resources(deps, found, name), linkerd))
+    return answer_model(
+        NodeExplanation.from_domain(explanation, principals, _resources(deps, explanation, name), linkerd)
+    )
 
 
 @router.post("/explain", response_model=NodeExplanation, openapi_extra=needs(READ))
@@ -58,15 +60,15 @@ async def explain_document(
 ) -> Response:
     """Explain a node that need not exist: the groups that are tried, and what it would get."""
     node = await _node(body, content_type)
-    found = await deps.publisher.views.explain_node(node, _query(type, name))
-    return answer_model(NodeExplanation.from_domain(found, (), _resources(deps, found, name)))
+    explanation = await deps.publisher.views.explain_node(node, _query(type, name))
+    return answer_model(NodeExplanation.from_domain(explanation, (), _resources(deps, explanation, name)))
 
 
-def _resources(deps: Deps, found: Explanation, name: str) -> Iterator[ExplainedResource]:
+def _resources(deps: Deps, explanation: Explanation, name: str) -> Iterator[ExplainedResource]:
     """What the node gets, with the origins of lowered resources, and of endpoints that follow services."""
-    group = found.chosen.match.group if found.chosen is not None else ""
+    group = explanation.chosen.match.group if explanation.chosen is not None else ""
     content = deps.publisher.derived.content(group)
-    for answer in found.resources:
+    for answer in explanation.resources:
         type_url = type_url_of(answer.type)
         is_assignment = alias_of(type_url) == ENDPOINTS
         key = (v3_url(type_url), answer.name)
@@ -93,8 +95,8 @@ def _instances(deps: Deps, key: Key, owner: Owner | None) -> Sequence[EndpointOr
     """The instances that an assignment follows; None for one that follows no service."""
     if owner is None:
         return None
-    found = (feature.endpoint_origins(key, owner.kind) for feature in deps.features)
-    return next((each for each in found if each is not None), None)
+    origins = (feature.endpoint_origins(key, owner.kind) for feature in deps.features)
+    return next((each for each in origins if each is not None), None)
 
 
 def _query(type: str, name: str) -> ExplainQuery:

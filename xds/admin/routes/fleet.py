@@ -70,7 +70,7 @@ async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, 
     """End the lingering; recorded in the audit list if anything was released."""
     lingering = {each: clients for each in nodes if (clients := _lingering(deps, each))}
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
-    released = {alias: len(found) for alias, found in sorted(names.items())}
+    released = {alias: len(released_names) for alias, released_names in sorted(names.items())}
     if lingering:
         result = {"nodes": len(lingering), "released": released}
         await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=result))
@@ -148,8 +148,8 @@ async def list_nodes(
         has_state = state is None or any(type.state is state for type in node.types)
         return has_state and (selected is None or node.id in selected)
 
-    found = deps.fleet.nodes(group, paging.after)
-    return await paging.answer(request, found, lambda node: node.id, lambda node: _status(deps, node), wanted)
+    nodes = deps.fleet.nodes(group, paging.after)
+    return await paging.answer(request, nodes, lambda node: node.id, lambda node: _status(deps, node), wanted)
 
 
 @router.get("/nodes/{id:path}", response_model=NodeStatus)
@@ -202,13 +202,13 @@ async def list_nacks(
     ] = None,
 ) -> Response:
     """NACK records, newest first: who rejected what, and why."""
-    found = deps.fleet.nack_log.select(group, node, type, point_in_time(since), state)
+    records = deps.fleet.nack_log.select(group, node, type, point_in_time(since), state)
     if by is not None:
-        return await _list_merged(request, paging, merge_by_message(found))
+        return await _list_merged(request, paging, merge_by_message(records))
     if paging.after:
-        found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
-        next(found, None)
-    return await paging.answer(request, found, lambda record: str(record.id), Nack.from_domain)
+        records = dropwhile(lambda record: f"{record.id}" != paging.after, records)
+        next(records, None)
+    return await paging.answer(request, records, lambda record: str(record.id), Nack.from_domain)
 
 
 async def _list_merged(request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
@@ -281,9 +281,9 @@ def point_in_time(text: str | None) -> float | None:
     if age is not None:
         return time.time() - float(age[1]) * UNIT_S[age[2]]
     try:
-        found = datetime.fromisoformat(text)
+        time_of = datetime.fromisoformat(text)
     except ValueError:
         raise RequestError(
             HTTPStatus.BAD_REQUEST, f"expected an age such as 15m or an RFC 3339 time: {text[:100]!r}"
         ) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    return (time_of if time_of.tzinfo is not None else time_of.replace(tzinfo=UTC)).timestamp()

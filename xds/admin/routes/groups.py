@@ -77,9 +77,9 @@ WithLowered = Annotated[
 async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
     counts = deps.fleet.nodes_by_group()
-    found = await paging.find_items_after(deps.publisher.groups.names())
+    groups = await paging.find_items_after(deps.publisher.groups.names())
     return await paging.answer(
-        request, found, lambda group: group, lambda group: _state_of(deps, group, nodes=counts[group])
+        request, groups, lambda group: group, lambda group: _state_of(deps, group, nodes=counts[group])
     )
 
 
@@ -140,7 +140,7 @@ async def list_resources(
 ) -> Response:
     """The resources of one type, by name."""
     resources = deps.publisher.groups.content(group).snapshot.get(type_url_of(type)).resources
-    found = (resources[name] for name in await paging.find_items_after(resources))
+    page = (resources[name] for name in await paging.find_items_after(resources))
     owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
     content = deps.publisher.derived.content(group)
 
@@ -148,7 +148,7 @@ async def list_resources(
         origin = LoweredOrigin.find(content, (resource.type_url, resource.name))
         return _item(resource, show_secrets, owners.get(resource.name), origin)
 
-    return await paging.answer(request, found, lambda each: each.name, item)
+    return await paging.answer(request, page, lambda each: each.name, item)
 
 
 @router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
@@ -211,13 +211,13 @@ async def validate(
     """Check a snapshot without pushing it. 422 with all findings if it is invalid."""
     binary = envoy_binary(deps, request) if envoy else None
     pushed = await decode_pushed(body, content_type, deps.options.decoder)
-    found = await run_for_caller(check_references, pushed.resources)
+    violations = await run_for_caller(check_references, pushed.resources)
     if binary is not None:
-        found += await ask_envoy(pushed.resources, binary)
-    errors = [finding for finding in found if finding.severity == ERROR]
+        violations += await ask_envoy(pushed.resources, binary)
+    errors = [finding for finding in violations if finding.severity == ERROR]
     if errors:
         raise ValidationError(errors)
-    warnings = [*pushed.warnings, *found]
+    warnings = [*pushed.warnings, *violations]
     PushOptions(strict=strict).check_warnings(warnings)
     shown = tuple(map(Finding.from_domain, warnings))
     return answer_model(ValidationOutcome(valid=True, resources=len(pushed.resources), errors=(), warnings=shown))

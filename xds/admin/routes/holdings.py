@@ -75,20 +75,20 @@ async def list_held(
     ]
     render = (render_resource if secrets else _redacted) if contents else None
     lingering = lingering_until(deps.fleet.clients(id)) if side is not Side.SERVED else {}
-    size = sum(len(found) for _, found in chosen if found is not None) * _RESOURCE_BYTES
+    size = sum(len(side_set) for _, side_set in chosen if side_set is not None) * _RESOURCE_BYTES
     return await answer_json(
         request, await run_sized(lambda: _page(paging, chosen, name, render, lingering), bytes=size)
     )
 
 
 def _page(paging: Page, chosen: list[HeldSet], glob: str, render: Render | None, lingering: LingeringEnds) -> Json:
-    found = {
+    items = {
         f"{holding.type} {name}": (holding, resources, name)
         for holding, resources in chosen
         for name in _names(holding, resources)
         if not glob or fnmatchcase(name, glob)
     }
-    page = paging.render(paging.items_after(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
+    page = paging.render(paging.items_after(items), lambda key: key, lambda key: _item(*items[key], render, lingering))
     document: Json = document_of(page)
     return document
 
@@ -119,7 +119,7 @@ def _item(
     if chosen is not None:
         pushed_version = chosen.observed.get(name) or chosen.overlaid.get(name) or ""
         overlay = tuple(
-            word for word, found in (("live", chosen.observed), ("assignment", chosen.overlaid)) if name in found
+            word for word, overlaid in (("live", chosen.observed), ("assignment", chosen.overlaid)) if name in overlaid
         )
     ends = lingering.get(holding.type_url, {}) if resource is not None else {}
     until = ends.get(name)

@@ -60,10 +60,10 @@ Window = Annotated[float, Depends(window_of)]
 @router.get("/load", response_model=LoadPage)
 async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Window) -> Response:
     """The clusters that clients have reported, by cluster name and service name."""
-    found = await asyncio.to_thread(deps.load.clusters, window_s)
+    clusters = await asyncio.to_thread(deps.load.clusters, window_s)
     extra = {"reporting": document_of(ReportingInterval.from_domain(deps.load.reporting()))}
     return await paging.answer(
-        request, await paging.find_items_after(found, _key), _key, LoadSummary.from_domain, extra=extra
+        request, await paging.find_items_after(clusters, _key), _key, LoadSummary.from_domain, extra=extra
     )
 
 
@@ -83,11 +83,11 @@ async def get_load(
 
     404 if no client has reported the cluster recently.
     """
-    found = await asyncio.to_thread(deps.load.cluster, cluster, window_s, by, service_name)
-    if found is None:
+    figures = await asyncio.to_thread(deps.load.cluster, cluster, window_s, by, service_name)
+    if figures is None:
         raise _not_reported(cluster)
-    page = await asyncio.to_thread(_page_of_rows, found, paging)
-    parts = LoadDetail.of_page(found, by, tuple(page["items"]), page.get("next_page_token", ""))
+    page = await asyncio.to_thread(_page_of_rows, figures, paging)
+    parts = LoadDetail.of_page(figures, by, tuple(page["items"]), page.get("next_page_token", ""))
     return await answer_json(request, document_of(parts))
 
 
@@ -117,20 +117,20 @@ async def get_load_series(
     step_s = _step(step, window_s)
     if by == "node":
         raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")
-    found = await asyncio.to_thread(deps.load.series, cluster, window_s, step_s, by)
-    if not found:
+    points = await asyncio.to_thread(deps.load.series, cluster, window_s, step_s, by)
+    if not points:
         raise _not_reported(cluster)
     page = await asyncio.to_thread(
-        paging.render, await paging.find_items_after(found, _line_key), _line_key, LoadLine.from_domain
+        paging.render, await paging.find_items_after(points, _line_key), _line_key, LoadLine.from_domain
     )
-    lines = LoadLines(cluster, window_s, found[0].step_s, tuple(page["items"]), page.get("next_page_token", ""))
+    lines = LoadLines(cluster, window_s, points[0].step_s, tuple(page["items"]), page.get("next_page_token", ""))
     return await answer_json(request, await asyncio.to_thread(document_of, lines))
 
 
 def duration(name: str, text: str, least_s: float, most_s: float) -> float:
     """Parse ``60``, ``60s`` or ``5m`` as seconds within bounds. Raises ``RequestError``."""
-    found = _DURATION.fullmatch(text)
-    seconds = float(found[1]) * UNIT_S[found[2] or "s"] if found is not None else -1.0
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * UNIT_S[match[2] or "s"] if match is not None else -1.0
     if not least_s <= seconds <= most_s:
         bounds = f"{least_s:g} to {most_s:g} seconds"
         raise RequestError(HTTPStatus.BAD_REQUEST, f"{name}: {bounds}, such as 60 or 5m, not {text[:100]!r}")
@@ -146,12 +146,12 @@ def _not_reported(cluster: str) -> NotFoundError:
     return NotFoundError(f"no recent load reports for cluster {cluster!r}")
 
 
-def _key(found: ClusterFigures) -> str:
-    return f"{found.cluster}{_SEPARATOR}{found.service_name}"
+def _key(figures: ClusterFigures) -> str:
+    return f"{figures.cluster}{_SEPARATOR}{figures.service_name}"
 
 
-def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
-    return paging.render(paging.items_after(found.rows, _row_key), _row_key, LoadPart.from_domain)
+def _page_of_rows(figures: ClusterFigures, paging: Paging) -> dict[str, Any]:
+    return paging.render(paging.items_after(figures.rows, _row_key), _row_key, LoadPart.from_domain)
 
 
 def _row_key(row: LoadRow) -> str:

@@ -62,8 +62,8 @@ async def list_revisions(
 ) -> Response:
     """All revisions of a group, newest first: kind, author, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await deps.publisher.history.lines(group, before, paging.limit + 1, endpoints)
-    return await paging.answer(request, found, lambda item: str(item.revision), _revision)
+    lines = await deps.publisher.history.lines(group, before, paging.limit + 1, endpoints)
+    return await paging.answer(request, lines, lambda item: str(item.revision), _revision)
 
 
 def _revision(line: RevisionInfo) -> GroupRevision:
@@ -98,10 +98,10 @@ async def get_progress(
 
     The server keeps the progress of the latest 64 pushes until it stops; 404 for others.
     """
-    found = await deps.publisher.groups.pushes.wait_for_verdict(group, revision, wait)
-    if found is None:
+    verdict = await deps.publisher.groups.pushes.wait_for_verdict(group, revision, wait)
+    if verdict is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
-    return answer_model(progress_of(found))
+    return answer_model(progress_of(verdict))
 
 
 @router.get("/rollout", response_model=GroupRollout)
@@ -162,22 +162,22 @@ async def get_difference(
     ] = True,
 ) -> Response:
     """The difference between two revisions of a group. A revision that deleted the group has no resources."""
-    found = await deps.publisher.history.compare(group, revision - 1 if base is None else base, revision)
+    difference = await deps.publisher.history.compare(group, revision - 1 if base is None else base, revision)
     differences: tuple[ResourceDifference, ...] | None = None
     next_page = ""
     if contents:
-        touched = found.touched()
+        touched = difference.touched()
         page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _KEY_BYTES)
         keys: list[Key] = page["items"]
         next_page = page.get("next_page_token", "")
-        sides = await deps.publisher.history.compared_resources(found, keys)
+        sides = await deps.publisher.history.compared_resources(difference, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
         differences = await run_sized(lambda: tuple(_difference(key, sides, show_secrets) for key in keys), bytes=size)
     answered = RevisionDifference(
         group=group,
-        base=found.old,
-        to=found.new,
-        changes=ChangedNames.by_type(by_type_label(found.changes)),
+        base=difference.old,
+        to=difference.new,
+        changes=ChangedNames.by_type(by_type_label(difference.changes)),
         resources=differences,
         next_page_token=next_page,
     )

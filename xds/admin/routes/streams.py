@@ -30,13 +30,13 @@ async def list_refused_streams(
     first call (TLS, another protocol) are not seen with `server.grpc.transport: grpcio`.
     """
     now = time.time()
-    found = RefusedPeers(
+    peers = RefusedPeers(
         items=tuple(map(_item, islice(deps.refused.clients(now), limit))),
         recent=deps.refused.recent(now),
         recent_s=RECENT_S,
         summary=deps.refused.summary(now),
     )
-    return answer_model(found)
+    return answer_model(peers)
 
 
 def _item(client: RefusedClient) -> RefusedPeer:

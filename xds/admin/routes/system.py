@@ -43,26 +43,26 @@ router = api_router("about")
 @router.get("/version", response_model=ServerVersions, openapi_extra=needs(ANY))
 async def get_version() -> Response:
     """The versions of the server, of Python, and of the library with Envoy's API."""
-    found = ServerVersions(
+    versions = ServerVersions(
         version=__version__,
         python=platform.python_version(),
         envoy_data_plane=version("envoy-data-plane"),
     )
-    return answer_model(found)
+    return answer_model(versions)
 
 
 @router.get("/whoami", response_model=CallerIdentity, openapi_extra=needs(ANY))
 async def get_caller(request: Request) -> Response:
     """The principals and scopes of the caller."""
     grant, identity = grant_of(request), identity_of(request)
-    found = CallerIdentity(
+    caller = CallerIdentity(
         name=grant.name,
         principal=identity.principal,
         principals=tuple(map(str, identity.principals)),
         scopes=tuple(sorted(grant.scopes)),
         authenticated=identity != ANONYMOUS,
     )
-    return answer_model(found)
+    return answer_model(caller)
 
 
 @router.get("/config", response_model=dict[str, Any])
@@ -74,10 +74,12 @@ async def get_config(deps: Deps) -> Response:
 @router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
 async def get_schema(request: Request, type: Segment) -> Response:
     """The JSON Schema (2020-12) of a resource type, or of a whole push."""
-    found = await asyncio.to_thread(snapshot_schema if type == SNAPSHOT else lambda: resource_schema(type_url_of(type)))
-    if found is None:
+    schema = await asyncio.to_thread(
+        snapshot_schema if type == SNAPSHOT else lambda: resource_schema(type_url_of(type))
+    )
+    if schema is None:
         raise NotFoundError(f"no such type in Envoy's API: {type[:200]!r}")
-    return await answer_json(request, found, media_type=SCHEMA_TYPE)
+    return await answer_json(request, schema, media_type=SCHEMA_TYPE)
 
 
 SHOWN = 1_000
@@ -91,11 +93,11 @@ async def get_watch(
 ) -> Response:
     """The watched directory (`serve --watch`), and its files that are not applied."""
     watched = deps.watched()
-    found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
+    refused = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
     answer = WatchedFiles(
         directory=str(watched.root) if watched is not None else None,
-        refused=tuple(map(_item, islice(found, SHOWN))),
-        refused_total=len(found),
+        refused=tuple(map(_item, islice(refused, SHOWN))),
+        refused_total=len(refused),
     )
     return answer_model(answer)
 

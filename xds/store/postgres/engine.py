@@ -54,8 +54,8 @@ class PostgresStore(SqlStore):
 
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
         sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r'"
-        found = connection.execute(f"{sizes} AND relnamespace = to_regnamespace(?)", (SCHEMA,))
-        return int(found.fetchone()[0]), 0
+        rows = connection.execute(f"{sizes} AND relnamespace = to_regnamespace(?)", (SCHEMA,))
+        return int(rows.fetchone()[0]), 0
 
     def _open(self) -> None:
         super()._open()

@@ -85,8 +85,8 @@ def newest(connection: SqlConnection) -> int:
 def sizes(connection: SqlConnection) -> tuple[dict[AuditLane, int], int]:
     """The number of entries in each lane, and the size of the entries of changes."""
     rows = list(connection.execute("SELECT lane, count(*), sum(size) FROM audit GROUP BY lane"))
-    found = {AuditLane(lane): (int(count), int(size)) for lane, count, size in rows}
-    return {lane: found.get(lane, (0, 0))[0] for lane in AuditLane}, found.get(AuditLane.CHANGE, (0, 0))[1]
+    by_lane = {AuditLane(lane): (int(count), int(size)) for lane, count, size in rows}
+    return {lane: by_lane.get(lane, (0, 0))[0] for lane in AuditLane}, by_lane.get(AuditLane.CHANGE, (0, 0))[1]
 
 
 def without_key(connection: SqlConnection, after: int, end: int) -> list[AuditEntry]:
@@ -171,14 +171,14 @@ def _bound(connection: SqlConnection, lane: AuditLane) -> None:
 
 def _drop(connection: SqlConnection, condition: str, values: tuple[float, ...]) -> int:
     """Delete entries, and store the highest deleted position of changes for readers."""
-    found = connection.execute(
+    dropped = connection.execute(
         f"SELECT position, lane FROM audit WHERE {condition} ORDER BY position LIMIT {ROWS_PER_STEP}",  # noqa: S608
         values,
     ).fetchall()
-    connection.executemany("DELETE FROM audit WHERE position = ?", [(position,) for position, _ in found])
-    last = max((position for position, lane in found if lane == AuditLane.CHANGE), default=0)
+    connection.executemany("DELETE FROM audit WHERE position = ?", [(position,) for position, _ in dropped])
+    last = max((position for position, lane in dropped if lane == AuditLane.CHANGE), default=0)
     connection.execute("UPDATE seq SET v = ? WHERE name = ? AND v < ?", (last, sequences.AUDIT_TRIMMED, last))
-    return len(found)
+    return len(dropped)
 
 
 def entry(row: tuple[object, ...]) -> AuditEntry:

@@ -15,14 +15,14 @@ PER_STATEMENT = 50  # each statement waits for a database elsewhere
 
 def read(connection: SqlConnection, ids: Iterable[str]) -> dict[str, bytes]:
     """``Store.blobs``."""
-    found: dict[str, bytes] = {}
+    bodies: dict[str, bytes] = {}
     for some in _parts(ids):
         marks = ", ".join("?" for _ in some)
         rows = connection.execute(f"SELECT h, codec, data FROM blob WHERE h IN ({marks})", _hashes(some))  # noqa: S608
         stored = {h: (codec, data) for h, codec, data in rows}
         for blob in some:
-            found[blob] = _sound_body(blob, *stored.get(bytes.fromhex(blob), (RAW, None)))
-    return found
+            bodies[blob] = _sound_body(blob, *stored.get(bytes.fromhex(blob), (RAW, None)))
+    return bodies
 
 
 def insert(connection: SqlConnection, named: Collection[str], given: Mapping[str, bytes]) -> None:

@@ -63,8 +63,8 @@ def raise_floor(connection: SqlConnection, name: str, policy: Retention, now_s: 
 
 def _pinned(connection: SqlConnection, group: int, revisions: Iterable[int]) -> list[int]:
     """The pinned revisions whose content is not collected."""
-    found = "SELECT 1 FROM revision WHERE grp = ? AND revision = ? AND content"
-    return [each for each in revisions if connection.execute(found, (group, each)).fetchone() is not None]
+    pinned = "SELECT 1 FROM revision WHERE grp = ? AND revision = ? AND content"
+    return [each for each in revisions if connection.execute(pinned, (group, each)).fetchone() is not None]
 
 
 def thin(connection: SqlConnection, name: str, policy: Retention) -> Collected:

@@ -26,15 +26,15 @@ def all_blob_ids(connection: SqlConnection, group: int) -> dict[Key, str]:
 
 def blob_ids_of(connection: SqlConnection, group: int, keys: Iterable[Key]) -> dict[Key, str]:
     """The blob ids of those ``keys`` that a group has now."""
-    found: dict[Key, str] = {}
+    blob_ids: dict[Key, str] = {}
     for key in keys:
         row = connection.execute(
             "SELECT h FROM entry WHERE grp = ? AND type = (SELECT id FROM type WHERE url = ?) AND name = ?",
             (group, *key),
         ).fetchone()
         if row is not None:
-            found[key] = row[0].hex()
-    return found
+            blob_ids[key] = row[0].hex()
+    return blob_ids
 
 
 def write(
@@ -124,12 +124,12 @@ def _whole_types(connection: SqlConnection, group: int, row_keys: Iterable[RowKe
 
 def _overwrite(connection: SqlConnection, revision: int, blobs: Iterable[str], row_keys: Sequence[RowKey]) -> None:
     """Change the blobs of rows that keep their ranks. Raises ``CorruptError`` for missing rows."""
-    found = connection.executemany(
+    overwritten = connection.executemany(
         "UPDATE entry SET h = ?, born = ? WHERE grp = ? AND type = ? AND name = ?",
         [(bytes.fromhex(blob), revision, *row_key) for blob, row_key in zip(blobs, row_keys, strict=True)],
     ).rowcount
-    if row_keys and found != len(row_keys):
-        raise CorruptError(f"{found} of {len(row_keys)} resources to change exist")
+    if row_keys and overwritten != len(row_keys):
+        raise CorruptError(f"{overwritten} of {len(row_keys)} resources to change exist")
 
 
 def entries_at(connection: SqlConnection, group: int, revision: int) -> list[Entry]:

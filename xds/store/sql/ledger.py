@@ -115,8 +115,8 @@ def committed(connection: SqlConnection, pushes: Sequence[GroupPush], push_id: s
 
 def commit_status(connection: SqlConnection, group: str, push_id: str) -> Commit | None:
     """``Store.commit_status``."""
-    found = _find_push(connection, group, push_id)
-    return found[0] if found is not None else None
+    pushed = _find_push(connection, group, push_id)
+    return pushed[0] if pushed is not None else None
 
 
 def find_group(connection: SqlConnection, name: str) -> GroupRow | None:
@@ -144,16 +144,16 @@ def manifest(connection: SqlConnection, name: str, revision: int | None) -> Mani
     if group is None:
         raise NotFoundError(f"no such group: {name!r}")
     wanted = group.head.revision if revision is None else revision
-    found = next(iter(_history(connection, group, wanted + 1, 1)), None)
-    if found is None or found.revision != wanted or not found.live:
+    line = next(iter(_history(connection, group, wanted + 1, 1)), None)
+    if line is None or line.revision != wanted or not line.live:
         raise NotFoundError(f"group {name!r} has no content at revision {wanted}")
-    revisions.check_kept(name, wanted, found.content)
+    revisions.check_kept(name, wanted, line.content)
     content = tuple(content_rows.entries_at(connection, group.id, wanted))
-    if len(content) != found.resources:
+    if len(content) != line.resources:
         raise CorruptError(
-            f"group {name!r} at revision {wanted}: {len(content)} of {found.resources} resources are left"
+            f"group {name!r} at revision {wanted}: {len(content)} of {line.resources} resources are left"
         )
-    return Manifest(name, wanted, content, found.versions, found.meta)
+    return Manifest(name, wanted, content, line.versions, line.meta)
 
 
 def lifetimes(connection: SqlConnection, name: str, since: int) -> list[Lifetime]:
@@ -209,7 +209,7 @@ def put_doc(
 
 def docs(connection: SqlConnection, kind: str, prefix: str) -> list[StoredDocument]:
     """``Store.docs``."""
-    found: list[StoredDocument] = []
+    documents: list[StoredDocument] = []
     rows = connection.execute(
         "SELECT name, body, revision FROM doc WHERE kind = ? AND name >= ? ORDER BY name", (kind, prefix)
     )
@@ -217,8 +217,8 @@ def docs(connection: SqlConnection, kind: str, prefix: str) -> list[StoredDocume
         if not name.startswith(prefix):
             break
         if body is not None:
-            found.append(StoredDocument(kind, name, body, revision))
-    return found
+            documents.append(StoredDocument(kind, name, body, revision))
+    return documents
 
 
 def catch_up(connection: SqlConnection, cursor: int | None) -> list[WatchItem]:
@@ -237,12 +237,12 @@ def catch_up(connection: SqlConnection, cursor: int | None) -> list[WatchItem]:
 def versions_of(text: str) -> dict[str, str]:
     """The version_info by type of a line of the history. Raises ``CorruptError``."""
     try:
-        found = json.loads(text)
+        versions = json.loads(text)
     except (ValueError, TypeError):
-        found = None
-    if not isinstance(found, dict):
+        versions = None
+    if not isinstance(versions, dict):
         raise CorruptError("a line of the history cannot be read")
-    return found
+    return versions
 
 
 def newest_cursor(connection: SqlConnection) -> int:
@@ -418,10 +418,10 @@ def _rollbacks(connection: SqlConnection, group: int) -> list[RollbackStep]:
 
 def _replay(connection: SqlConnection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
     """The commits of these pushes if their push id was committed before, else None. Raises ``ReusedPushIdError``."""
-    found = [_find_push(connection, push.group, push_id) for push in revisions.requested_pushes(pushes)]
-    if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
+    earlier = [_find_push(connection, push.group, push_id) for push in revisions.requested_pushes(pushes)]
+    if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in earlier], digest):
         return None
-    return [with_fields(each[0], replayed=True) for each in found if each is not None]
+    return [with_fields(each[0], replayed=True) for each in earlier if each is not None]
 
 
 def _find_push(connection: SqlConnection, group: str, push_id: str) -> tuple[Commit, bytes] | None:

@@ -81,10 +81,10 @@ def begin(connection: SqlConnection, history: bool) -> DumpPoint:
         DumpedGroup(id, name, revision, bool(live), floor if history else revision)
         for id, name, revision, live, floor in rows
     )
-    found = connection.execute("SELECT kind, name, body, revision FROM doc ORDER BY kind, name")
+    docs_rows = connection.execute("SELECT kind, name, body, revision FROM doc ORDER BY kind, name")
     documents = (
         Record(DOCUMENTS.name, (kind, name, body is not None, body or b"", revision))
-        for kind, name, body, revision in found
+        for kind, name, body, revision in docs_rows
     )
     counted = (record_of(entry) for entry in (audit_rows.counted(connection) if history else ()))
     return DumpPoint(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
@@ -135,25 +135,25 @@ def past_rows(connection: SqlConnection, group: DumpedGroup, after: PastKey) -> 
     if not rows:
         return [], after
     *_, died, type_id = rows[-1]
-    found = [
+    past = [
         Record(ENTRIES.name, (group.name, url, name, h.hex(), rank, born, died))
         for url, name, h, rank, born, died, _ in rows
     ]
-    return found, (died, type_id, rows[-1][1])
+    return past, (died, type_id, rows[-1][1])
 
 
 def bodies(connection: SqlConnection, wanted: list[str]) -> list[Record]:
     """The next blobs, which are removed from the end of ``wanted`` once all were read. Raises ``CorruptError``."""
-    found: list[Record] = []
+    records: list[Record] = []
     size = 0
     for blob in reversed(wanted):
         if size >= BYTES_PER_STEP:
             break
         data = blob_rows.read(connection, (blob,))[blob]
         size += len(data)
-        found.append(Record(BLOBS.name, (blob, data)))
-    del wanted[len(wanted) - len(found) :]
-    return found
+        records.append(Record(BLOBS.name, (blob, data)))
+    del wanted[len(wanted) - len(records) :]
+    return records
 
 
 # Importing
@@ -308,9 +308,9 @@ _SIZES = (
 
 def _check_consistency(connection: SqlConnection) -> None:
     for text, statement in _INCONSISTENCIES.items():
-        found = connection.execute(statement + " LIMIT 1").fetchone()
-        if found is not None:
-            raise CorruptError(text.format(found[0]))
+        row = connection.execute(statement + " LIMIT 1").fetchone()
+        if row is not None:
+            raise CorruptError(text.format(row[0]))
     for group, name, floor in connection.execute("SELECT id, name, floor FROM grp").fetchall():
         stated, begun, ended = (dict(connection.execute(statement, {"grp": group})) for statement in _SIZES)
         revisions.check_sizes(name, floor, stated, begun, ended)

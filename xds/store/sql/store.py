@@ -104,8 +104,8 @@ class SqlStore(Store, ABC):
         return await self._read(lambda connection: ledger.commit_status(connection, group, push_id))
 
     async def head(self, group: str) -> Head | None:
-        found = await self._read(lambda connection: ledger.find_group(connection, group))
-        return found.head if found is not None else None
+        group_row = await self._read(lambda connection: ledger.find_group(connection, group))
+        return group_row.head if group_row is not None else None
 
     async def groups(self) -> list[Head]:
         return await self._read(ledger.groups)

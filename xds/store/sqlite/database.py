@@ -283,10 +283,10 @@ def _connect(path: Path, max_bytes: int | None) -> sqlite3.Connection:
 
 def _file_id(path: Path) -> FileId | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _code(error: sqlite3.DatabaseError) -> int:

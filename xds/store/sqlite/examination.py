@@ -94,26 +94,28 @@ def _connect(path: Path) -> Connection:
 
 
 def _examine(connection: Connection, path: Path, fits: Fits) -> Examination:
-    found = Examination()
+    examination = Examination()
     if not _is_sound(connection):
-        found.findings.append("the file has damaged pages")
+        examination.findings.append("the file has damaged pages")
     acknowledged, newest = acknowledged_of(path), _newest(connection)
     if newest is not None and acknowledged.newest > newest:
-        found.findings.append(f"commits {newest + 1} to {acknowledged.newest} were acknowledged and are missing")
-    for group in _groups(connection, found):
-        found.records += _examine_group(connection, group, fits, found)
+        examination.findings.append(f"commits {newest + 1} to {acknowledged.newest} were acknowledged and are missing")
+    for group in _groups(connection, examination):
+        examination.records += _examine_group(connection, group, fits, examination)
     for what, read in (("settings and other documents", _documents), ("the audit list", _audited)):
         try:
             more = list(read(connection))
             _check(more)
         except _DAMAGE:
-            found.findings.append(f"{what}: damaged")
+            examination.findings.append(f"{what}: damaged")
         else:
-            found.records += more
-    bodies = {record.values[0]: record for record in found.records if record.kind == BLOBS.name}  # groups share them
-    others = (record for record in found.records if record.kind != BLOBS.name)
-    found.records = [*sorted(others, key=_order), *bodies.values()]
-    return found
+            examination.records += more
+    bodies = {
+        record.values[0]: record for record in examination.records if record.kind == BLOBS.name
+    }  # groups share them
+    others = (record for record in examination.records if record.kind != BLOBS.name)
+    examination.records = [*sorted(others, key=_order), *bodies.values()]
+    return examination
 
 
 def _is_sound(connection: Connection) -> bool:
@@ -130,18 +132,18 @@ def _newest(connection: Connection) -> int | None:
         return None
 
 
-def _groups(connection: Connection, found: Examination) -> list[DumpedGroup]:
+def _groups(connection: Connection, examination: Examination) -> list[DumpedGroup]:
     """The groups whose heads can be read."""
     heads: list[DumpedGroup] = []
     try:
         for id, name, revision, live, floor in connection.execute("SELECT id, name, revision, live, floor FROM grp"):
             heads.append(DumpedGroup(id, name, revision, bool(live), floor))
     except _DAMAGE:
-        found.findings.append("the list of groups: damaged")
+        examination.findings.append("the list of groups: damaged")
     return sorted((each for each in heads if isinstance(each.name, str)), key=lambda group: group.name)
 
 
-def _examine_group(connection: Connection, group: DumpedGroup, fits: Fits, found: Examination) -> list[Record]:
+def _examine_group(connection: Connection, group: DumpedGroup, fits: Fits, examination: Examination) -> list[Record]:
     """The records of a group: with its history, else without it, else none."""
     present = f"intact at revision {group.revision}" if group.live else "deleted"
     for outcome, history in ((present, True), (f"{present}, its history is damaged", False)):
@@ -150,12 +152,12 @@ def _examine_group(connection: Connection, group: DumpedGroup, fits: Fits, found
             _check(records, fits)
         except _DAMAGE:
             continue
-        found.groups[group.name] = outcome
+        examination.groups[group.name] = outcome
         if not history:
-            found.findings.append(f"group {group.name!r}: its history is damaged")
+            examination.findings.append(f"group {group.name!r}: its history is damaged")
         return records
-    found.groups[group.name] = "damaged"
-    found.findings.append(f"group {group.name!r}: damaged")
+    examination.groups[group.name] = "damaged"
+    examination.findings.append(f"group {group.name!r}: damaged")
     return []
 
 

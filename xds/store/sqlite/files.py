@@ -63,13 +63,13 @@ def sync_directory(directory: Path) -> None:
 
 def file_system(path: Path, mounts: Iterable[str]) -> str:
     """The type of the file system of an absolute path, from the lines of mountinfo (proc(5)); "" if unknown."""
-    best, found = -1, ""
+    best, kind = -1, ""
     for line in mounts:
         fields, _, source = line.partition(" - ")
         mount = fields.split(" ")[4].encode().decode("unicode_escape")
         if path.is_relative_to(mount) and len(mount) >= best:
-            best, found = len(mount), source.split(" ", 1)[0]
-    return found
+            best, kind = len(mount), source.split(" ", 1)[0]
+    return kind
 
 
 def _prepare_directory(directory: Path) -> None:
@@ -83,9 +83,9 @@ def _prepare_directory(directory: Path) -> None:
 def _refuse_network(directory: Path) -> None:
     if not _MOUNTS.exists():
         return
-    found = file_system(directory.resolve(), _MOUNTS.read_text(errors="replace").splitlines())
-    if found in NETWORK_FILE_SYSTEMS:
-        raise UnavailableError(f"cannot keep data in {directory}: {found} is a network file system; use a local disk")
+    kind = file_system(directory.resolve(), _MOUNTS.read_text(errors="replace").splitlines())
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise UnavailableError(f"cannot keep data in {directory}: {kind} is a network file system; use a local disk")
 
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a directory with mode 0700 is created in it
@@ -220,12 +220,12 @@ def _acknowledged_path(database: Path) -> Path:
 
 def _read_acknowledged(path: Path) -> AcknowledgedCursor:
     try:
-        found = _LINE.fullmatch(path.read_bytes())
+        match = _LINE.fullmatch(path.read_bytes())
     except OSError:
         return AcknowledgedCursor()
-    if found is None or crc32(found[1]) != int(found[2], 16):
+    if match is None or crc32(match[1]) != int(match[2], 16):
         return AcknowledgedCursor()
-    return AcknowledgedCursor(*map(int, found[1].split()))
+    return AcknowledgedCursor(*map(int, match[1].split()))
 
 
 def _write_acknowledged(path: Path, cursor: AcknowledgedCursor) -> None:

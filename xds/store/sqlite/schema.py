@@ -125,9 +125,9 @@ def ensure(connection: sqlite3.Connection) -> None:
         raise UnavailableError("the database file belongs to another program")
 
 
-def _migrate(connection: sqlite3.Connection, found: int) -> None:
-    for version in range(found, SCHEMA_VERSION):
+def _migrate(connection: sqlite3.Connection, schema: int) -> None:
+    for version in range(schema, SCHEMA_VERSION):
         for statement in _MIGRATIONS[version]:
             connection.execute(statement)
-    if found < SCHEMA_VERSION:
+    if schema < SCHEMA_VERSION:
         connection.execute("UPDATE meta SET v = ? WHERE k = 'schema'", (str(SCHEMA_VERSION),))
