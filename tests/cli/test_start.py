@@ -11,6 +11,7 @@ from tests.support.commands import FinishedCommand, xds
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment
 
 HEAVY = ("grpc", "fastapi", "starlette", "uvicorn", "uvloop", "betterproto2", "envoy_data_plane", "httpx", "rich")
+FORM = {f"xds.admin.models.{name}" for name in ("reading", "values", "writing")}
 NOBODY = f"http://{LOOPBACK}:1"
 PROGRAM = """
 import sys
@@ -59,6 +60,8 @@ def test_light_commands_import_nothing_heavy(command: list[str]) -> None:
     imported = done.stderr.rpartition("IMPORTED ")[2].split()
     assert "typer" in imported, done.stderr
     assert not [module for module in imported if module.partition(".")[0] in (*HEAVY, "google")]
+    models = {module for module in imported if ".models." in module and module.startswith("xds.")}
+    assert models <= FORM, "the classes of answers: commands read documents"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from xds.admin.models.reading import read_value
 if TYPE_CHECKING:
     from xds.admin.models.findings import Finding
     from xds.admin.models.pushes import PushOutcome
-from xds.admin.models.revisions import UndoProposal
+    from xds.admin.models.revisions import UndoProposal
 
 FINDINGS_SHOWN = 10  # in the text of an error
 
