@@ -7,7 +7,7 @@ tags, parameters and examples. `xds.admin.schemas` describes answers, `xds.admin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,10 +15,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, TypeAdapter
 
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
-from xds.admin.examples import EXAMPLES, ApiExample, ApiTexts
+from xds.admin.examples import EXAMPLES, ApiExample, ApiTexts, Trait
 from xds.admin.models.events import ServerEvent
 from xds.admin.models.server import StatusItem
-from xds.admin.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
+from xds.admin.request_bodies import BODIES, JSON_ONLY, RESTORED, TEXTS, WITH_PROTOBUF
 from xds.admin.response_texts import describe_responses
 from xds.admin.routes.backups import TAR_TYPE
 from xds.admin.routes.revisions import RollbackRequest
@@ -81,15 +81,6 @@ _PROBLEM: Json = {
     },
     "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],
 }
-_CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision", "get_config_entry", "get_discovery_chain"})
-_IN_YAML = _CONDITIONAL | {
-    "get_bootstrap",
-    "get_upstreams",
-    "get_difference",
-    "get_config_entry_revision",
-    "get_config_entry_difference",
-}
-
 
 _ABOUT = """Push configuration to fleets of proxies, and see which proxy runs what.
 
@@ -141,7 +132,39 @@ _IF_NONE_MATCH: Json = {
 }
 
 
-KERNEL_TEXTS = ApiTexts("xds.admin", _TAGS, _PATH_PARAMETERS, EXAMPLES)
+KERNEL_TEXTS = ApiTexts(
+    "xds.admin",
+    _TAGS,
+    _PATH_PARAMETERS,
+    EXAMPLES,
+    {name: (schema, TEXTS[name]) for name, schema in BODIES.items()},
+    traits={
+        Trait.ETAG: frozenset(
+            {
+                "get_group",
+                "put_group",
+                "get_snapshot",
+                "get_resource",
+                "get_revision",
+                "get_undo",
+                "put_snapshot",
+                "delete_snapshot",
+                "put_resource",
+                "delete_resource",
+                "delete_group",
+                "rollback",
+                "get_endpoints",
+                "put_endpoints",
+                "patch_endpoints",
+            }
+        ),
+        Trait.ABSENT: frozenset({"list_certificates", "test_access"}),
+        Trait.HISTORY: frozenset({"get_revision", "get_difference", "rollback"}),
+        Trait.OWNED: frozenset({"put_endpoints", "patch_endpoints", "delete_endpoints"}),
+        Trait.CONDITIONAL: frozenset({"get_snapshot", "get_resource", "get_revision"}),
+        Trait.YAML: frozenset({"get_snapshot", "get_resource", "get_revision", "get_bootstrap", "get_difference"}),
+    },
+)
 
 
 def describe(app: FastAPI, api_prefix: str, features: Sequence[ApiTexts] = ()) -> None:
@@ -189,13 +212,16 @@ def _completed(app: FastAPI, api_prefix: str, texts: Sequence[ApiTexts]) -> Json
     parameters = {name: text for each in texts for name, text in each.parameters.items()}
     examples = {name: example for each in texts for name, example in each.examples.items()}
     answers = {name: answer for each in texts for name, answer in each.answers().items()}
+    schemas_of_bodies = {name: body for each in texts for name, body in each.bodies.items()}
     for path, method, operation in _operations(document):
         operation["summary"] = _first_sentence(operation["description"])
         operation["description"] = plain(operation["description"])
-        _describe_parameters(operation, parameters)
-        _add_body(operation, own_bodies.get(operation["operationId"]))
-        _add_answers(operation)
-        describe_responses(path, method, operation, schemas)
+        traits = _traits(operation["operationId"], texts)
+        _describe_parameters(operation, parameters, traits)
+        _add_body(operation, own_bodies.get(operation["operationId"]), schemas_of_bodies)
+        _add_answers(operation, traits)
+        conflict = next(filter(None, (each.conflicts.get(operation["operationId"]) for each in texts)), "")
+        describe_responses(path, method, operation, schemas, traits, conflict)
         _add_example(operation, examples, answers)
     return document
 
@@ -218,13 +244,17 @@ def _first_sentence(description: str) -> str:
     return sentence.partition(": ")[0] if is_long else sentence
 
 
-def _describe_parameters(operation: Json, texts: Mapping[str, str]) -> None:
+def _traits(name: str, texts: Sequence[ApiTexts]) -> frozenset[Trait]:
+    return frozenset(trait for each in texts for trait, names in each.traits.items() if name in names)
+
+
+def _describe_parameters(operation: Json, texts: Mapping[str, str], traits: Collection[Trait]) -> None:
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             name = parameter["name"]
             text = texts.get(f"{operation['tags'][0]} {name}") or texts[name]
             parameter.setdefault("description", text)
-    if operation["operationId"] in _CONDITIONAL:
+    if Trait.CONDITIONAL in traits:
         operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
 
 
@@ -246,14 +276,16 @@ def _add_example(operation: Json, examples: Mapping[str, ApiExample], answers: M
             answered["example"] = answer
 
 
-def _add_body(operation: Json, own: Json | None) -> None:
+def _add_body(operation: Json, own: Json | None, bodies: Mapping[str, tuple[Json, str]]) -> None:
     name = operation["operationId"]
     if own is not None:
         operation["requestBody"] = own
         return
-    if name in BODIES:
+    text = RESTORED
+    if name in bodies:
+        schema, text = bodies[name]
         media_types = (JSON_TYPE,) if name in JSON_ONLY else (JSON_TYPE, YAML_TYPE)
-        content: Json = {media_type: {"schema": BODIES[name]} for media_type in media_types}
+        content: Json = {media_type: {"schema": schema} for media_type in media_types}
         if name in WITH_PROTOBUF:
             content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
     elif name == "restore":
@@ -261,15 +293,15 @@ def _add_body(operation: Json, own: Json | None) -> None:
         content = {TAR_TYPE: tar, BYTES_TYPE: tar}
     else:
         return
-    operation["requestBody"] = {"required": True, "description": TEXTS[name], "content": content}
+    operation["requestBody"] = {"required": True, "description": text, "content": content}
 
 
-def _add_answers(operation: Json) -> None:
-    name, responses = operation["operationId"], operation["responses"]
-    if name in _IN_YAML:
+def _add_answers(operation: Json, traits: Collection[Trait]) -> None:
+    responses = operation["responses"]
+    if Trait.YAML in traits:
         content = responses["200"]["content"]
         content[YAML_TYPE] = content[JSON_TYPE]
-    if name in _CONDITIONAL:
+    if Trait.CONDITIONAL in traits:
         responses["304"] = {"description": "The client has this version: its etag is in `If-None-Match`"}
     if any(parameter["name"] == "prefer" for parameter in operation.get("parameters", ())):
         done = {"description": "Done, but some nodes had neither ACKed nor NACKed it when the wait was over"}

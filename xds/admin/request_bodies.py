@@ -9,10 +9,9 @@ from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 
 Json = dict[str, Any]
 
-_SERVICE_NAME = "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"
 
-
-def _text(description: str, **more: object) -> Json:
+def text(description: str, **more: object) -> Json:
+    """The schema of a text."""
     return {"type": "string", "description": description, **more}
 
 
@@ -29,7 +28,7 @@ _PUSH: Json = {
     "description": "All resources of a group",
     "properties": {
         "resources": {"type": "array", "items": _RESOURCE, "description": "The resources, of any types"},
-        "version": _text("The `version_info` of all types. By default it is the revision"),
+        "version": text("The `version_info` of all types. By default it is the revision"),
         "versions": {
             "type": "object",
             "additionalProperties": {"type": "string"},
@@ -41,7 +40,7 @@ _PUSH: Json = {
 _NODE: Json = {
     "type": "object",
     "description": "A node as Envoy sends it (`envoy.config.core.v3.Node`), as protobuf JSON",
-    "properties": {"id": _text("The id of the node")},
+    "properties": {"id": text("The id of the node")},
 }
 _NAMES: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 100}
 _ACCESS_TEST: Json = {
@@ -54,14 +53,14 @@ _ACCESS_TEST: Json = {
             "properties": {
                 "uris": {**_NAMES, "description": "The URIs among its subject alternative names"},
                 "dns": {**_NAMES, "description": "The DNS names among its subject alternative names"},
-                "cn": _text("Its common name"),
+                "cn": text("Its common name"),
             },
             "additionalProperties": False,
         },
-        "token": _text("The name of a token of the settings, not its secret value"),
+        "token": text("The name of a token of the settings, not its secret value"),
         "node": {
             **_NODE,
-            "properties": {"id": _text("The id of the node", minLength=1)},
+            "properties": {"id": text("The id of the node", minLength=1)},
             "required": ["id"],
         },
     },
@@ -72,7 +71,7 @@ _SETTINGS: Json = {
     "type": "object",
     "description": "The settings of a group. A setting that is left out is reset to its default",
     "properties": {
-        "selector": _text("The filter by which the group takes nodes (docs/filter.md). Empty: nodes join by name only"),
+        "selector": text("The filter by which the group takes nodes (docs/filter.md). Empty: nodes join by name only"),
         "priority": {
             "type": "integer",
             "minimum": -1_000_000,
@@ -93,34 +92,6 @@ _SETTINGS: Json = {
         ),
     },
     "additionalProperties": False,
-}
-_ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it (docs/discovery-chain.md)"}
-_SERVICE: Json = {
-    "type": "object",
-    "description": "A service definition of Consul's agent. docs/services.md#registration has all fields",
-    "properties": {
-        "Name": _text("The name of the service", pattern=_SERVICE_NAME),
-        "Address": _text(
-            "The IP address of the instance. By default it is the address that the request comes from",
-            anyOf=[{"format": "ipv4"}, {"format": "ipv6"}],
-        ),
-        "Port": {"type": "integer", "minimum": 1, "maximum": 65535, "description": "The port of the instance"},
-        "Tags": {
-            "type": "array",
-            "items": {"type": "string"},
-            "maxItems": 64,
-            "description": "The tags of the instance",
-        },
-        "Check": {
-            "type": "object",
-            "description": "A TTL check. Its status must be reported again within the TTL",
-            "properties": {
-                "TTL": _text("A duration of at least one second, such as `10s`", pattern="^[1-9][0-9]{0,2}[smh]$")
-            },
-            "required": ["TTL"],
-        },
-    },
-    "required": ["Name", "Port"],
 }
 _ASSIGNMENT: Json = {
     "type": "object",
@@ -173,56 +144,10 @@ _PATCH: Json = {
     },
     "additionalProperties": False,
 }
-_UPSTREAMS: Json = {
-    "type": "object",
-    "description": "The services that the proxies of a group call. docs/mesh.md has all fields",
-    "properties": {
-        "upstreams": {
-            "type": "array",
-            "description": "The upstreams",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "service": _text("The name of the service", pattern=_SERVICE_NAME),
-                    "bind_port": {
-                        "type": "integer",
-                        "minimum": 0,
-                        "maximum": 65535,
-                        "description": "The port at which proxies accept connections for the service. "
-                        "0, the default: gRPC clients without a proxy call it",
-                    },
-                },
-                "required": ["service"],
-            },
-        }
-    },
-    "required": ["upstreams"],
-}
-_BINDING: Json = {
-    "type": "object",
-    "description": "The instances that become the endpoints of the assignment",
-    "properties": {
-        "service": _text("The name of the service"),
-        "filter": _text("Only instances that match this filter (docs/filter.md). Empty, the default: all"),
-        "port": _text("The name of the port. Empty, the default: the first port"),
-        "datacenter": _text("Only instances of this datacenter. Empty, the default: of all"),
-        "only_passing": {
-            "type": "boolean",
-            "description": "Instances with a warning get no requests either. The default is false",
-        },
-    },
-    "required": ["service"],
-    "additionalProperties": False,
-}
 
 # By operation id.
 BODIES: Mapping[str, Json] = {
-    "put_registration": _SERVICE,
     "put_group": _SETTINGS,
-    "put_config_entry": _ENTRY,
-    "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
-    "put_upstreams": _UPSTREAMS,
-    "put_binding": _BINDING,
     "put_endpoints": _ASSIGNMENT,
     "patch_endpoints": _PATCH,
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
@@ -233,12 +158,7 @@ BODIES: Mapping[str, Json] = {
     "test_access": _ACCESS_TEST,
 }
 TEXTS: Mapping[str, str] = {
-    "put_registration": "The service definition, as JSON or YAML",
     "put_group": "The settings, as JSON or YAML",
-    "put_config_entry": "The entry, as JSON or YAML. `Kind` and `Name` may be left out",
-    "put_config_entries": "One entry or a list, as JSON or YAML; or several YAML documents",
-    "put_upstreams": "The upstreams document, as JSON or YAML",
-    "put_binding": "The binding, as JSON or YAML",
     "put_endpoints": "The assignment, as JSON or YAML",
     "patch_endpoints": "The changes, as JSON or YAML",
     "rollback": "The revision to go back to, as JSON",
@@ -247,7 +167,7 @@ TEXTS: Mapping[str, str] = {
     "put_resource": "The resource, as JSON, as YAML, or as its serialized message. `@type` may be left out",
     "explain_document": "The node, as JSON or YAML",
     "test_access": "The node and its credential, as JSON or YAML",
-    "restore": "The tar archive of a backup",
 }
+RESTORED = "The tar archive of a backup"
 WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
 JSON_ONLY = frozenset({"rollback"})

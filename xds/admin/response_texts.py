@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from xds.access.tokens import ADMIN, READ
+from xds.admin.examples import Trait
 from xds.admin.problem import MEDIA_TYPE
 from xds.admin.routing import ANY, SCOPE_KEY
 
@@ -21,35 +22,7 @@ _OWNED = "the assignment has another owner, which the detail names"
 _NO_SPACE = "The disk is full, or `store.max_bytes` is reached. Nothing was changed"
 _GONE = "The revision is in the history, but retention has deleted its content"
 
-_WITHOUT_A_PATH = frozenset(
-    {"list_certificates", "get_config_entry_undo", "roll_back_config_entries", "transact", "test_access"}
-)
-_OF_HISTORY = frozenset(
-    {
-        "get_revision",
-        "get_difference",
-        "rollback",
-        "get_config_entry_revision",
-        "get_config_entry_difference",
-        "roll_back_config_entries",
-    }
-)
-# Deletions that take no name from another owner.
-_GIVING_UP = frozenset({"delete_binding", "delete_upstreams"})
 _STORING_NOTHING = frozenset({"validate", "explain_document", "test_access"})
-_WITH_OWNERS = frozenset({"endpoints", "bindings"})
-_LOWERING = frozenset({"config entries", "upstreams"})
-
-_WITH_ETAG = frozenset(
-    {
-        *("get_group", "put_group", "get_snapshot", "get_resource", "get_revision", "get_undo"),
-        *("put_snapshot", "delete_snapshot", "put_resource", "delete_resource", "delete_group", "rollback"),
-        *("get_assignment", "put_assignment", "get_binding", "put_binding", "get_upstreams", "put_upstreams"),
-        *("get_endpoints", "put_endpoints", "patch_endpoints"),
-        *("get_config_entry", "put_config_entry", "put_config_entries", "roll_back_config_entries"),
-        *("get_config_entry_undo", "get_discovery_chain"),
-    }
-)
 # Of answers without a schema of their own.
 _CONTENT: Mapping[str, str] = {
     "get_resource": "The resource as protobuf JSON, with its `@type`",
@@ -61,8 +34,18 @@ _CONTENT: Mapping[str, str] = {
 }
 
 
-def describe_responses(path: str, method: str, operation: Json, schemas: Mapping[str, Json]) -> None:
-    """Describe the responses of an operation below ``path``: what 200 has, and each error with its cause."""
+def describe_responses(
+    path: str,
+    method: str,
+    operation: Json,
+    schemas: Mapping[str, Json],
+    traits: Collection[Trait],
+    conflict: str = "",
+) -> None:
+    """Describe the responses of an operation below ``path``: what 200 has, and each error with its cause.
+
+    ``conflict`` is the cause of 409 where ``traits`` do not say it.
+    """
     name, responses = operation["operationId"], operation["responses"]
     done = responses["200"]
     if name in _CONTENT:
@@ -71,13 +54,13 @@ def describe_responses(path: str, method: str, operation: Json, schemas: Mapping
         done["description"] = _first_sentence(schemas[answer]["description"])
     if name == "readyz":
         responses["503"]["description"] = "The stored state is not loaded yet, or the server drains"
-    headers = _headers(name, operation)
+    headers = _headers(name, operation, traits)
     if headers:
         for status in {"200", "202"} & responses.keys():
             responses[status]["headers"] = {**responses[status].get("headers", {}), **headers}
     if path.startswith("/api/"):
         responses.pop("422", None)
-        responses.update(_problems(path, method, operation))
+        responses.update(_problems(path, method, operation, traits, conflict))
 
 
 def _schema_of(response: Json) -> str:
@@ -91,9 +74,9 @@ def _first_sentence(text: str) -> str:
     return text.partition(". ")[0].partition("\n")[0].rstrip(".")
 
 
-def _headers(name: str, operation: Json) -> Json:
+def _headers(name: str, operation: Json, traits: Collection[Trait]) -> Json:
     headers: Json = {}
-    if name in _WITH_ETAG:
+    if Trait.ETAG in traits:
         headers["ETag"] = _header("The etag of what is there now, for `If-Match`; absent if there is none")
     if name == "get_resource":
         headers["X-Resource-Version"] = _header("The version of the resource: a hash of its content")
@@ -112,9 +95,9 @@ def _has_parameter(operation: Json, name: str) -> bool:
     return any(each["name"] == name for each in operation.get("parameters", ()))
 
 
-def _problems(path: str, method: str, operation: Json) -> Json:
+def _problems(path: str, method: str, operation: Json, traits: Collection[Trait], conflict: str) -> Json:
     """The errors of an operation by status, in their order."""
-    name, tags = operation["operationId"], set(operation["tags"])
+    name = operation["operationId"]
     has_body, writes = "requestBody" in operation, method != "get"
     has_precondition = _has_parameter(operation, "if-match")
     causes = {
@@ -124,13 +107,13 @@ def _problems(path: str, method: str, operation: Json) -> Json:
         500: "An internal error. The log of the server has its details under `request_id`",
         503: _unavailable(name, writes),
     }
-    if "{" in path or name in _WITHOUT_A_PATH:
+    if "{" in path or Trait.ABSENT in traits:
         causes[404] = "There is no such object. The detail names it"
     if name == "restore":
         causes[408] = "The archive arrives too slowly"
-    if name in _OF_HISTORY:
+    if Trait.HISTORY in traits:
         causes[410] = _GONE
-    if has_precondition or name == "transact":
+    if has_precondition or Trait.PRECONDITION in traits:
         causes[412] = "The precondition fails: the present state has another etag. `revision` is the present revision"
         causes[428] = "The server requires `If-Match` or `If-None-Match` for each write (`server.require_if_match`)"
     if name == "restore":
@@ -142,8 +125,8 @@ def _problems(path: str, method: str, operation: Json) -> Json:
         causes[415] = "`Content-Type` is missing or not supported"
     if not has_body and operation.get("parameters"):
         causes[422] = "A parameter is out of range or has a wrong type"
-    if (conflict := _conflict(name, operation, tags, writes)) is not None:
-        causes[409] = conflict
+    if cause := conflict or (_conflict(operation, traits) if writes else ""):
+        causes[409] = cause
     if writes and name not in _STORING_NOTHING:
         causes[507] = _NO_SPACE
     return {str(status): _problem(text, status) for status, text in sorted(causes.items())}
@@ -174,21 +157,16 @@ def _unavailable(name: str, writes: bool) -> str:
     return f"{_sentence(causes)}. Nothing was changed" if writes else _sentence(causes)
 
 
-def _conflict(name: str, operation: Json, tags: set[str], writes: bool) -> str | None:
-    if name == "get_destination":
-        return "The address is that of several workloads"
-    if not writes:
-        return None
-    is_owned = bool(tags & (_WITH_OWNERS | _LOWERING)) and name not in _GIVING_UP
+def _conflict(operation: Json, traits: Collection[Trait]) -> str:
     causes = []
     if _has_parameter(operation, "allow_empty"):
-        causes.append(_OUT_OF_SERVICE if "endpoints" in tags else _EMPTYING)
+        causes.append(_OUT_OF_SERVICE if "endpoints" in operation["tags"] else _EMPTYING)
     if _has_parameter(operation, "force"):
         causes.append(_REFERENCED)
-    if is_owned or name == "transact":
+    if Trait.OWNED in traits:
         causes.append(_OWNED)
     text = "; or ".join(causes)
-    return f"{text[0].upper()}{text[1:]}" if text else None
+    return f"{text[0].upper()}{text[1:]}" if text else ""
 
 
 def _forbidden(path: str, method: str, operation: Json) -> str:

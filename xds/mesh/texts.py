@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from xds.admin.examples import CLUSTER, ApiTexts, example
+from xds.admin.examples import CLUSTER, ApiTexts, Trait, example
+from xds.admin.request_bodies import text
+from xds.services.texts import SERVICE_NAME
 
 Json = dict[str, Any]
 
@@ -14,6 +16,33 @@ _ROUTER: Json = {
     "Routes": [{"Match": {"HTTP": {"PathPrefix": "/cart"}}, "Destination": {"Service": "cart"}}],
 }
 _PROTOCOL: Json = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
+
+_ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it (docs/discovery-chain.md)"}
+_UPSTREAMS: Json = {
+    "type": "object",
+    "description": "The services that the proxies of a group call. docs/mesh.md has all fields",
+    "properties": {
+        "upstreams": {
+            "type": "array",
+            "description": "The upstreams",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "service": text("The name of the service", pattern=SERVICE_NAME),
+                    "bind_port": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "maximum": 65535,
+                        "description": "The port at which proxies accept connections for the service. "
+                        "0, the default: gRPC clients without a proxy call it",
+                    },
+                },
+                "required": ["service"],
+            },
+        }
+    },
+    "required": ["upstreams"],
+}
 
 TEXTS = ApiTexts(
     package="xds.mesh",
@@ -46,6 +75,53 @@ TEXTS = ApiTexts(
             {
                 "changes": [{"group": "edge", "put": [{**CLUSTER, "connect_timeout": "3s"}]}],
                 "config_entries": {"put": [_ROUTER]},
+            }
+        ),
+    },
+    bodies={
+        "put_config_entry": (_ENTRY, "The entry, as JSON or YAML. `Kind` and `Name` may be left out"),
+        "put_config_entries": (
+            {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
+            "One entry or a list, as JSON or YAML; or several YAML documents",
+        ),
+        "put_upstreams": (_UPSTREAMS, "The upstreams document, as JSON or YAML"),
+    },
+    traits={
+        Trait.ETAG: frozenset(
+            {
+                "get_upstreams",
+                "put_upstreams",
+                "get_config_entry",
+                "put_config_entry",
+                "put_config_entries",
+                "roll_back_config_entries",
+                "get_config_entry_undo",
+                "get_discovery_chain",
+            }
+        ),
+        Trait.ABSENT: frozenset({"get_config_entry_undo", "roll_back_config_entries", "transact"}),
+        Trait.HISTORY: frozenset(
+            {"get_config_entry_revision", "get_config_entry_difference", "roll_back_config_entries"}
+        ),
+        Trait.OWNED: frozenset(
+            {
+                "put_upstreams",
+                "put_config_entries",
+                "put_config_entry",
+                "roll_back_config_entries",
+                "delete_config_entry",
+                "transact",
+            }
+        ),
+        Trait.PRECONDITION: frozenset({"transact"}),
+        Trait.CONDITIONAL: frozenset({"get_config_entry", "get_discovery_chain"}),
+        Trait.YAML: frozenset(
+            {
+                "get_upstreams",
+                "get_config_entry_revision",
+                "get_config_entry_difference",
+                "get_config_entry",
+                "get_discovery_chain",
             }
         ),
     },

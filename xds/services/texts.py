@@ -2,9 +2,59 @@
 
 from __future__ import annotations
 
-from xds.admin.examples import ApiTexts, example
+from typing import Any
+
+from xds.admin.examples import ApiTexts, Trait, example
+from xds.admin.request_bodies import text
 
 _EDGE = {"group": "edge"}
+
+Json = dict[str, Any]
+
+SERVICE_NAME = "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"
+_SERVICE: Json = {
+    "type": "object",
+    "description": "A service definition of Consul's agent. docs/services.md#registration has all fields",
+    "properties": {
+        "Name": text("The name of the service", pattern=SERVICE_NAME),
+        "Address": text(
+            "The IP address of the instance. By default it is the address that the request comes from",
+            anyOf=[{"format": "ipv4"}, {"format": "ipv6"}],
+        ),
+        "Port": {"type": "integer", "minimum": 1, "maximum": 65535, "description": "The port of the instance"},
+        "Tags": {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": 64,
+            "description": "The tags of the instance",
+        },
+        "Check": {
+            "type": "object",
+            "description": "A TTL check. Its status must be reported again within the TTL",
+            "properties": {
+                "TTL": text("A duration of at least one second, such as `10s`", pattern="^[1-9][0-9]{0,2}[smh]$")
+            },
+            "required": ["TTL"],
+        },
+    },
+    "required": ["Name", "Port"],
+}
+_BINDING: Json = {
+    "type": "object",
+    "description": "The instances that become the endpoints of the assignment",
+    "properties": {
+        "service": text("The name of the service"),
+        "filter": text("Only instances that match this filter (docs/filter.md). Empty, the default: all"),
+        "port": text("The name of the port. Empty, the default: the first port"),
+        "datacenter": text("Only instances of this datacenter. Empty, the default: of all"),
+        "only_passing": {
+            "type": "boolean",
+            "description": "Instances with a warning get no requests either. The default is false",
+        },
+    },
+    "required": ["service"],
+    "additionalProperties": False,
+}
 
 TEXTS = ApiTexts(
     package="xds.services",
@@ -38,5 +88,13 @@ TEXTS = ApiTexts(
         "get_binding": example(group="edge", assignment="web"),
         "delete_binding": example(group="edge", assignment="web"),
         "delete_registration": example(id="web-1"),
+    },
+    bodies={
+        "put_registration": (_SERVICE, "The service definition, as JSON or YAML"),
+        "put_binding": (_BINDING, "The binding, as JSON or YAML"),
+    },
+    traits={
+        Trait.ETAG: frozenset({"get_binding", "put_binding"}),
+        Trait.OWNED: frozenset({"put_binding"}),
     },
 )
