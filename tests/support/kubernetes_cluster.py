@@ -9,7 +9,6 @@ import base64
 import json
 import shutil
 import ssl
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +21,7 @@ from bench.kubernetes.programs import KUBE_APISERVER, etcd
 from bench.peers.go_program import build
 from tests.support.kubernetes_api import SERVICES, SLICES
 from tests.support.pki import CertificateAuthority
-from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port, wait_until
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port
 
 Json = dict[str, Any]
 
@@ -244,10 +243,3 @@ class KubernetesCluster:
 def _collection(document: Json) -> str:
     plural = SLICES if "addressType" in document else SERVICES
     return f"{_PATHS[plural]}/namespaces/{document['metadata']['namespace']}/{plural}"
-
-
-def wait_equal(actual: Any, expected: Any, what: str, deadline_s: float = 60.0) -> None:
-    """Wait until two callables return equal values; fail with the difference at the deadline."""
-    end = time.monotonic() + deadline_s
-    wait_until(lambda: actual() == expected() or time.monotonic() > end, what, deadline_s + 5)
-    assert actual() == expected(), what
