@@ -124,7 +124,7 @@ async def test_an_invalid_snapshot_changes_nothing() -> None:
         assert (await server.group("g")).revision == 1
 
 
-async def test_the_program_needs_no_credentials_and_is_told_apart_from_other_callers() -> None:
+async def test_the_program_needs_no_credentials_and_differs_from_other_callers() -> None:
     """The rules are for connections; refusals of the program are in the audit list too."""
     settings = {
         "auth": {"tokens": [{"name": "reader", "sha256": "0" * 64, "scopes": ["read"]}]},

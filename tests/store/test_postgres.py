@@ -263,7 +263,7 @@ async def test_pushes_go_on_after_a_failover() -> None:
         await check_nothing_lost(url, acknowledged[-1])
 
 
-async def test_a_database_that_is_away_is_told_and_comes_back() -> None:
+async def test_a_database_that_is_away_is_reported_until_it_is_back() -> None:
     with PostgresServer() as server:
         store = await opened(server.make_database())
         await push(store, full(cluster("a")))
@@ -285,7 +285,7 @@ async def test_a_database_that_is_away_is_told_and_comes_back() -> None:
         await store.close()
 
 
-async def test_a_database_that_goes_back_is_told(server: PostgresServer, url: str) -> None:
+async def test_a_watch_of_a_database_that_goes_back_is_reset(server: PostgresServer, url: str) -> None:
     store = await opened(url)
     for n in range(5):
         await push(store, full(cluster("a", b"%d" % n)))
@@ -378,7 +378,7 @@ async def test_an_unfit_database_is_refused(server: PostgresServer, url: str) ->
     assert "the user may not use its schema xds" in await refusal(url.replace("postgres@", "nobody@"))
 
 
-def test_a_wrong_url_is_not_told_as_it_is() -> None:
+def test_an_error_about_a_url_has_no_password() -> None:
     with pytest.raises(ValueError, match="not the URL of a PostgreSQL database") as refused:
         check_url("postgresql://xds:secret@host:port/xds?nonsense=1")
     assert "secret" not in str(refused.value)
