@@ -6,17 +6,15 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Push", ("apply", "put", "delete", "diff", "validate", "convert", "export", "rollout")),
-    (
-        "Inspect",
-        ("nodes", "nacks", "config", "explain", "troubleshoot", "describe", "get", "watch", "history", "release"),
-    ),
-    ("Services and traffic", ("services", "service", "sources", "source", "endpoints", "load", "assignment")),
-    ("Mesh", ("config-entry", "chain", "upstreams", "destination")),
-    ("Groups and rights", ("group", "auth", "whoami", "audit")),
-    ("Server", ("serve", "bootstrap", "check", "backup", "restore", "store", "context", "version")),
-)
+SECTIONS: dict[str, list[str]] = {
+    "Push": ["apply", "put", "delete", "diff", "validate", "convert", "export", "rollout"],
+    "Inspect": [
+        *("nodes", "nacks", "config", "explain", "troubleshoot", "describe", "get", "watch", "history", "release"),
+    ],
+    "Services and traffic": ["endpoints", "load"],
+    "Groups and rights": ["group", "auth", "whoami", "audit"],
+    "Server": ["serve", "bootstrap", "check", "backup", "restore", "store", "context", "version"],
+}
 OTHER = "Other commands"
 # What users of other tools call a command of this one.
 OTHER_NAMES = {"rollback": "rollout undo", "undo": "rollout undo", "push": "apply", "status": "rollout status"}
@@ -73,6 +71,17 @@ METAVARS: dict[str, str] = {
 }
 
 
+def place(section: str, *names: str, is_first: bool = False, after: str = "") -> None:
+    """List commands of a feature in a section, at its end or its beginning; a new section stands after another one."""
+    if section not in SECTIONS:
+        titles = list(SECTIONS)
+        behind = {title: SECTIONS.pop(title) for title in titles[titles.index(after) + 1 :]}
+        SECTIONS.update({section: [], **behind})
+    members = SECTIONS[section]
+    new = [name for name in names if name not in members]
+    SECTIONS[section] = [*new, *members] if is_first else [*members, *new]
+
+
 def name_values(params: list[Any]) -> list[Any]:
     """The parameters; those without a metavar get one, unless they are flags."""
     for param in params:
@@ -98,9 +107,9 @@ class SectionedGroup(TyperGroup):
         """List the commands, section by section."""
         names = self.list_commands(ctx)
         width = formatter.width - 6 - max(map(len, names))
-        listed = {name for _, members in SECTIONS for name in members}
+        listed = {name for members in SECTIONS.values() for name in members}
         rest = tuple(name for name in names if name not in listed)
-        for title, members in (*SECTIONS, (OTHER, rest)):
+        for title, members in (*SECTIONS.items(), (OTHER, rest)):
             shown = [(name, self.commands[name]) for name in members if name in self.commands]
             rows = [(name, each.get_short_help_str(width)) for name, each in shown if not each.hidden]
             if rows:

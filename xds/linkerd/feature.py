@@ -20,7 +20,10 @@ class LinkerdFeature(Feature):
 
     def add_commands(self) -> None:
         """``xds destination``."""
+        from xds.cli.help_layout import place
         from xds.linkerd import commands  # noqa: F401
+
+        place("Mesh", "destination", after="Services and traffic")
 
     def settings(self) -> Mapping[str, tuple[Any, Any]]:
         """The section ``destination``."""

@@ -20,7 +20,10 @@ class MeshFeature(Feature):
 
     def add_commands(self) -> None:
         """``xds config-entry``, ``xds chain`` and ``xds upstreams``."""
+        from xds.cli.help_layout import place
         from xds.mesh.commands import chains, config_entries, upstreams  # noqa: F401
+
+        place("Mesh", "config-entry", "chain", "upstreams", after="Services and traffic")
 
     def routers(self) -> Sequence[APIRouter]:
         """The routes of transactions, config entries, chains and upstreams, and Consul's paths for them."""

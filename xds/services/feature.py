@@ -25,7 +25,10 @@ class ServicesFeature(Feature):
 
     def add_commands(self) -> None:
         """``xds services``, ``service``, ``sources``, ``source``, and endpoints that follow a service."""
+        from xds.cli.help_layout import place
         from xds.services.commands import bindings, registrations, services, sources  # noqa: F401
+
+        place("Services and traffic", "services", "service", "sources", "source", is_first=True)
 
     def settings(self) -> Mapping[str, tuple[Any, Any]]:
         """The sections ``services`` and ``sources``."""

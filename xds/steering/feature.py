@@ -20,7 +20,10 @@ class SteeringFeature(Feature):
 
     def add_commands(self) -> None:
         """``xds assignment``, and the review of policies by ``xds validate``."""
+        from xds.cli.help_layout import place
         from xds.steering import commands  # noqa: F401
+
+        place("Services and traffic", "assignment")
 
     def routers(self) -> Sequence[APIRouter]:
         """The policies of groups, with their decisions."""
