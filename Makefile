@@ -9,7 +9,7 @@ WORKERS ?= 4
 # These tests wait for processes and intervals most of the time: on two cores six workers run them, and beside them two
 # the tests that compute, with what is left of the cores.
 WAITING := tests/e2e tests/attack
-WAITING_WORKERS ?= 6
+WAITING_WORKERS ?= 4
 COMPUTING_WORKERS ?= 2
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
