@@ -213,7 +213,7 @@ async def test_a_directory_that_vanishes_is_known_and_followed_when_it_is_back(w
     watched.root.mkdir()
     watched.put("edge.yaml", "b")
     await watched.wait(lambda: watched.held() == {"edge": ["b"]})
-    assert not len(watched.directory.refused)
+    await watched.wait(lambda: not len(watched.directory.refused))
 
 
 async def test_a_store_that_is_down_is_known_until_it_is_back(watched: Watched) -> None:
