@@ -31,14 +31,6 @@ STORIES: dict[str, Story] = {
         [Push(Plan(r1="d")), Push(PLAIN), Go((1,)), Cut(True)],
         PLAIN,
     ),
-    "a client that requests a route on a stream of its own before any listener has returned": (
-        SOTW,
-        True,
-        "cuts",
-        PLAIN,
-        [Push(Plan(web="r2")), Go((7,)), Cut(missed=(Plan(r2="bc", svc="r2"),), backwards=True)],
-        PLAIN,
-    ),
     "a cluster whose assignment a client requests without a version is none that it has": (
         SOTW,
         True,

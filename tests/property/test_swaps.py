@@ -360,6 +360,8 @@ def promised(story: Story) -> Story:
     * In SotW on separate streams, where assignments come late, no aggregate cluster changes: "an aggregate cluster
       that a push changed".
     * In SotW, their node stays in its group: "a client that moved to another group and reconnects".
+    * On separate streams, they request listeners before routes: "a client on separate streams that requests a route
+      before listeners".
     """
     variant, split, features, first, happenings, last = story
     if COMING_BACK.isdisjoint(features.split()):
@@ -376,7 +378,8 @@ def promised(story: Story) -> Story:
                 kept.append(Wait(CAUGHT_UP_S))
             kept.append(replace(each, plan=adapted(each.plan)))
         elif isinstance(each, Cut):
-            kept.append(replace(each, missed=tuple(map(adapted, each.missed))))
+            missed = tuple(map(adapted, each.missed))
+            kept.append(replace(each, missed=missed, backwards=each.backwards and not split))
         else:
             kept.append(each)
     return variant, split, features, adapted(first), kept, adapted(last)

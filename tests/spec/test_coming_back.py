@@ -108,6 +108,16 @@ def test_a_client_that_requests_only_routes_does_not_wait(server: Server, client
     assert route_of(client) == "b"
 
 
+def test_static_listeners_get_their_route_at_once_on_a_stream_of_its_own(server: Server, variant: Variant) -> None:
+    """It was inferred that such a client returns, since it requests no listeners: each start took 2 s longer."""
+    push(server, A)
+    push(server, B)
+    client = Client(server, variant, type_url=ROUTE)
+    client.subscribe(ROUTE, "r1")
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "b"}
+
+
 def return_while_a_cluster_warms(client: Client, *names: str) -> None:
     """Reconnect as Envoy does while a cluster warms: without a CDS request. Everything that is sent is ACKed.
 

@@ -42,14 +42,12 @@ def shows_return(facts: ClientFacts, watch: Watch, shown: Shown, names: frozense
     """Whether a first request shows that its client has returned.
 
     If it was sent nothing yet, a name that no newest resource has and that the log has is requested because of what the
-    client holds; and so is, on separate streams, what only listeners name.
+    client holds.
     """
     if shown:
         return True
     if facts.watches.have_acked(facts.watches):
         return False
-    if watch.type.is_below_listeners and not facts.is_aggregated and not facts.watches.of(facts.url_of("listeners")):
-        return True
     url = watch.type.type_url
     unserved = names.difference(facts.goal.get(url).resources)
     return bool(unserved) and not unserved.isdisjoint(facts.log.names(url))

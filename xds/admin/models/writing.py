@@ -78,7 +78,7 @@ def _writer(kind: Any) -> Writer:
     defaults = tuple((member_of(each), _default(each)) for each in optional if _RULE not in each.metadata)
 
     def write(model: Any) -> Json:
-        document = dict(zip(names, values_of(model)))  # noqa: B905 - as many values as names
+        document = dict(zip(names, values_of(model), strict=True))
         for name, default in defaults:
             if document[name] == default:
                 del document[name]
