@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -48,8 +49,10 @@ from xds.store.base import (
 from xds.store.postgres.connection import check_url, place_of
 from xds.store.postgres.database import REST_S
 from xds.store.postgres.engine import PostgresStore
+from xds.store.postgres.listener import TICK_S, Listener
 from xds.store.records import Record
 from xds.store.retention import Retention, StoreCondition
+from xds.store.sql.connection import SqlConnection
 
 KILLS = 50
 
@@ -80,6 +83,21 @@ async def opened(url: str) -> PostgresStore:
     store = PostgresStore(url, alone=False, reader_buffer=1000)
     await store.open()
     return store
+
+
+def test_a_listener_looks_again_after_a_look_that_failed(url: str) -> None:
+    looked = Event()
+    failures = iter([CorruptError("a damaged row")])
+
+    def look(connection: SqlConnection) -> None:
+        for failure in failures:
+            raise failure
+        looked.set()
+
+    listener = Listener(url, look)
+    assert looked.wait(10 * TICK_S)
+    listener.end()
+    listener.join()
 
 
 async def test_what_one_server_commits_the_others_watch_in_one_order(url: str) -> None:

@@ -43,7 +43,9 @@ class Listener:
                 self._listen(connect(self._url))
             except psycopg.Error as error:
                 _log.info("store.listener_lost", error_message=reason(error))
-                self._ended.wait(TICK_S)
+            except Exception as error:  # a bug, or a damaged row, must not end it: nobody would hear of commits again
+                _log.error("store.listener_failed", error_message=str(error), exc_info=error)
+            self._ended.wait(TICK_S)
 
     def _listen(self, connection: PostgresConnection) -> None:
         with connection.raw as raw:
