@@ -14,7 +14,7 @@ import pytest
 from bench.consul.clients import CONSUL
 from bench.peers.go_program import build
 from tests.support.background import Background
-from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, envoy, fails, says, starts, try_page
+from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, envoy, fails, says, sees, starts, try_page
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 
@@ -221,17 +221,6 @@ def test_no_private_key_is_kept_in_the_examples() -> None:
     assert not [text for text in texts if PEM_KEY.search(text)]
 
 
-def _seen(*patterns: str) -> Row:
-    """The command says all of this within a few seconds: files are read when they rest, tables every second."""
-
-    def tried(clone: Clone, command: str) -> None:
-        wait_until(
-            lambda: all(re.search(clone.adapted(each), clone.run(command), re.MULTILINE) for each in patterns), command
-        )
-
-    return tried
-
-
 def _when_open(row: Row) -> Row:
     """Try a row once Envoy listens."""
 
@@ -248,6 +237,7 @@ def _writes(clone: Clone, command: str) -> None:
 
 def _shared_load(clone: Clone, command: str) -> None:
     """Round robin over two instances, however the connections are spread."""
+    sees("Hello from one!", "Hello from two!")(clone, command)
     output = clone.run(command)
     one, two = _greeted(output, "one"), _greeted(output, "two")
     assert one + two == 200, output
@@ -260,25 +250,25 @@ FILES: Walk = [
     ("python examples/hello/upstream.py 18002 two", starts("two", "18002")),
     ("xds bootstrap --node-id files-1 --cluster files > envoy.yaml", bootstrap),
     ("envoy -c envoy.yaml", envoy("files-1")),
-    ("xds sources", _seen(r"^targets +files +reading +1 +1 ")),
+    ("xds sources", sees(r"^targets +files +reading +1 +1 ")),
     ("xds service shop", says("127.0.0.1:18001")),
     ("xds apply -g files -f examples/files/snapshot.yaml", says("revision 1")),
     ("xds endpoints bind shop shop -g files", says()),
     (
         "python examples/load.py http://127.0.0.1:10000/ --requests 100",
-        _seen("^ *100 of 100  Hello from one!"),
+        sees("^ *100 of 100  Hello from one!"),
     ),
     ("echo '    - 127.0.0.1:18002' >> examples/files/targets/shop.yaml", _writes),
-    ("xds service shop", _seen("127.0.0.1:18001", "127.0.0.1:18002")),
+    ("xds service shop", sees("127.0.0.1:18001", "127.0.0.1:18002")),
     ("python examples/load.py http://127.0.0.1:10000/ --requests 200", _shared_load),
     (
         """echo '[{"targets": ["127.0.0.1:18002"], "labels": {"job": "cart", "zone": "a"}}]' """
         "> examples/files/targets/cart.json",
         _writes,
     ),
-    ("xds services", _seen("^cart ", "^shop ")),
+    ("xds services", sees("^cart ", "^shop ")),
     ("echo '    - shop.example.org:80' >> examples/files/targets/shop.yaml", _writes),
-    ("xds sources targets", _seen(r"shop\.yaml:5:7 .*'shop\.example\.org' is not an IP address")),
+    ("xds sources targets", sees(r"shop\.yaml:5:7 .*'shop\.example\.org' is not an IP address")),
     ("xds check", says(r"^sources +. warning +targets 1 left out")),
     ("xds service shop", says("127.0.0.1:18001", "127.0.0.1:18002")),
 ]
@@ -291,9 +281,9 @@ def test_files(clone: Clone) -> None:
 OWN_SOURCE: Walk = [
     ("python examples/own-source/table.py inventory.db shop 127.0.0.1:18001 a", _writes),
     ("xds serve --config examples/own-source/xds.yaml", SERVE),
-    ("xds sources", _seen(r"^inventory +inventory +reading +1 +1 ")),
+    ("xds sources", sees(r"^inventory +inventory +reading +1 +1 ")),
     ("python examples/own-source/table.py inventory.db shop 127.0.0.1:18002 b", _writes),
-    ("xds service shop", _seen("127.0.0.1:18001", "127.0.0.1:18002")),
+    ("xds service shop", sees("127.0.0.1:18001", "127.0.0.1:18002")),
 ]
 
 
@@ -330,13 +320,13 @@ MESH: Walk = [
     ),
     ("xds config-entry write -f moved.yaml --dry-run", says("shop", "routes")),
     ("xds config-entry write -f moved.yaml", says("service-splitter/web")),
-    (f"{LOADED} 200", _seen("^ *200 of 200  Hello from web-v2!")),
+    (f"{LOADED} 200", sees("^ *200 of 200  Hello from web-v2!")),
     ("xds config-entry undo", says("service-splitter/web")),
     (CART, says("Hello from cart-dc1!")),
     ("sed -i 's/health: passing/health: critical/' examples/mesh/instances/services.yaml", _writes),
-    (CART, _seen("Hello from cart-dc2!")),
+    (CART, sees("Hello from cart-dc2!")),
     ("sed -i 's/health: critical/health: passing/' examples/mesh/instances/services.yaml", _writes),
-    (CART, _seen("Hello from cart-dc1!")),
+    (CART, sees("Hello from cart-dc1!")),
 ]
 
 
@@ -384,7 +374,7 @@ LINKERD: Walk = [
     (SHOP, says(r"^\+ 127.0.0.1:18001 weight=\d+ service_id=one ")),
     ("xds destination profile 10.96.0.10:80", says("^fully_qualified_name: shop.default.svc.cluster.local")),
     (f"echo '{TWO}' >> examples/linkerd/targets/shop.yaml", says()),
-    (SHOP, _seen(r"^\+ 127.0.0.1:18002 weight=\d+ identity=two.shop.example protocol=h2 ")),
+    (SHOP, sees(r"^\+ 127.0.0.1:18002 weight=\d+ identity=two.shop.example protocol=h2 ")),
     ("xds config-entry write -f examples/linkerd/canary.yaml", says("service-splitter")),
     (SHOP_PROFILE, says("authority: stable.shop.*", "weight: 9000", "authority: canary.shop.*", "weight: 1000")),
     ("xds destination get canary.shop.default.svc.cluster.local:80", says(r"^\+ 127.0.0.1:18002 ")),
@@ -408,7 +398,7 @@ CONSUL_PAGE: Walk = [
     ("consul services register examples/consul/greeter-1.json", says("Registered service: greeter")),
     ("xds apply -g consul -f examples/consul/snapshot.yaml", says("revision 1")),
     ("xds endpoints bind greeter greeter -g consul", says()),
-    ("xds service greeter", _seen("127.0.0.1:18001 .*consul")),
+    ("xds service greeter", sees("127.0.0.1:18001 .*consul")),
     ("xds bootstrap --node-id consul-1 --cluster consul > envoy.yaml", bootstrap),
     ("envoy -c envoy.yaml", envoy("consul-1")),
     (CALL, says("Hello, world, from one!")),
@@ -416,11 +406,11 @@ CONSUL_PAGE: Walk = [
     (CALL_XDS, says("Hello, world, from one!")),
     ("consul services register examples/consul/greeter-2.json", says("Registered service: greeter")),
     ("consul maint -enable -service greeter-1 -reason moving", says("maintenance")),
-    ("xds service greeter", _seen("127.0.0.1:18001 .*critical", "127.0.0.1:18002 .*passing")),
-    (CALL, _seen("Hello, world, from two!")),
+    ("xds service greeter", sees("127.0.0.1:18001 .*critical", "127.0.0.1:18002 .*passing")),
+    (CALL, sees("Hello, world, from two!")),
     (CALL_XDS, says("Hello, world, from two!")),
     (CALL, _ends_consul),
-    ("xds sources", _seen("^consul +consul +failing")),
+    ("xds sources", sees("^consul +consul +failing")),
 ]
 
 

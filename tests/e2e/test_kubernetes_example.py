@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from tests.support.background import Background
-from tests.support.clone import LISTENER, SERVE, Clone, Row, Walk, bootstrap, envoy, says, try_page
+from tests.support.clone import LISTENER, SERVE, Clone, Row, Walk, bootstrap, envoy, says, sees, try_page
 from tests.support.kubernetes_api import SLICES, endpoint, endpoint_slice
 from tests.support.kubernetes_pods import DRAINING, READY, FakePodApi, write_kubeconfig
 from tests.support.load import HttpLoad
@@ -91,14 +91,8 @@ def test_the_page_of_the_example(tmp_path: Path, running: ExitStack, background:
         write_kubeconfig(tmp_path / "kubectl", cluster.url)
         (clone.directory / "kubeconfig").write_text(written.read_text())
 
-    def read(*patterns: str) -> Row:
-        def tried(clone: Clone, command: str) -> None:
-            wait_until(lambda: all(re.search(each, clone.run(command)) for each in patterns), f"{command}: {patterns}")
-
-        return tried
-
     def greeted(*names: str) -> Row:
-        return says(*(rf"^ *\d+ of 200  {name}$" for name in names))
+        return sees(*(rf"^ *\d+ of 200  {name}$" for name in names))
 
     def restart(clone: Clone, command: str) -> None:
         with HttpLoad(background, clone.ports[LISTENER]) as load:
@@ -110,8 +104,8 @@ def test_the_page_of_the_example(tmp_path: Path, running: ExitStack, background:
         ("kubectl apply -f examples/kubernetes/access.yaml -f examples/kubernetes/greeter.yaml", cluster.apply),
         ("kubectl config view --minify --flatten > kubeconfig", config),
         ("xds serve --config examples/kubernetes/xds.yaml", SERVE),
-        ("xds sources", read("cluster +kubernetes +reading")),
-        (SHOW, read("greeter-1", "greeter-2")),
+        ("xds sources", sees("cluster +kubernetes +reading")),
+        (SHOW, sees("greeter-1", "greeter-2")),
         ("xds apply -g kubernetes -f examples/kubernetes/snapshot.yaml", says("revision 1")),
         ("xds endpoints bind greeter greeter.default -g kubernetes", says("greeter.default")),
         ("xds bootstrap --node-id kubernetes-1 --cluster kubernetes > envoy.yaml", bootstrap),
@@ -120,6 +114,6 @@ def test_the_page_of_the_example(tmp_path: Path, running: ExitStack, background:
         ("kubectl scale deployment greeter --replicas 3", cluster.scale),
         (LOAD, greeted("greeter-1", "greeter-2", "greeter-3")),
         ("kubectl rollout restart deployment greeter", restart),
-        (SHOW, read("greeter-4", "greeter-5", "greeter-6")),
+        (SHOW, sees("greeter-4", "greeter-5", "greeter-6")),
     ]
     try_page(PAGE, walk, clone)

@@ -21,7 +21,7 @@ from tests.support import forked_command
 from tests.support.commands import COMMANDS
 from tests.support.envoy import FLAGS as ENVOY_FLAGS
 from tests.support.forked_command import SOCKET_VARIABLE
-from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port, wait_until
 from tests.support.server_forks import ForkedServer, can_fork
 
 COMMAND_TIMEOUT_S = 60
@@ -68,7 +68,13 @@ class Clone:
 
     def run(self, command: str, code: int = 0) -> str:
         """Run a command to its end and check that it exits with ``code``; its output, standard error last."""
-        done = subprocess.run(
+        done = self.done(command)
+        assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def done(self, command: str) -> subprocess.CompletedProcess[str]:
+        """A command that has run to its end."""
+        return subprocess.run(
             ["bash", "-c", self._line(command)],
             capture_output=True,
             text=True,
@@ -76,8 +82,6 @@ class Clone:
             env=child_environment({**self._environment, SOCKET_VARIABLE: str(COMMANDS.path())}),
             check=False,
         )
-        assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
 
     def start(self, name: str, command: str) -> ChildProcess:
         """Start a command that runs until the test ends; a server as a fork of a process that has imported it."""
@@ -166,6 +170,24 @@ def fails(code: int, *patterns: str) -> Row:
         output = clone.run(command, code)
         missing = [pattern for pattern in patterns if not re.search(clone.adapted(pattern), output, re.MULTILINE)]
         assert not missing, f"{command}: no {missing} in\n{output}"
+
+    return tried
+
+
+def sees(*patterns: str) -> Row:
+    """It succeeds and its output matches each pattern, if not at once then soon.
+
+    Files are read when they rest, and Envoy has what a command changed a moment after its end.
+    """
+
+    def tried(clone: Clone, command: str) -> None:
+        def is_seen() -> bool:
+            done = clone.done(command)
+            outputs[:] = [done.stdout + done.stderr]
+            return done.returncode == 0 and all(re.search(clone.adapted(each), outputs[0], re.M) for each in patterns)
+
+        outputs: list[str] = []
+        wait_until(is_seen, command, detail=lambda: outputs)
 
     return tried
 
