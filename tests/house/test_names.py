@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.house.conftest import MakeRepository
 from tools.house.figures import figures, importers, undocumented
-from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules, large_modules
+from tools.house.names import LONG_LINES, duplicate_classes, duplicate_modules, long_modules
 
 
 def test_two_public_classes_of_one_name_are_found(make: MakeRepository) -> None:
@@ -41,9 +41,19 @@ def test_the_modules_of_a_feature_are_named_after_what_they_are_to_it(make: Make
     assert not list(duplicate_modules(make(dict.fromkeys(files, "")), {}))
 
 
-def test_a_module_has_a_limit_of_lines(make: MakeRepository) -> None:
-    files = {"xds/a.py": "\n" * LINES_LIMIT, "xds/b.py": "\n" * (LINES_LIMIT + 1), "tests/c.py": "\n" * 900}
-    assert [finding.path for finding in large_modules(make(files))] == ["xds/b.py"]
+def test_the_head_of_a_long_module_says_why_it_is_one_idea(make: MakeRepository) -> None:
+    head, rest = (
+        '"""The states of a stream.\n\nOne idea: each is read with its neighbours.\n"""',
+        "\n" * (LONG_LINES + 1),
+    )
+    files = {
+        "xds/short.py": "\n" * LONG_LINES,
+        "xds/reasoned.py": head + rest,
+        "xds/unreasoned.py": head.replace("One idea: each", "Each") + rest,
+        "xds/headless.py": rest,
+        "tests/long.py": rest,
+    }
+    assert {finding.path for finding in long_modules(make(files))} == {"xds/unreasoned.py", "xds/headless.py"}
 
 
 def test_figures_count_importers_and_missing_docstrings(make: MakeRepository) -> None:

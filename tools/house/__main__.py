@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.house.figures import figures, undocumented
-from tools.house.names import duplicate_classes, duplicate_modules, large_modules
+from tools.house.names import duplicate_classes, duplicate_modules, long_modules
 from tools.house.references import broken_references, repoint
 from tools.house.source import Finding, Repository
 from tools.house.state import shared_state
@@ -26,7 +26,7 @@ def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Fin
     excepted = tomllib.loads(exceptions.read_text())
     yield from duplicate_classes(repository, excepted["classes"])
     yield from duplicate_modules(repository, excepted["modules"])
-    yield from large_modules(repository)
+    yield from long_modules(repository)
     yield from undocumented(repository)
     yield from long_walks(repository)
     yield from shared_state(repository, pure_packages(repository), excepted["state"])

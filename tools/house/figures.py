@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules
+from tools.house.names import LONG_LINES, duplicate_classes, duplicate_modules
 from tools.house.source import Definition, Finding, Module, Repository
 from tools.house.walks import walks
 
@@ -91,7 +91,7 @@ def figures(repository: Repository) -> dict[str, float]:
         "lines": sum(sizes),
         "median lines of a module": median(sizes),
         f"modules under {SMALL_LINES} lines": sum(size < SMALL_LINES for size in sizes),
-        f"modules over {LINES_LIMIT} lines": sum(size > LINES_LIMIT for size in sizes),
+        f"modules over {LONG_LINES} lines": sum(size > LONG_LINES for size in sizes),
         "modules with one importer": sum(len(by.get(module.path, ())) == 1 for module in modules),
         "class names that occur twice": sum(1 for _ in duplicate_classes(repository, ())),
         "module names that occur twice": sum(1 for _ in duplicate_modules(repository, {})),
