@@ -10,7 +10,7 @@ import datetime
 import gc
 import os
 from hashlib import sha256
-from time import time
+from time import monotonic, time
 from typing import Any
 
 import grpc
@@ -48,6 +48,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.proto import wire_pb2
 from xds.protocol.requests import StreamLimits
 from xds.protocol.stream import DiscoveryStream
+from xds.server import aging
 from xds.server.discovery import DiscoveryHandler
 from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, GRPCIO, ServerOptions
@@ -222,6 +223,74 @@ async def test_drain_does_not_wait_for_a_client_that_never_reads(server: Harness
     await until(lambda: server.metrics.type("type.googleapis.com/envoy.config.cluster.v3.Cluster").responses)
     await within(server.server.drain(0.1))
     assert len(server.server.registry) == 0
+
+
+# -- the age of streams ------------------------------------------------------------------------------------------------
+
+
+async def acked(channel: Any) -> RawStream:
+    """A stream on ``channel`` whose client has what it requested."""
+    stream = RawStream(channel)
+    await stream.request()
+    await stream.ack(await stream.receive())
+    return stream
+
+
+async def test_a_stream_ends_at_its_age_and_the_next_one_is_on_another_connection(start: Start) -> None:
+    server = await start(max_stream_age_s=1.0)
+    server.push({"c1": "a"})
+    channel = await server.channel()
+    first = await acked(channel)
+    connected = monotonic()
+    (before,) = {stream.peer for stream in server.server._streams}
+    assert (await first.ended())[0] is grpc.StatusCode.OK
+    assert monotonic() - connected > 0.5
+    await acked(channel)
+    (after,) = {stream.peer for stream in server.server._streams}
+    assert after != before
+
+
+async def test_a_stream_does_not_end_at_its_age_before_its_response_is_answered(start: Start) -> None:
+    server = await start(max_stream_age_s=0.3)
+    server.push({"c1": "a"})
+    stream = await server.stream()
+    await stream.request()
+    response = await stream.receive()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(stream.call.code())), 1.0)
+    await stream.ack(response)
+    assert (await stream.ended())[0] is grpc.StatusCode.OK
+
+
+async def test_a_client_that_never_answers_is_closed_all_the_same(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aging, "ANSWER_S", 0.3)
+    server = await start(max_stream_age_s=0.3)
+    server.push({"c1": "a"})
+    stream = await server.stream()
+    await stream.request()
+    await stream.receive()
+    assert (await stream.ended())[0] is grpc.StatusCode.OK
+
+
+async def test_clients_spread_over_servers_on_one_port(start: Start) -> None:
+    first = await start(max_stream_age_s=0.5, reuse_port=True)
+    first.push({"c1": "a"})
+    channels = [await first.channel() for _ in range(20)]
+    ended = asyncio.gather(*[(await acked(channel)).ended() for channel in channels])
+    second = await start(max_stream_age_s=60.0, reuse_port=True, port=first.server.port)
+    second.push({"c1": "a"})
+    await ended
+    for channel in channels:
+        await acked(channel)
+    assert len(second.server.registry)  # of 20 that choose at random
+
+
+async def test_a_port_is_not_shared_by_accident(start: Start) -> None:
+    first = await start()
+    with pytest.raises(OSError, match="cannot listen"):
+        await start(port=first.server.port)
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------

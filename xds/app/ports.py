@@ -85,6 +85,8 @@ def grpc_options(settings: Settings, access: Access) -> ServerOptions:
         anonymous=AnonymousLimits(limits.anonymous_s, limits.anonymous_connections),
         nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
         drain_s=settings.server.drain_s,
+        max_stream_age_s=settings.server.max_stream_age_s,
+        reuse_port=grpc.reuse_port,
         load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint, settings.load.longest_interval_s),
     )
 

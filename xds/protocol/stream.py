@@ -256,6 +256,13 @@ class DiscoveryStream:
         """The group that the stream follows; empty if none matches."""
         return self.view.group if self.view is not None else ""
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the client has answered every response, at least one, and nothing waits for it."""
+        acks = [watch.ack for watch in self._offers.watches.values()]
+        is_idle = self._client is not None and self._client.is_idle
+        return is_idle and any(ack.nonce for ack in acks) and all(ack.in_flight is None for ack in acks)
+
     def status(self) -> list[TypeStatus]:
         """The state of each type."""
         client = self._client

@@ -128,6 +128,10 @@ class DiscoveryHandler(StreamHandler):
         """The client, which all its streams share; None before the node is known."""
         return self._engine.client_key
 
+    @property
+    def is_at_rest(self) -> bool:
+        return not self._inbox and not self._outbox and self._engine.is_at_rest
+
     def notify(self) -> None:
         """There may be something to offer: after a push, or because the client's transition advanced."""
         if self._notified:

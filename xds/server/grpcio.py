@@ -20,6 +20,7 @@ import uvloop
 from grpc_channelz.v1.channelz import add_channelz_servicer
 
 from xds.access.certificate import Certificate, read_pem
+from xds.server.aging import GOAWAY_AT
 from xds.server.flow.limits import FlowLimits
 from xds.server.identity import peer_name
 from xds.server.logs import get_logger
@@ -74,6 +75,9 @@ class GrpcioTransport:
         """As `Transport.stop`."""
         await self._server.stop(grace_s)
 
+    def go_away(self, peer: str) -> None:
+        """As `Transport.go_away`, but grpcio's core has done so by the age of the connection (`channel_arguments`)."""
+
     async def disconnect(self, peers: Collection[str]) -> None:
         """As `Transport.disconnect`."""
         await asyncio.to_thread(shut_down, peers)
@@ -81,7 +85,9 @@ class GrpcioTransport:
 
 def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
     """Settings of grpcio's core. Without them it rejects or loses streams: see docs/internals/design.md#push-path."""
+    aging = [("grpc.max_connection_age_ms", round(GOAWAY_AT * options.max_stream_age_s * 1000))]
     return [
+        *(aging if options.max_stream_age_s > 0 else ()),
         # With the defaults, 785 of 5,000 streams that were opened at once were rejected.
         ("grpc.server.max_pending_requests", 100_000),
         ("grpc.server.max_pending_requests_hard_limit", 200_000),
@@ -104,8 +110,8 @@ def channel_arguments(options: ServerOptions) -> list[tuple[str, int]]:
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
         ("grpc.http2.max_ping_strikes", 0),
-        # With SO_REUSEPORT two servers on one port would share a fleet at random.
-        ("grpc.so_reuseport", 0),
+        # With SO_REUSEPORT two servers on one port share a fleet at random: only where several servers are meant to.
+        ("grpc.so_reuseport", int(options.reuse_port)),
     ]
 
 

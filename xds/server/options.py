@@ -39,6 +39,8 @@ class ServerOptions:
     * ``nodes_shown``: how many nodes have metrics of their own.
     * ``load``: the requests for load reports.
     * ``drain_s``: existing streams are closed over this many seconds (rule 10).
+    * ``max_stream_age_s``: streams are closed when their connection has this age; 0: never.
+    * ``reuse_port``: other servers may listen on the same port of this machine.
     * ``flow``: constants of flow control.
     """
 
@@ -64,6 +66,8 @@ class ServerOptions:
     anonymous: AnonymousLimits = DEFAULT_ANONYMOUS
     nodes_shown: int = 0
     drain_s: float = 5.0
+    max_stream_age_s: float = 0.0
+    reuse_port: bool = False
     load: LoadSettings = DEFAULT_SETTINGS
     flow: FlowLimits = DEFAULT_FLOW
 

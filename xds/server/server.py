@@ -22,6 +22,7 @@ from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.name_budget import NameBudgets
 from xds.protocol.sotw import SOTW
+from xds.server.aging import end_old
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.client_status import STATUS_SERVICE, ClientStatusService
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
@@ -150,6 +151,8 @@ class XdsServer:
         await self._introspection.set_starting()
         self.port = await transport.listen(pem_files(self._options))
         work = [self._observe(), self._release_memory()]
+        if self._options.max_stream_age_s > 0:
+            work.append(end_old(self._streams, self._options.max_stream_age_s, transport.go_away))
         if self._options.client_ca is not None:
             work.append(expire(self._streams, self._options.expiry_spread_s, transport.disconnect))
         self._tasks = [asyncio.create_task(each) for each in work]

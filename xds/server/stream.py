@@ -158,6 +158,11 @@ class StreamHandler(ABC):
         """Whether the server has decided to end the stream."""
         return self._ending
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the client has answered everything that it was sent, and nothing of it waits."""
+        return not self._outbox
+
     # Authorisation
 
     def recheck(self) -> None:

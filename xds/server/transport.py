@@ -37,6 +37,9 @@ class Transport(Protocol):
     async def stop(self, grace_s: float) -> None:
         """Accept no more calls, and end open ones after ``grace_s``. Harmless when repeated."""
 
+    def go_away(self, peer: str) -> None:
+        """Accept no more calls on the connection of this peer, and close it when its last call has ended."""
+
     async def disconnect(self, peers: Collection[str]) -> None:
         """Close the connections of these peers by force. ``peers`` are addresses as ``peer()`` returns, unquoted."""
 
@@ -65,8 +68,18 @@ def open_transport(
         small_message_bytes=anonymous.message_bytes,
     )
     keepalive = Keepalive(options.keepalive_s, options.keepalive_timeout_s)
-    address = options.host, options.port
-    return GrpcServer(address, limits, keepalive, (auth,), flow, refuse, anonymous, auth.admits, limit_hits)
+    return GrpcServer(
+        (options.host, options.port),
+        limits,
+        keepalive,
+        (auth,),
+        flow,
+        refuse,
+        anonymous,
+        auth.admits,
+        limit_hits,
+        reuse_port=options.reuse_port,
+    )
 
 
 def loop_factory(transport: str) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -45,11 +45,15 @@ class TlsSettings(Section):
 
 
 class GrpcSettings(Section):
-    """The gRPC listener for xDS clients. Port 0 means any free port. ``transport``: our gRPC on asyncio, or grpcio."""
+    """The gRPC listener for xDS clients. Port 0 means any free port. ``transport``: our gRPC on asyncio, or grpcio.
+
+    With ``reuse_port`` other servers of this user may listen on the same port of this machine.
+    """
 
     host: str = LOOPBACK
     port: int = Field(GRPC_PORT, ge=0, le=65535)
     transport: Literal["asyncio", "grpcio"] = "asyncio"
+    reuse_port: bool = False
     tls: TlsSettings | None = None
 
 
@@ -70,7 +74,7 @@ class ServerSettings(Section):
 
     ``on_nack`` is the default of groups (docs/internals/design.md#order-of-updates). ``require_if_match`` rejects
     writes without ``If-Match``. ``undo`` never goes back to a revision that more than ``undo_refused_share`` of its
-    nodes rejected.
+    nodes rejected. With ``max_stream_age_s`` streams are closed at that age; 0: never.
     """
 
     grpc: GrpcSettings = GrpcSettings()
@@ -78,6 +82,7 @@ class ServerSettings(Section):
     on_nack: Literal["hold", "proceed"] = "hold"
     undo_refused_share: float = Field(0.1, ge=0, le=1)
     drain_s: float = Field(5.0, ge=0, le=600)
+    max_stream_age_s: float = Field(0.0, ge=0, le=30 * DAY_S)
     require_if_match: bool = False
     insecure: bool = False
 

@@ -53,7 +53,7 @@ class GrpcServer:
 
     ``interceptors`` as those of ``grpc.aio.server``. ``refuse`` records connections and requests that are no calls.
     ``admits`` says whether a call has a credential that it needs: before a connection has such a call, it is anonymous.
-    ``limit_hits`` counts exceeded limits.
+    ``limit_hits`` counts exceeded limits. ``reuse_port``: other servers may listen on the same port.
     """
 
     def __init__(
@@ -67,6 +67,8 @@ class GrpcServer:
         anonymous: AnonymousLimits = DEFAULT_ANONYMOUS,
         admits: Callable[[Call], bool] = lambda call: True,
         limit_hits: Counter[str] | None = None,
+        *,
+        reuse_port: bool = False,
     ) -> None:
         self.flow = flow
         self.refuse = refuse
@@ -74,6 +76,7 @@ class GrpcServer:
         self.admits = admits
         self.anonymous = AnonymousConnections(anonymous, limit_hits if limit_hits is not None else Counter())
         self._address = address
+        self._reuse_port = reuse_port
         self._keepalive = keepalive
         self._interceptors = tuple(interceptors)
         self._generic: list[Any] = []
@@ -109,8 +112,10 @@ class GrpcServer:
         host, port = self._address
         self._tls = TlsContexts(files) if files is not None else None
         try:
-            # Two servers on one port would share a fleet at random: no SO_REUSEPORT.
-            self._listening = await loop.create_server(self._connection, host.strip("[]"), port, backlog=BACKLOG)
+            # Two servers on one port share a fleet at random: only where several servers are meant to.
+            self._listening = await loop.create_server(
+                self._connection, host.strip("[]"), port, backlog=BACKLOG, reuse_port=self._reuse_port or None
+            )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error}") from error
         self._checking = [loop.create_task(each) for each in (self._check(), self._expire())]
@@ -142,6 +147,13 @@ class GrpcServer:
             self._all_closed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), LAST_WRITES_S)
+
+    def go_away(self, peer: str) -> None:
+        """Accept no more calls on the connection of this peer, and close it when its last call has ended."""
+        for connection in self._connections:
+            if connection.peer == peer:
+                connection.go_away()
+                return
 
     async def disconnect(self, peers: Collection[str]) -> None:
         """Close the connections of these peers at once."""
