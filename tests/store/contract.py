@@ -22,6 +22,7 @@ from xds.store.base import (
     CorruptError,
     Delta,
     DocumentChanged,
+    DocumentWrite,
     Drop,
     Entry,
     FullSet,
@@ -96,6 +97,13 @@ async def push_knowing(store: Store, change: GroupChange, known: StoredContent, 
 def known_of(manifest: Manifest) -> StoredContent:
     """What somebody who holds a manifest knows."""
     return StoredContent(manifest.revision, {(url, name): blob for url, name, blob in manifest.entries})
+
+
+async def watch_items(store: Store, cursor: int | None = None) -> AsyncIterator[WatchItem]:
+    """A watch item by item."""
+    async for commits in store.watch(cursor):
+        for item in commits:
+            yield item
 
 
 async def take(watch: AsyncIterator[WatchItem], number: int) -> list[WatchItem]:
@@ -455,10 +463,10 @@ class StoreContract:
         await push(store, full(cluster("a")))
         await push(store, full(cluster("a")), group="dropped")
         await push(store, Drop(), group="dropped")
-        assert (await start(store.watch())).groups == (Head("g", 1),)
+        assert (await start(watch_items(store))).groups == (Head("g", 1),)
 
     async def test_a_watch_yields_every_commit_once_in_order(self, store: Store) -> None:
-        watch = store.watch()
+        watch = watch_items(store)
         cursor = (await start(watch)).cursor
         await push(store, full(cluster("a")))
         await push(store, full(cluster("a")))  # changes nothing
@@ -471,24 +479,32 @@ class StoreContract:
         cursors = [cursor, *(item.cursor for item in items)]
         assert cursors == sorted(set(cursors))
 
+    async def test_a_watch_yields_whole_commits(self, store: Store) -> None:
+        watch = store.watch(await store.newest_cursor())
+        reading = asyncio.ensure_future(anext(watch))
+        await asyncio.sleep(0.05)
+        pushes = [GroupPush(name, full(cluster("a")), writes=(DocumentWrite("kind", name, b"1"),)) for name in "ab"]
+        await store.commit_all(pushes, push_id="p")
+        assert [type(item) for item in await reading] == [GroupCommitted, DocumentChanged] * 2
+
     async def test_a_watch_continues_after_a_cursor(self, store: Store) -> None:
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         for n in range(4):
             await push(store, full(cluster("a", b"%d" % n)))
         told = await take(watch, 4)
-        resumed = store.watch(told[1].cursor)
+        resumed = watch_items(store, told[1].cursor)
         assert await take(resumed, 2) == told[2:]
         await push(store, full(cluster("last")))
         assert await take(resumed, 1) == await take(watch, 1)
 
     async def test_a_watch_with_a_cursor_from_the_future_is_reset(self, store: Store) -> None:
         await push(store, full(cluster("a")))
-        reset = await start(store.watch(1_000_000))
+        reset = await start(watch_items(store, 1_000_000))
         assert reset.groups == (Head("g", 1),)
 
     async def test_a_reader_that_falls_behind_is_reset_and_continues(self, store: Store) -> None:
-        slow, quick = store.watch(), store.watch()
+        slow, quick = watch_items(store), watch_items(store)
         await start(slow)
         await start(quick)
         last = READER_BUFFER + 3
@@ -507,7 +523,7 @@ class StoreContract:
         pushes = 30
 
         async def follow() -> int:
-            watch = store.watch()
+            watch = watch_items(store)
             reached = 0
             async with asyncio.timeout(WAIT_S):
                 while reached < pushes:
@@ -581,7 +597,7 @@ class StoreContract:
         assert await store.observed() == [record]
 
     async def test_nobody_watches_open_nacks(self, store: Store) -> None:
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         await store.put_nacks([OpenNack(1, "n", CDS, b"x")])
         await push(store, full(cluster("a")))
@@ -596,19 +612,19 @@ class StoreContract:
         assert [doc.id for doc in await store.docs("kind")] == ["a", "a%", "a/1", "a/2", "a_", "b", "á"]
 
     async def test_a_watch_yields_documents(self, store: Store) -> None:
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         await store.put_doc("token", "a", b"1")
         await store.put_doc("token", "a", b"1")
         await push(store, full(cluster("a")))
         await store.put_doc("token", "a", None)
         first, second, third = await take(watch, 3)
-        assert first == DocumentChanged("token", "a", b"1", first.cursor)
+        assert first == DocumentChanged("token", "a", b"1", 1, first.cursor)
         assert second == GroupCommitted(Head("g", 1), second.cursor)
-        assert third == DocumentChanged("token", "a", None, third.cursor)
+        assert third == DocumentChanged("token", "a", None, 2, third.cursor)
 
     async def test_a_closed_store_says_so(self, store: Store) -> None:
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         await push(store, full(cluster("a")))
         await store.close()
@@ -651,7 +667,7 @@ class StoreContract:
         assert [(await store.history(each.group))[0].meta for each in pushes] == [Meta("ann", "all", 3.0)] * 4
 
     async def test_a_watch_yields_a_transaction_in_its_order(self, store: Store) -> None:
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         await store.commit_all([GroupPush(name, full()) for name in "ba"], push_id="t")
         heads = [item.head for item in await take(watch, 2) if isinstance(item, GroupCommitted)]
@@ -660,7 +676,7 @@ class StoreContract:
     async def test_a_failed_transaction_changes_nothing(self, store: Store) -> None:
         await push(store, full(cluster("a")))
         await push(store, full(cluster("a")), group="h")
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         fine = GroupPush("new", full(cluster("n", b"fresh")))
         bad: list[tuple[GroupPush, type[Exception]]] = [
@@ -871,7 +887,7 @@ class StoreContract:
         await push(store, full(cluster("a")))
         for id in ("g", "h"):
             await store.put_doc("settings", id, b"1")
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         drop = Drop(docs=(("settings", "g"), ("settings", "none")))
         for expect in (7, None):
@@ -880,7 +896,7 @@ class StoreContract:
             assert [doc.id for doc in await store.docs("settings")] == (["g", "h"] if expect else ["h"])
         first, second = await take(watch, 2)
         assert isinstance(first, GroupCommitted) and first.head == Head("g", 2, live=False)
-        assert second == DocumentChanged("settings", "g", None, second.cursor)
+        assert second == DocumentChanged("settings", "g", None, 2, second.cursor)
         await store.put_doc("settings", "g", b"2")
         assert (await push(store, drop, push_id="p")).replayed
         assert [doc.id for doc in await store.docs("settings")] == ["g", "h"]
@@ -952,12 +968,12 @@ class StoreContract:
     async def test_a_watch_is_reset_after_a_restore(self, store: Store) -> None:
         await fill(store)
         records = await dumped(store)
-        watch = store.watch()
+        watch = watch_items(store)
         (reset,) = await take(watch, 1)
         await store.restore(lambda: iter(records), replace=True)
         (again,) = await take(watch, 1)
         assert isinstance(again, Reset) and again.cursor > reset.cursor
-        (resumed,) = await take(store.watch(reset.cursor), 1)
+        (resumed,) = await take(watch_items(store, reset.cursor), 1)
         assert isinstance(resumed, Reset), "what was committed before the restore is not what came after this cursor"
 
 

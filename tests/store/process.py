@@ -16,7 +16,7 @@ from shutil import rmtree
 
 import structlog
 
-from tests.store.contract import Content, cluster, contents, delta, full, push, start, take
+from tests.store.contract import Content, cluster, contents, delta, full, push, start, take, watch_items
 from xds.settings.sections import DATABASE_SCHEMES
 from xds.store.base import Commit, GroupPush, Head, Store, StoredContent, StoreError, UnavailableError
 from xds.store.postgres.engine import PostgresStore
@@ -93,7 +93,7 @@ async def meet_file_limit(place: str) -> None:
     path = Path(place)
     store = SqliteStore(path)
     await store.open()
-    watch = store.watch()
+    watch = watch_items(store)
     await start(watch)
     await push(store, full(cluster("small")), GROUP)
     await take(watch, 1)

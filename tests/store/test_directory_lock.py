@@ -126,6 +126,6 @@ async def test_content_that_another_program_wrote_meanwhile_is_served(
         await earlier.close()
     await store.commit("ours", Delta((), (), {}), push_id="4")
     assert {head.group for head in await store.groups()} == {"a", "theirs", "ours"}
-    seen = await anext(watch)
+    (seen,) = await anext(watch)
     assert type(seen).__name__ == "Reset", seen
     await store.close()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.store.contract import CDS, EDS, dumped, known_of, take
+from tests.store.contract import CDS, EDS, dumped, known_of, take, watch_items
 from tests.support.examples import examples
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store.audit_entries import AuditFilter, AuditLane, AuditNote
@@ -246,10 +246,10 @@ async def picture(store: Store) -> list[object]:
     page = await store.audit()
     seen += [page.entries, page.lagged, (await store.audit("", 2, AuditFilter(group="g", since_s=1.0))).entries]
     await store.put_doc("mark", "end", b"")
-    (head, *_) = await take(store.watch(), 1)
-    (first,) = await take(store.watch(0), 1)
+    (head, *_) = await take(watch_items(store), 1)
+    (first,) = await take(watch_items(store, 0), 1)
     # Behind a restore nothing of before can be resumed.
-    seen.append(first if isinstance(first, Reset) else await take(store.watch(0), head.cursor))
+    seen.append(first if isinstance(first, Reset) else await take(watch_items(store, 0), head.cursor))
     return seen
 
 

@@ -26,6 +26,7 @@ from tests.store.contract import (
     push,
     start,
     take,
+    watch_items,
 )
 from tests.store.derived_contract import DerivedContract
 from tests.store.process import GROUP, committed, content_at
@@ -102,7 +103,7 @@ def test_a_listener_looks_again_after_a_look_that_failed(url: str) -> None:
 
 async def test_what_one_server_commits_the_others_watch_in_one_order(url: str) -> None:
     stores = [await opened(url) for _ in range(3)]
-    watches = [store.watch() for store in stores]
+    watches = [watch_items(store) for store in stores]
     for watch in watches:
         await start(watch)
     pushes = (push(stores[n % 3], full(cluster("a", b"%d" % n)), group=f"g{n % 5}") for n in range(60))
@@ -186,7 +187,7 @@ async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url
 async def test_a_commit_whose_answer_is_lost_is_done_once(server: PostgresServer, url: str, committed: bool) -> None:
     async with Link(server.port) as link:
         store = await opened(link.url(url))
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         link.lose_commit(committed=committed)
         assert await push(store, full(cluster("a")), push_id="p") == Commit("g", 1)
@@ -258,7 +259,7 @@ async def test_pushes_go_on_after_a_failover() -> None:
         primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         primary.execute("SELECT pg_reload_conf()")
         store = await opened(url)
-        watch = store.watch()
+        watch = watch_items(store)
         await start(watch)
         told, acknowledged = asyncio.Event(), list[int]()
         pushing = asyncio.create_task(push_until_told(store, told, acknowledged))
@@ -307,7 +308,7 @@ async def test_a_watch_of_a_database_that_goes_back_is_reset(server: PostgresSer
     store = await opened(url)
     for n in range(5):
         await push(store, full(cluster("a", b"%d" % n)))
-    watch = store.watch()
+    watch = watch_items(store)
     await start(watch)
     name = url.rpartition("/")[2]
     server.execute("UPDATE xds.seq SET v = 3 WHERE name = 'event'; DELETE FROM xds.event WHERE cursor > 3", name)

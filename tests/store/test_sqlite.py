@@ -33,6 +33,7 @@ from tests.store.contract import (
     push_knowing,
     start,
     take,
+    watch_items,
 )
 from tests.store.derived_contract import DerivedContract
 from tests.store.earlier_schemas import TO_SCHEMA_1, TO_SCHEMA_2, TO_SCHEMA_3
@@ -129,7 +130,7 @@ async def test_a_restart_keeps_heads_versions_documents_and_push_ids(opened: Ope
 
 async def test_a_watch_continues_after_its_cursor_after_a_restart(opened: Open) -> None:
     before = await opened()
-    watch = before.watch()
+    watch = watch_items(before)
     await start(watch)
     await push(before, full(cluster("a")))
     (seen,) = await take(watch, 1)
@@ -137,7 +138,7 @@ async def test_a_watch_continues_after_its_cursor_after_a_restart(opened: Open) 
     await before.close()
 
     after = await opened()
-    resumed = after.watch(seen.cursor)
+    resumed = watch_items(after, seen.cursor)
     await push(after, delta(cluster("c")))
     items = await take(resumed, 2)
     assert [item.head.revision for item in items if isinstance(item, GroupCommitted)] == [2, 3]
@@ -146,15 +147,15 @@ async def test_a_watch_continues_after_its_cursor_after_a_restart(opened: Open) 
 async def test_a_cursor_older_than_the_events_kept_is_reset(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xds.store.sql.ledger.EVENTS_KEPT", 3)
     store = await opened()
-    watch = store.watch()
+    watch = watch_items(store)
     await start(watch)
     for n in range(5):
         await push(store, full(cluster("a", b"%d" % n)))
     cursors = [item.cursor for item in await take(watch, 5)]
-    assert await take(store.watch(cursors[1]), 3) == [
+    assert await take(watch_items(store, cursors[1]), 3) == [
         GroupCommitted(Head("g", n), cursor) for n, cursor in zip((3, 4, 5), cursors[2:], strict=True)
     ]
-    assert await take(store.watch(cursors[0]), 1) == [Reset((Head("g", 5),), cursors[-1])]
+    assert await take(watch_items(store, cursors[0]), 1) == [Reset((Head("g", 5),), cursors[-1])]
 
 
 async def test_a_clock_that_is_set_between_restarts_stops_no_push(opened: Open) -> None:
@@ -507,10 +508,10 @@ async def test_a_file_of_schema_4_continues_its_revisions(opened: Open, path: Pa
     store = await opened()
     page = await store.audit(f"{epoch}-20")
     assert ([entry.position for entry in page.entries], page.lagged) == ([21, 22, 23, 24], False)
-    assert [item.cursor for item in await take(store.watch(12), 8)] == list(range(13, 21))
+    assert [item.cursor for item in await take(watch_items(store, 12), 8)] == list(range(13, 21))
     await push(store, full(cluster("a")), group="new")
     await store.note([AuditNote("released", "ann", time_s=1e10)])
-    (item,) = await take(store.watch(20), 1)
+    (item,) = await take(watch_items(store, 20), 1)
     assert item.cursor == 21
     assert [entry.id for entry in (await store.audit(page.cursor)).entries] == [25]
     await store.close()

@@ -299,11 +299,12 @@ class GroupCommitted:
 
 @dataclass(frozen=True, slots=True)
 class DocumentChanged:
-    """One document was put (``body``) or deleted (None)."""
+    """One document was put (``body``) or deleted (None); ``revision`` is its revision since then."""
 
     kind: str
     id: str
     body: bytes | None
+    revision: int
     cursor: int
 
 
@@ -419,11 +420,15 @@ class Store(Protocol):
     async def record_outcome(self, group: str, revision: int, nodes: int, refused: int) -> None:
         """Record how many nodes a revision was for, and how many rejected it. Does nothing for a collected revision."""
 
-    def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
+    async def newest_cursor(self) -> int:
+        """The cursor of the newest commit. A watch from here has all that is committed after this call."""
+
+    def watch(self, cursor: int | None = None) -> AsyncIterator[Sequence[WatchItem]]:
         """Every commit after ``cursor`` in order, each exactly once or covered by a ``Reset``; never ends by itself.
 
-        Starts with a ``Reset`` unless ``cursor`` can be resumed. A reader that falls behind the bounded buffer gets
-        a ``Reset`` instead of the commits that it missed.
+        Yields whole commits: one or more that came since the last time. Starts with a ``Reset`` unless ``cursor`` can
+        be resumed. A reader that falls behind the bounded buffer gets a ``Reset`` instead of the commits that it
+        missed.
         """
 
     async def put_doc(

@@ -7,12 +7,9 @@ has already. All methods belong to the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from xds.store.base import READER_BUFFER, ChangeItem, UnavailableError, WatchItem
-
-Backlog = Sequence[WatchItem]
 
 
 class Feed:
@@ -22,10 +19,10 @@ class Feed:
         self._buffer = buffer
         self._readers: set[_Reader] = set()
 
-    def publish(self, item: ChangeItem) -> None:
-        """Deliver a commit to every reader. Cursors must increase from call to call."""
+    def publish(self, items: Sequence[ChangeItem]) -> None:
+        """Deliver whole commits to every reader. Cursors must increase from item to item."""
         for reader in self._readers:
-            reader.put(item)
+            reader.put(items)
 
     def interrupt(self) -> None:
         """Restart every reader with a ``Reset``, because a commit may not have been delivered."""
@@ -38,20 +35,20 @@ class Feed:
             reader.close()
 
     async def follow(
-        self, cursor: int | None, catch_up: Callable[[int | None], Awaitable[Backlog]]
-    ) -> AsyncIterator[WatchItem]:
+        self, cursor: int | None, catch_up: Callable[[int | None], Awaitable[Sequence[WatchItem]]]
+    ) -> AsyncIterator[Sequence[WatchItem]]:
         """``Store.watch``. ``catch_up(cursor)`` reads the commits after a cursor, or returns one ``Reset``."""
         reader = _Reader(self._buffer)
         self._readers.add(reader)
         try:
             while True:
-                for item in await catch_up(cursor):
-                    cursor = item.cursor
-                    yield item
-                while (commit := await reader.get()) is not None:
-                    if cursor is None or commit.cursor > cursor:
-                        cursor = commit.cursor
-                        yield commit
+                if earlier := await catch_up(cursor):
+                    cursor = earlier[-1].cursor
+                    yield earlier
+                while (items := await reader.get()) is not None:
+                    if news := [item for item in items if cursor is None or item.cursor > cursor]:
+                        cursor = news[-1].cursor
+                        yield news
                 cursor = None  # the reader missed commits and gets a Reset
         finally:
             self._readers.discard(reader)
@@ -65,15 +62,15 @@ def resumable(cursor: int | None, oldest: int, newest: int) -> bool:
 class _Reader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._items: deque[ChangeItem] = deque()
+        self._items: list[ChangeItem] = []
         self._fell_behind = False
         self._closed = False
         self._wake = asyncio.Event()
 
-    def put(self, item: ChangeItem) -> None:
-        if len(self._items) >= self._limit:
+    def put(self, items: Sequence[ChangeItem]) -> None:
+        if len(self._items) + len(items) > self._limit:
             self.fall_behind()
-        self._items.append(item)
+        self._items += items
         self._wake.set()
 
     def fall_behind(self) -> None:
@@ -85,8 +82,8 @@ class _Reader:
         self._closed = True
         self._wake.set()
 
-    async def get(self) -> ChangeItem | None:
-        """The next commit; None, once, when commits were missed."""
+    async def get(self) -> Sequence[ChangeItem] | None:
+        """What was committed since the last call; None, once, when commits were missed."""
         while not self._items and not self._fell_behind:
             if self._closed:
                 raise UnavailableError("the store was closed")
@@ -95,4 +92,5 @@ class _Reader:
         if self._fell_behind:
             self._fell_behind = False
             return None
-        return self._items.popleft()
+        items, self._items = self._items, []
+        return items

@@ -92,13 +92,16 @@ class PostgresStore(SqlStore):
 
     def _publish_news(self, connection: SqlConnection) -> None:
         """Give the watches what was committed since the last time."""
-        for item in ledger.catch_up(connection, self._cursor):
-            if isinstance(item, Reset):
-                self._note_reset(item)
+        news = ledger.catch_up(connection, self._cursor)
+        if not news:
+            return
+        match news[0]:
+            case Reset() as reset:
+                self._note_reset(reset)
                 self._interrupt_watches()
-            else:
-                self._call_on_loop(self._feed.publish, item)
-            self._cursor = item.cursor
+            case _:
+                self._call_on_loop(self._feed.publish, news)
+        self._cursor = news[-1].cursor
 
     def _note_reset(self, reset: Reset) -> None:
         """Log and remember that commits are gone which were there: the database was restored to an earlier state."""

@@ -85,7 +85,7 @@ class EventRow(NamedTuple):
     def item(self, cursor: int) -> ChangeItem:
         """The item for watchers, with the row's cursor."""
         if self.kind:
-            return DocumentChanged(self.kind, self.name, self.body, cursor)
+            return DocumentChanged(self.kind, self.name, self.body, self.revision, cursor)
         return GroupCommitted(Head(self.name, self.revision, bool(self.live)), cursor)
 
 

@@ -128,7 +128,10 @@ class SqlStore(Store, ABC):
     async def record_outcome(self, group: str, revision: int, nodes: int, refused: int) -> None:
         await self._step(lambda connection: ledger.record_outcome(connection, group, revision, nodes, refused))
 
-    def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
+    async def newest_cursor(self) -> int:
+        return await self._read(ledger.newest_cursor)
+
+    def watch(self, cursor: int | None = None) -> AsyncIterator[Sequence[WatchItem]]:
         return self._feed.follow(cursor, self._catch_up)
 
     async def put_doc(
@@ -231,8 +234,8 @@ class SqlStore(Store, ABC):
 
     def _committed(self, events: Sequence[ChangeItem]) -> None:
         """Runs after a transaction that made ``events``, at least one, before its caller has the result."""
-        for event in events:  # published here, since the caller may be cancelled after the commit
-            self._call_on_loop(self._feed.publish, event)
+        # Published here, since the caller may be cancelled after the commit.
+        self._call_on_loop(self._feed.publish, events)
 
     async def _lines(self, point: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
         for group in point.groups:
