@@ -2,7 +2,7 @@
 
 A store keeps a sequence of revisions (1, 2, 3 ...) per group. A revision is the complete manifest of the group: type
 URL, name and blob id of every resource. Blobs are content-addressed bytes that the store never parses. Documents are
-small values beside the revisions. See docs/internals/design.md#storage.
+small values beside the revisions. See docs/internals/design.md#storage. One idea: what a store promises.
 """
 
 from __future__ import annotations
