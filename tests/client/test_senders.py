@@ -197,7 +197,8 @@ def test_the_library_imports_httpx_and_nothing_of_the_server() -> None:
     code = (
         "import sys, xds.client\n"
         "features = {'xds.mesh', 'xds.services', 'xds.steering', 'xds.linkerd'}\n"
-        "known = {'xds.version', 'xds.admin', *features, *(f'{each}.calls' for each in features)}\n"
+        "tables = {f'{each}.{name}' for each in ('xds.admin', *features) for name in ('calls', 'operations')}\n"
+        "known = {'xds.version', 'xds.admin', *features, *tables}\n"
         "rooms = ('xds.client', 'xds.calls', 'xds.admin.models', 'xds.mesh.models')\n"
         "found = {each for each in sys.modules.keys() - known if each.startswith('xds.')}\n"
         "assert all(each.startswith(rooms) for each in found), found\n"

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from xds.calls.call import ApiCall, _result_class
+from xds.calls.call import ApiCall
 from xds.calls.server import backup, restore
 from xds.client.methods import Paged, Sent
 from xds.client.table import Calls
@@ -82,7 +82,6 @@ def _operation_of(call: ApiCall[Any], operations: Operations) -> tuple[str, str]
         for method, path in operations
         if method == call.method and re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", path), call.path)
     ]
-    assert fitting, f"{call.method} {call.path}: the API has no such operation"
     return min(fitting, key=lambda each: each[1].count("{"))
 
 
@@ -102,15 +101,7 @@ def test_a_call_asks_for_what_its_operation_takes(name: str, operations: Operati
     assert "requestBody" in operation or call.body is None, f"{name}: {call.method} {call.path} takes no body"
 
 
-def test_the_classes_of_results_exist() -> None:
-    """Calls name them, because they are imported when an answer is read."""
-    modules = [*(ROOT / "xds/calls").glob("*.py"), *(ROOT / "xds").glob("*/calls.py")]
-    named = {name for file in modules for name in re.findall(r'\b(?:reader|items)\("([\w.]+)"', file.read_text())}
-    assert len(named) > 10
-    assert [name for name in sorted(named) if not inspect.isclass(_result_class(name))] == []
-
-
-def test_only_the_modules_of_calls_make_requests() -> None:
-    """A path of the API stands in one function: clients and commands send what it makes."""
+def test_calls_ask_for_operations_of_the_table() -> None:
+    """A path of the API stands in one place: routes serve it, and calls ask for it."""
     makers = [str(file.relative_to(ROOT)) for file in (ROOT / "xds").rglob("*.py") if "ApiCall(" in file.read_text()]
-    assert [each for each in makers if not each.startswith("xds/calls/") and not each.endswith("/calls.py")] == []
+    assert makers == ["xds/calls/call.py"]

@@ -22,6 +22,7 @@ from xds.admin.middleware import (
     RequestQueue,
     Waiting,
 )
+from xds.admin.operations import PREFIX
 from xds.admin.routes import (
     access,
     audit,
@@ -40,11 +41,11 @@ from xds.admin.routes import (
     streams,
     system,
 )
-from xds.admin.routing import API_PREFIX, operation_id
+from xds.admin.routing import operation_id
 from xds.admin.services import Services
 from xds.version import __version__
 
-OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
+OPENAPI_PATH = f"{PREFIX}/openapi.json"
 
 
 def create_app(
@@ -114,9 +115,9 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
         access.router,
         system.router,
         backups.router,
+        system.health_router,
     ):
         app.router.routes.extend(router.routes)
-    app.include_router(system.health_router)
     app.include_router(pages.router)
-    describe(app, API_PREFIX, texts)
+    describe(app, PREFIX, texts)
     return app

@@ -12,24 +12,20 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
-from xds.admin.examples import EXAMPLES, ApiExample, ApiTexts, Trait
+from xds.admin.examples import EXAMPLES, ApiExample, ApiTexts
 from xds.admin.models.events import ServerEvent
 from xds.admin.models.server import StatusItem
-from xds.admin.request_bodies import BODIES, JSON_ONLY, RESTORED, TEXTS, WITH_PROTOBUF
+from xds.admin.operations import Trait
 from xds.admin.response_texts import describe_responses
-from xds.admin.routes.backups import TAR_TYPE
-from xds.admin.routes.revisions import RollbackRequest
-from xds.admin.routing import body_models, described_answer, described_body
+from xds.admin.routing import body_models, described_body, operation_of
 from xds.admin.schemas import add_schema, plain
 from xds.admin.schemas import describe as describe_fields
 
 Json = dict[str, Any]
 
-PROTOBUF_TYPE = "application/x-protobuf"
-BYTES_TYPE = "application/octet-stream"
 SUMMARY_CHARACTERS = 90
 
 
@@ -137,33 +133,6 @@ KERNEL_TEXTS = ApiTexts(
     _TAGS,
     _PATH_PARAMETERS,
     EXAMPLES,
-    {name: (schema, TEXTS[name]) for name, schema in BODIES.items()},
-    traits={
-        Trait.ETAG: frozenset(
-            {
-                "get_group",
-                "put_group",
-                "get_snapshot",
-                "get_resource",
-                "get_revision",
-                "get_undo",
-                "put_snapshot",
-                "delete_snapshot",
-                "put_resource",
-                "delete_resource",
-                "delete_group",
-                "rollback",
-                "get_endpoints",
-                "put_endpoints",
-                "patch_endpoints",
-            }
-        ),
-        Trait.ABSENT: frozenset({"list_certificates", "test_access"}),
-        Trait.HISTORY: frozenset({"get_revision", "get_difference", "rollback"}),
-        Trait.OWNED: frozenset({"put_endpoints", "patch_endpoints", "delete_endpoints"}),
-        Trait.CONDITIONAL: frozenset({"get_snapshot", "get_resource", "get_revision"}),
-        Trait.YAML: frozenset({"get_snapshot", "get_resource", "get_revision", "get_bootstrap", "get_difference"}),
-    },
 )
 
 
@@ -190,8 +159,7 @@ def _completed(app: FastAPI, api_prefix: str, texts: Sequence[ApiTexts]) -> Json
         schemas.pop(unused, None)
     for enumeration in schemas.values():
         enumeration["description"] = plain(enumeration["description"])
-    bodies: list[tuple[type[BaseModel], ...]] = [(RollbackRequest,)]
-    bodies += [models for route in app.routes if (models := body_models(route))]
+    bodies = [models for route in app.routes if (models := body_models(route))]
     for model, *_ in bodies:
         own = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(own.pop("$defs", {}))
@@ -199,9 +167,9 @@ def _completed(app: FastAPI, api_prefix: str, texts: Sequence[ApiTexts]) -> Json
     for described in (*(each for models in bodies for each in models), StatusItem):
         describe_fields(described, schemas[described.__name__])
     add_schema(ServerEvent, schemas)
-    answered = {getattr(route, "unique_id", ""): described_answer(route) for route in app.routes}
+    served = {getattr(route, "unique_id", ""): each for route in app.routes if (each := operation_of(route))}
     for _, _, operation in _operations(document):
-        if (kind := answered.get(operation["operationId"])) is not None:
+        if (kind := served[operation["operationId"]].answer()) is not None:
             operation["responses"]["200"]["content"][JSON_TYPE]["schema"] = add_schema(kind, schemas)
     schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
     document["components"]["schemas"] = schemas = dict(sorted(schemas.items()))
@@ -212,16 +180,15 @@ def _completed(app: FastAPI, api_prefix: str, texts: Sequence[ApiTexts]) -> Json
     parameters = {name: text for each in texts for name, text in each.parameters.items()}
     examples = {name: example for each in texts for name, example in each.examples.items()}
     answers = {name: answer for each in texts for name, answer in each.answers().items()}
-    schemas_of_bodies = {name: body for each in texts for name, body in each.bodies.items()}
     for path, method, operation in _operations(document):
         operation["summary"] = _first_sentence(operation["description"])
         operation["description"] = plain(operation["description"])
-        traits = _traits(operation["operationId"], texts)
+        traits = served[operation["operationId"]].traits
         _describe_parameters(operation, parameters, traits)
-        _add_body(operation, own_bodies.get(operation["operationId"]), schemas_of_bodies)
+        if (body := own_bodies[operation["operationId"]]) is not None:
+            operation["requestBody"] = body
         _add_answers(operation, traits)
-        conflict = next(filter(None, (each.conflicts.get(operation["operationId"]) for each in texts)), "")
-        describe_responses(path, method, operation, schemas, traits, conflict)
+        describe_responses(path, method, operation, schemas, served[operation["operationId"]])
         _add_example(operation, examples, answers)
     return document
 
@@ -242,10 +209,6 @@ def _first_sentence(description: str) -> str:
     sentence = re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(".:")
     is_long = len(sentence) > SUMMARY_CHARACTERS or "{" in sentence
     return sentence.partition(": ")[0] if is_long else sentence
-
-
-def _traits(name: str, texts: Sequence[ApiTexts]) -> frozenset[Trait]:
-    return frozenset(trait for each in texts for trait, names in each.traits.items() if name in names)
 
 
 def _describe_parameters(operation: Json, texts: Mapping[str, str], traits: Collection[Trait]) -> None:
@@ -274,26 +237,6 @@ def _add_example(operation: Json, examples: Mapping[str, ApiExample], answers: M
         answer = answers.get(name if media_type == JSON_TYPE else f"{name} {media_type}")
         if answer is not None:
             answered["example"] = answer
-
-
-def _add_body(operation: Json, own: Json | None, bodies: Mapping[str, tuple[Json, str]]) -> None:
-    name = operation["operationId"]
-    if own is not None:
-        operation["requestBody"] = own
-        return
-    text = RESTORED
-    if name in bodies:
-        schema, text = bodies[name]
-        media_types = (JSON_TYPE,) if name in JSON_ONLY else (JSON_TYPE, YAML_TYPE)
-        content: Json = {media_type: {"schema": schema} for media_type in media_types}
-        if name in WITH_PROTOBUF:
-            content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
-    elif name == "restore":
-        tar: Json = {"schema": {"type": "string", "format": "binary"}}
-        content = {TAR_TYPE: tar, BYTES_TYPE: tar}
-    else:
-        return
-    operation["requestBody"] = {"required": True, "description": text, "content": content}
 
 
 def _add_answers(operation: Json, traits: Collection[Trait]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from importlib.resources import files
 from typing import Any
 
@@ -55,18 +54,6 @@ def example(body: object = None, /, **parameters: Any) -> ApiExample:
     return ApiExample(parameters, body)
 
 
-class Trait(Enum):
-    """What the responses of an operation have."""
-
-    ETAG = "the header ETag"
-    ABSENT = "404, although no path names an object"
-    HISTORY = "410, because retention deletes content"
-    OWNED = "409, because another owner has the name"
-    PRECONDITION = "412 and 428, because its body has preconditions"
-    CONDITIONAL = "304, by If-None-Match"
-    YAML = "YAML, if it is accepted"
-
-
 @dataclass(frozen=True, slots=True)
 class ApiTexts:
     """What the kernel or a feature says in the description of the API.
@@ -74,19 +61,13 @@ class ApiTexts:
     * ``package``: the package with its ``example_answers.json``;
     * ``tags``: the meaning of each tag;
     * ``parameters``: the meaning of each parameter in paths, by name; by tag and name where it means something else;
-    * ``examples``: an example of a request for each operation;
-    * ``bodies``: the schema and the meaning of bodies, by operation;
-    * ``traits``: the operations with each trait;
-    * ``conflicts``: why an operation is answered with 409, where its traits do not say it.
+    * ``examples``: an example of a request for each operation.
     """
 
     package: str
     tags: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, ApiExample] = field(default_factory=dict)
-    bodies: Mapping[str, tuple[Json, str]] = field(default_factory=dict)
-    traits: Mapping[Trait, frozenset[str]] = field(default_factory=dict)
-    conflicts: Mapping[str, str] = field(default_factory=dict)
 
     def answers(self) -> Mapping[str, object]:
         """The answer to each example, by operation; of a media type other than JSON, by operation and media type."""

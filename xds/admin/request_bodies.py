@@ -1,13 +1,15 @@
-"""The JSON schemas of request bodies that the codec reads, for the OpenAPI description."""
+"""The JSON schemas of request bodies that routes read by themselves, for the OpenAPI description."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.codec.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 
 Json = dict[str, Any]
+
+PUSHED_TYPES = (JSON_TYPE, YAML_TYPE, "application/x-protobuf")
 
 
 def text(description: str, **more: object) -> Json:
@@ -19,15 +21,15 @@ def _seconds(description: str) -> Json:
     return {"type": ["number", "null"], "minimum": 0, "maximum": 86400, "description": description}
 
 
-_RESOURCE: Json = {
+RESOURCE: Json = {
     "type": "object",
     "description": "A resource as protobuf JSON with its `@type`; `GET /schema/{type}` has its JSON Schema",
 }
-_PUSH: Json = {
+PUSH: Json = {
     "type": "object",
     "description": "All resources of a group",
     "properties": {
-        "resources": {"type": "array", "items": _RESOURCE, "description": "The resources, of any types"},
+        "resources": {"type": "array", "items": RESOURCE, "description": "The resources, of any types"},
         "version": text("The `version_info` of all types. By default it is the revision"),
         "versions": {
             "type": "object",
@@ -37,13 +39,13 @@ _PUSH: Json = {
     },
     "required": ["resources"],
 }
-_NODE: Json = {
+NODE: Json = {
     "type": "object",
     "description": "A node as Envoy sends it (`envoy.config.core.v3.Node`), as protobuf JSON",
     "properties": {"id": text("The id of the node")},
 }
 _NAMES: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 100}
-_ACCESS_TEST: Json = {
+ACCESS_TEST: Json = {
     "type": "object",
     "description": "A node, and the credential that it connects with: a certificate, a token, or both",
     "properties": {
@@ -59,7 +61,7 @@ _ACCESS_TEST: Json = {
         },
         "token": text("The name of a token of the settings, not its secret value"),
         "node": {
-            **_NODE,
+            **NODE,
             "properties": {"id": text("The id of the node", minLength=1)},
             "required": ["id"],
         },
@@ -67,7 +69,7 @@ _ACCESS_TEST: Json = {
     "required": ["node"],
     "additionalProperties": False,
 }
-_SETTINGS: Json = {
+SETTINGS: Json = {
     "type": "object",
     "description": "The settings of a group. A setting that is left out is reset to its default",
     "properties": {
@@ -93,7 +95,7 @@ _SETTINGS: Json = {
     },
     "additionalProperties": False,
 }
-_ASSIGNMENT: Json = {
+ASSIGNMENT: Json = {
     "type": "object",
     "description": "A ClusterLoadAssignment as protobuf JSON; `GET /schema/endpoints` has its JSON Schema",
 }
@@ -121,7 +123,7 @@ _PRIORITY: Json = {
     "maximum": PRIORITY_LIMIT,
     "description": "The priority of the locality; 0 is the first",
 }
-_PATCH: Json = {
+PATCH: Json = {
     "type": "object",
     "description": "Changes of the endpoints of an assignment",
     "properties": {
@@ -144,30 +146,3 @@ _PATCH: Json = {
     },
     "additionalProperties": False,
 }
-
-# By operation id.
-BODIES: Mapping[str, Json] = {
-    "put_group": _SETTINGS,
-    "put_endpoints": _ASSIGNMENT,
-    "patch_endpoints": _PATCH,
-    "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
-    "put_snapshot": _PUSH,
-    "validate": _PUSH,
-    "put_resource": _RESOURCE,
-    "explain_document": _NODE,
-    "test_access": _ACCESS_TEST,
-}
-TEXTS: Mapping[str, str] = {
-    "put_group": "The settings, as JSON or YAML",
-    "put_endpoints": "The assignment, as JSON or YAML",
-    "patch_endpoints": "The changes, as JSON or YAML",
-    "rollback": "The revision to go back to, as JSON",
-    "put_snapshot": "The resources, as JSON, as YAML, or as a serialized DiscoveryResponse",
-    "validate": "The resources, as JSON, as YAML, or as a serialized DiscoveryResponse",
-    "put_resource": "The resource, as JSON, as YAML, or as its serialized message. `@type` may be left out",
-    "explain_document": "The node, as JSON or YAML",
-    "test_access": "The node and its credential, as JSON or YAML",
-}
-RESTORED = "The tar archive of a backup"
-WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
-JSON_ONLY = frozenset({"rollback"})

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from xds.access.tokens import ADMIN, READ
-from xds.admin.examples import Trait
+from xds.admin.operations import ANY, Operation, Trait
 from xds.admin.problem import MEDIA_TYPE
-from xds.admin.routing import ANY, SCOPE_KEY
+from xds.admin.routing import SCOPE_KEY
 
 Json = dict[str, Any]
 
@@ -39,13 +39,9 @@ def describe_responses(
     method: str,
     operation: Json,
     schemas: Mapping[str, Json],
-    traits: Collection[Trait],
-    conflict: str = "",
+    served: Operation,
 ) -> None:
-    """Describe the responses of an operation below ``path``: what 200 has, and each error with its cause.
-
-    ``conflict`` is the cause of 409 where ``traits`` do not say it.
-    """
+    """Describe the responses of an operation below ``path``: what 200 has, and each error with its cause."""
     name, responses = operation["operationId"], operation["responses"]
     done = responses["200"]
     if name in _CONTENT:
@@ -54,13 +50,13 @@ def describe_responses(
         done["description"] = _first_sentence(schemas[answer]["description"])
     if name == "readyz":
         responses["503"]["description"] = "The stored state is not loaded yet, or the server drains"
-    headers = _headers(name, operation, traits)
+    headers = _headers(name, operation, served.traits)
     if headers:
         for status in {"200", "202"} & responses.keys():
             responses[status]["headers"] = {**responses[status].get("headers", {}), **headers}
     if path.startswith("/api/"):
         responses.pop("422", None)
-        responses.update(_problems(path, method, operation, traits, conflict))
+        responses.update(_problems(path, method, operation, served))
 
 
 def _schema_of(response: Json) -> str:
@@ -95,9 +91,9 @@ def _has_parameter(operation: Json, name: str) -> bool:
     return any(each["name"] == name for each in operation.get("parameters", ()))
 
 
-def _problems(path: str, method: str, operation: Json, traits: Collection[Trait], conflict: str) -> Json:
+def _problems(path: str, method: str, operation: Json, served: Operation) -> Json:
     """The errors of an operation by status, in their order."""
-    name = operation["operationId"]
+    name, traits = operation["operationId"], served.traits
     has_body, writes = "requestBody" in operation, method != "get"
     has_precondition = _has_parameter(operation, "if-match")
     causes = {
@@ -125,7 +121,7 @@ def _problems(path: str, method: str, operation: Json, traits: Collection[Trait]
         causes[415] = "`Content-Type` is missing or not supported"
     if not has_body and operation.get("parameters"):
         causes[422] = "A parameter is out of range or has a wrong type"
-    if cause := conflict or (_conflict(operation, traits) if writes else ""):
+    if cause := served.conflict or (_conflict(operation, traits) if writes else ""):
         causes[409] = cause
     if writes and name not in _STORING_NOTHING:
         causes[507] = _NO_SPACE

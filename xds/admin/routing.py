@@ -1,7 +1,7 @@
 """Routers of the API, the scope that each route needs, and the caller of a request.
 
 Each route needs one scope of the caller's token or certificate. It follows from the method (reading: ``read``; writing
-below a group: ``write:group/<group>``; any other write: ``admin``), unless the route has ``openapi_extra=needs(...)``.
+below a group: ``write:group/<group>``; any other write: ``admin``), unless the operation names another one.
 So no new route is open by mistake.
 
 The caller of a write consists of the authenticated actor, the claimed author, and the address.
@@ -23,49 +23,53 @@ from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
+from xds.admin.operations import ANY, Operation
 from xds.admin.parameters import check_consul_parameters, check_parameters
 from xds.admin.problem import RequestError
-from xds.admin.schemas import is_answer
 
 E = TypeVar("E", bound=Callable[..., Any])
 
-API_PREFIX = "/api/v1"
 CONSUL_API_PREFIX = "/v1"
 
 
 _BODY = "described_body"  # an attribute of the function of a route
-_ANSWER = "described_answer"  # likewise
+_OPERATION = "operation"  # likewise
 _MODELS = "body_models"  # likewise
 
 
-class _ApiRouter(APIRouter):
-    """Keeps the class of an answer for the description: `xds.admin.schemas` makes its schema, not FastAPI."""
+class ApiRouter(APIRouter):
+    """A router whose routes serve operations of the table. They are named after their functions."""
 
-    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        """Add a route."""
-        if is_answer(kind := options.get("response_model")):
-            setattr(endpoint, _ANSWER, kind)
-            options["response_model"] = None
-        super().add_api_route(path, endpoint, **options)
+    def __init__(self, tag: str, *checks: Callable[..., Any]) -> None:
+        super().__init__(tags=[tag], dependencies=list(map(Depends, checks)), generate_unique_id_function=operation_id)
+
+    def serve(self, operation: Operation, **options: Any) -> Callable[[E], E]:
+        """Let the function serve an operation. `xds.admin.schemas` makes the schema of its answer, not FastAPI."""
+        is_document = not operation.has_class and "response_class" not in options
+        if operation.scope:
+            options["openapi_extra"] = needs(operation.scope)
+
+        def register(endpoint: E) -> E:
+            setattr(endpoint, _OPERATION, operation)
+            kind = dict[str, Any] if is_document else None
+            self.add_api_route(operation.path, endpoint, methods=[operation.method], response_model=kind, **options)
+            return endpoint
+
+        return register
 
 
-def described_answer(route: BaseRoute) -> Any:
-    """The class of the answer of a route; None if it has none."""
-    return getattr(getattr(route, "endpoint", None), _ANSWER, None)
+def operation_of(route: BaseRoute) -> Operation | None:
+    """The operation that a route serves; None if it is none of the API."""
+    return getattr(getattr(route, "endpoint", None), _OPERATION, None)
 
 
-def api_router(tag: str, prefix: str = "") -> APIRouter:
-    """A router whose routes lie under the API's prefix and check the caller's scopes and the query's parameters.
+def api_router(tag: str) -> ApiRouter:
+    """A router whose routes check the caller's scopes and the query's parameters.
 
     Its routes are complete when they are defined. FastAPI would build the routes of an included router in the first
     request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
-    return _ApiRouter(
-        prefix=f"{API_PREFIX}{prefix}",
-        tags=[tag],
-        dependencies=[Depends(authorize), Depends(check_parameters)],
-        generate_unique_id_function=operation_id,
-    )
+    return ApiRouter(tag, authorize, check_parameters)
 
 
 def consul_router(prefix: str = "") -> APIRouter:
@@ -80,7 +84,6 @@ def operation_id(route: APIRoute) -> str:
 
 
 SCOPE_KEY = "x-scope"
-ANY = "any"  # a valid credential is enough; the route itself checks scopes
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -89,11 +92,13 @@ def needs(scope: str) -> dict[str, Any]:
     return {SCOPE_KEY: scope}
 
 
-def with_body(
-    schema: Mapping[str, Any], description: str, media_types: Collection[str] = (JSON_TYPE, YAML_TYPE)
-) -> Callable[[E], E]:
-    """Describes the body of a route of a feature that reads it by itself."""
-    content = {media_type: {"schema": schema} for media_type in media_types}
+_TEXTS = (JSON_TYPE, YAML_TYPE)
+_BYTES = {"type": "string", "format": "binary"}
+
+
+def with_body(schema: Mapping[str, Any], description: str, media_types: Collection[str] = _TEXTS) -> Callable[[E], E]:
+    """Describes the body of a route that reads it by itself. ``schema`` is that of JSON and YAML."""
+    content = {each: {"schema": schema if each in _TEXTS else _BYTES} for each in media_types}
 
     def describe(endpoint: E) -> E:
         setattr(endpoint, _BODY, {"required": True, "description": description, "content": content})
@@ -106,9 +111,9 @@ def with_model(
     model: type[BaseModel],
     description: str,
     *parts: type[BaseModel],
-    media_types: Collection[str] = (JSON_TYPE, YAML_TYPE),
+    media_types: Collection[str] = _TEXTS,
 ) -> Callable[[E], E]:
-    """Describes the body of a route of a feature that reads it by itself: a model, which refers to ``parts``."""
+    """As `with_body`, of a model, which refers to ``parts``."""
     body = with_body({"$ref": f"#/components/schemas/{model.__name__}"}, description, media_types)
 
     def describe(endpoint: E) -> E:

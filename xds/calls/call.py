@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from types import MappingProxyType
 from typing import IO, Any, Generic, TypedDict, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from xds.admin.models.reading import ShapeError, read_value
+from xds.admin.operations import Operation
 from xds.calls.failures import UnexpectedAnswerError, failure_of
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
-PREFIX = "/api/v1"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 JSON_TYPE = "application/json"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,41 @@ PUSH_ARGUMENTS = PushArguments.__optional_keys__
 ENTRY_ARGUMENTS = EntryArguments.__optional_keys__
 
 
-def place(*parts: str) -> str:
-    """A path below the prefix of the API; each part is percent-encoded."""
-    return PREFIX + "".join(f"/{quote(part, safe='')}" for part in parts)
+def ask(
+    operation: Operation,
+    *values: str | int,
+    query: Mapping[str, str | Sequence[str]] = NOTHING,
+    headers: Mapping[str, str] = NOTHING,
+    body: object = None,
+    wait_s: float = 0.0,
+    read: Callable[[Any], Any] | None = None,
+) -> ApiCall[Any]:
+    """The call of an operation with the values of the parameters in its path.
+
+    ``read`` makes the result, if it is not an object of the operation's class. That class is imported when an answer is
+    read: a command, which reads documents, starts without it.
+    """
+    return ApiCall(
+        operation.method,
+        operation.place(*values),
+        read or (lambda value: read_value(operation.answer() or Json, value)),
+        query,
+        headers,
+        body,
+        wait_s,
+    )
+
+
+def ask_items(
+    operation: Operation,
+    *values: str | int,
+    query: Mapping[str, str | Sequence[str]] = NOTHING,
+    member: str = "items",
+) -> ApiCall[tuple[Any, ...]]:
+    """As `ask`, for the items of a page: the ``member`` of the operation's class."""
+    return ask(
+        operation, *values, query=query, read=lambda value: getattr(read_value(operation.answer(), value), member)
+    )
 
 
 def document(value: Any) -> Json:
@@ -166,24 +199,6 @@ def documents(value: Any) -> tuple[Json, ...]:
     """Reads the items of a page as they are."""
     items: tuple[Json, ...] = read_value(tuple[Json, ...], value["items"])
     return items
-
-
-def reader(name: str) -> Callable[[Any], Any]:
-    """Reads an answer as a class, such as ``admin.nodes.NodeStatus`` of the module `xds.admin.models.nodes`.
-
-    The classes are imported when an answer is read: a command, which reads documents, starts without them.
-    """
-    return lambda value: read_value(_result_class(name), value)
-
-
-def items(name: str, member: str = "items") -> Callable[[Any], tuple[Any, ...]]:
-    """Reads the items of a page, as `reader` does."""
-    return lambda value: tuple(read_value(_result_class(name), each) for each in value[member])
-
-
-def _result_class(name: str) -> Any:
-    room, module, kind = name.split(".")
-    return getattr(import_module(f"xds.{room}.models.{module}"), kind)
 
 
 def flags(**given: object) -> dict[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from xds.calls.call import ApiCall, flags, items, place, reader, write_parts
+from xds.admin import operations
+from xds.admin.operations import Operation
+from xds.calls.call import ApiCall, ask, ask_items, flags, write_parts
 from xds.calls.encoding import ResourceInput, encode_resource
 
 if TYPE_CHECKING:
@@ -34,21 +36,19 @@ class EndpointArguments(ResetArguments, total=False):
 
 def assignments(group: str, *, live: bool = False) -> ApiCall[tuple[AssignmentSummary, ...]]:
     """The assignments of a group, without their endpoints; ``live``: only live assignments."""
-    return ApiCall(
-        "GET", place("groups", group, "endpoints"), items("admin.endpoints.AssignmentSummary"), flags(live=live)
-    )
+    return ask_items(operations.LIST_ENDPOINTS, group, query=flags(live=live))
 
 
 def assignment(group: str, name: str) -> ApiCall[ServedAssignment]:
     """One assignment as it is served, with its endpoints."""
-    return ApiCall("GET", place("groups", group, "endpoints", name), reader("admin.endpoints.ServedAssignment"))
+    return ask(operations.GET_ENDPOINTS, group, name)
 
 
 def set_endpoints(
     group: str, name: str, assignment: ResourceInput, **options: Unpack[EndpointArguments]
 ) -> ApiCall[ChangedAssignment]:
     """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
-    return _edit("PUT", group, name, encode_resource(assignment, "the assignment"), options)
+    return _edit(operations.PUT_ENDPOINTS, group, name, encode_resource(assignment, "the assignment"), options)
 
 
 def change_endpoints(
@@ -66,23 +66,18 @@ def change_endpoints(
         "remove": list(remove),
         "localities": [dict(each) for each in localities],
     }
-    return _edit("PATCH", group, name, {part: value for part, value in parts.items() if value}, options)
+    return _edit(
+        operations.PATCH_ENDPOINTS, group, name, {part: value for part, value in parts.items() if value}, options
+    )
 
 
 def reset_endpoints(group: str, name: str, **options: Unpack[ResetArguments]) -> ApiCall[ChangedAssignment]:
     """Serve the pushed assignment again."""
-    return _edit("DELETE", group, name, None, options)
+    return _edit(operations.DELETE_ENDPOINTS, group, name, None, options)
 
 
 def _edit(
-    method: str, group: str, name: str, body: object, given: EndpointArguments | ResetArguments
+    operation: Operation, group: str, name: str, body: object, given: EndpointArguments | ResetArguments
 ) -> ApiCall[ChangedAssignment]:
     query, headers = write_parts(given, EndpointArguments.__optional_keys__, "e-")
-    return ApiCall(
-        method,
-        place("groups", group, "endpoints", name),
-        reader("admin.endpoints.ChangedAssignment"),
-        query,
-        headers,
-        body,
-    )
+    return ask(operation, group, name, query=query, headers=headers, body=body)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from xds.admin import operations
 from xds.admin.models.reading import ShapeError, read_object
-from xds.calls.call import ApiCall, Json, document, documents, flags, items, place, reader
+from xds.calls.call import ApiCall, Json, ask, ask_items, document, documents, flags
 from xds.calls.failures import ServerBusyError, UnreachableServerError
 
 if TYPE_CHECKING:
@@ -23,24 +24,22 @@ RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in whi
 
 def nodes(*, group: str = "", state: str = "", selector: str = "") -> ApiCall[tuple[NodeStatus, ...]]:
     """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
-    return ApiCall(
-        "GET", place("nodes"), items("admin.nodes.NodeStatus"), flags(group=group, state=state, selector=selector)
-    )
+    return ask_items(operations.LIST_NODES, query=flags(group=group, state=state, selector=selector))
 
 
 def node(id: str) -> ApiCall[NodeStatus]:
     """One node with its streams."""
-    return ApiCall("GET", place("nodes", id), reader("admin.nodes.NodeStatus"))
+    return ask(operations.GET_NODE, id)
 
 
 def disconnect(id: str, *, author: str = "") -> ApiCall[int]:
     """End the streams of a node, which may reconnect at once; returns their number."""
-    return ApiCall("DELETE", place("nodes", id), lambda value: int(value["streams"]), flags(author=author))
+    return ask(operations.DISCONNECT_NODE, id, query=flags(author=author), read=lambda value: int(value["streams"]))
 
 
 def release_node(id: str, *, author: str = "") -> ApiCall[Json]:
     """End the lingering of removed resources of a node."""
-    return ApiCall("POST", place("nodes", id, "release"), document, flags(author=author))
+    return ask(operations.RELEASE_NODE, id, query=flags(author=author), read=document)
 
 
 def node_resources(
@@ -51,17 +50,17 @@ def node_resources(
     ``name`` is a pattern (``web-*``); ``side`` is ``acked``, ``sent`` or ``served``.
     """
     query = flags(type=type, name=name, side=side, contents=contents, show_secrets=show_secrets)
-    return ApiCall("GET", place("nodes", id, "resources"), documents, query)
+    return ask(operations.LIST_HELD, id, query=query, read=documents)
 
 
 def explain(id: str, *, type: str = "", name: str = "") -> ApiCall[Json]:
     """What a node is served, and why: its group, the rule that chose it, and each resource."""
-    return ApiCall("GET", place("nodes", id, "explain"), document, flags(type=type, name=name))
+    return ask(operations.EXPLAIN_NODE, id, query=flags(type=type, name=name), read=document)
 
 
 def explain_node(node: Mapping[str, Any], *, type: str = "", name: str = "") -> ApiCall[Json]:
     """What a node would be served, and why. ``node`` is one as in a bootstrap; it need not be connected."""
-    return ApiCall("POST", place("explain"), document, flags(type=type, name=name), body=dict(node))
+    return ask(operations.EXPLAIN_DOCUMENT, query=flags(type=type, name=name), body=dict(node), read=document)
 
 
 def nacks(
@@ -69,7 +68,7 @@ def nacks(
 ) -> ApiCall[tuple[Nack, ...]]:
     """NACKs, the newest first. ``since`` is a time or an age (``15m``), ``state`` ``open`` or ``resolved``."""
     query = _nack_query(group, node, type, since, state)
-    return ApiCall("GET", place("nacks"), items("admin.nacks.Nack"), query)
+    return ask_items(operations.LIST_NACKS, query=query)
 
 
 def nacks_by_message(
@@ -77,7 +76,7 @@ def nacks_by_message(
 ) -> ApiCall[tuple[Json, ...]]:
     """As `nacks`; equal NACKs of several nodes are one item."""
     query = {**_nack_query(group, node, type, since, state), "by": "message"}
-    return ApiCall("GET", place("nacks"), documents, query)
+    return ask(operations.LIST_NACKS, query=query, read=documents)
 
 
 def _nack_query(group: str, node: str, type: str, since: datetime | str, state: str) -> dict[str, str]:
@@ -87,12 +86,12 @@ def _nack_query(group: str, node: str, type: str, since: datetime | str, state: 
 
 def refused_streams(*, limit: int | None = None) -> ApiCall[Json]:
     """Streams that were refused recently, and why."""
-    return ApiCall("GET", place("streams", "refused"), document, flags(limit=limit))
+    return ask(operations.LIST_REFUSED_STREAMS, query=flags(limit=limit), read=document)
 
 
 def certificates(*, group: str = "") -> ApiCall[tuple[Json, ...]]:
     """The certificates in the resources of groups; those that expire first at the top."""
-    return ApiCall("GET", place("certificates"), documents, flags(group=group))
+    return ask(operations.LIST_CERTIFICATES, query=flags(group=group), read=documents)
 
 
 def events(
@@ -107,7 +106,7 @@ def events(
     """The events as lines: those after the event ``after``; without ``follow`` up to the latest one."""
     query = flags(kinds=",".join(kinds), group=group, node=node, since=since, follow="" if follow else "false")
     headers = {"Accept": NDJSON, **({LAST_EVENT_ID: after} if after else {})}
-    return ApiCall("GET", place("events"), lambda _: None, query, headers)
+    return ask(operations.GET_EVENTS, query=query, headers=headers, read=lambda _: None)
 
 
 class EventCursor:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from xds.admin import operations
 from xds.admin.models.reading import read_object
+from xds.admin.operations import Operation
 from xds.calls.call import (
     PUSH_ARGUMENTS,
     ApiCall,
     Json,
     PushArguments,
+    ask,
+    ask_items,
     document,
     documents,
     flags,
-    items,
-    place,
     precondition,
-    reader,
     write_parts,
 )
 from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from xds.admin.models.revisions import GroupRevision, ResourceDifference, UndoProposal
 
 
-def _push(method: str, path: str, body: object = None, **given: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
+def _push(
+    operation: Operation, *values: str | int, body: object = None, **given: Unpack[PushArguments]
+) -> ApiCall[PushOutcome]:
     query, headers = write_parts(given, PUSH_ARGUMENTS)
-    return ApiCall(method, path, reader("admin.pushes.PushOutcome"), query, headers, body, given.get("wait_s", 0.0))
+    return ask(operation, *values, query=query, headers=headers, body=body, wait_s=given.get("wait_s", 0.0))
 
 
 def apply(
@@ -57,26 +60,26 @@ def apply(
 
 def apply_document(group: str, snapshot: Json, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """As `apply`, of a document that has the members of a snapshot. The server checks it."""
-    return _push("PUT", place("groups", group, "snapshot"), snapshot, **options)
+    return _push(operations.PUT_SNAPSHOT, group, body=snapshot, **options)
 
 
 def put(
     group: str, type: str, name: str, resource: ResourceInput, **options: Unpack[PushArguments]
 ) -> ApiCall[PushOutcome]:
     """Add or replace one resource; the others stay. ``type`` is an alias (``clusters``) or a type URL."""
-    return _push("PUT", place("groups", group, "resources", type, name), encode_resource(resource), **options)
+    return _push(operations.PUT_RESOURCE, group, type, name, body=encode_resource(resource), **options)
 
 
 def delete(group: str, type: str, name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """Remove one resource; the others stay."""
-    return _push("DELETE", place("groups", group, "resources", type, name), **options)
+    return _push(operations.DELETE_RESOURCE, group, type, name, **options)
 
 
-def transact_document(transaction: Json, **options: Unpack[PushArguments]) -> ApiCall[Json]:
+def transact_document(transaction: Json, **options: Unpack[PushArguments]) -> ApiCall[Any]:
     """A transaction of a document, which the server checks."""
     query, headers = write_parts(options, PUSH_ARGUMENTS)
     wait_s = options.get("wait_s", 0.0)
-    return ApiCall("POST", place("transactions"), document, query, headers, transaction, wait_s)
+    return ask(operations.TRANSACT, query=query, headers=headers, body=transaction, wait_s=wait_s)
 
 
 def validate(
@@ -88,7 +91,7 @@ def validate(
     """
     body = {"resources": encode_resources(resources)}
     query = flags(strict=strict, envoy=envoy)
-    return ApiCall("POST", place("validate"), reader("admin.groups.ValidationOutcome"), query, body=body)
+    return ask(operations.VALIDATE, query=query, body=body)
 
 
 def rollback(
@@ -96,12 +99,12 @@ def rollback(
 ) -> ApiCall[PushOutcome]:
     """Make a new revision with the content of an old one."""
     body = {"to": to, "keep_endpoints": keep_endpoints}
-    return _push("POST", place("groups", group, "rollback"), body, **options)
+    return _push(operations.ROLLBACK, group, body=body, **options)
 
 
 def undo_plan(group: str) -> ApiCall[UndoProposal]:
     """What ``undo`` would do."""
-    return ApiCall("GET", place("groups", group, "undo"), reader("admin.revisions.UndoProposal"))
+    return ask(operations.GET_UNDO, group)
 
 
 def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
@@ -122,35 +125,34 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
         given["if_match"] = plan.etag
         return rollback(plan.group, plan.to, keep_endpoints=True, **given)
 
-    return ApiCall("GET", place("groups", group, "undo"), planned)
+    return ask(operations.GET_UNDO, group, read=planned)
 
 
 def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushProgress]:
     """How many of the nodes that were connected at a recent push have it."""
-    path = place("groups", group, "revisions", str(revision), "progress")
-    return ApiCall(
-        "GET", path, reader("admin.pushes.PushProgress"), flags(wait=f"{wait_s:g}" if wait_s else ""), wait_s=wait_s
+    return ask(
+        operations.GET_PROGRESS, group, revision, query=flags(wait=f"{wait_s:g}" if wait_s else ""), wait_s=wait_s
     )
 
 
 def rollout(group: str) -> ApiCall[Json]:
     """How many of the connected nodes have the current revision, in all and by type."""
-    return ApiCall("GET", place("groups", group, "rollout"), document)
+    return ask(operations.GET_ROLLOUT, group, read=document)
 
 
 def release_group(group: str, *, author: str = "") -> ApiCall[Json]:
     """End the lingering of removed resources of all nodes of a group."""
-    return ApiCall("POST", place("groups", group, "release"), document, flags(author=author))
+    return ask(operations.RELEASE_GROUP, group, query=flags(author=author), read=document)
 
 
 def groups() -> ApiCall[tuple[GroupState, ...]]:
     """All groups by name."""
-    return ApiCall("GET", place("groups"), items("admin.groups.GroupState"))
+    return ask_items(operations.LIST_GROUPS)
 
 
 def group(name: str) -> ApiCall[GroupState]:
     """One group."""
-    return ApiCall("GET", place("groups", name), reader("admin.groups.GroupState"))
+    return ask(operations.GET_GROUP, name)
 
 
 def configure_group(
@@ -179,45 +181,43 @@ def configure_group(
     }
     body = {key: value for key, value in settings.items() if value is not None}
     query = flags(author=author, dry_run=dry_run, allow_empty=allow_empty)
-    return ApiCall(
-        "PUT", place("groups", name), reader("admin.groups.GroupState"), query, precondition(if_match, "s-"), body
-    )
+    return ask(operations.PUT_GROUP, name, query=query, headers=precondition(if_match, "s-"), body=body)
 
 
 def delete_group(name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """Delete a group with its settings; ``moves`` of the result counts its nodes by the group that they move to."""
-    return _push("DELETE", place("groups", name), **options)
+    return _push(operations.DELETE_GROUP, name, **options)
 
 
 def delete_snapshot(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """Delete the content of a group; its settings stay."""
-    return _push("DELETE", place("groups", group, "snapshot"), **options)
+    return _push(operations.DELETE_SNAPSHOT, group, **options)
 
 
 def snapshot(
     group: str, *, revision: int | None = None, show_secrets: bool = False, lowered: bool = False
 ) -> ApiCall[GroupSnapshot]:
     """All resources of a group, now or at a revision; ``lowered``: also those that its upstreams are lowered to."""
-    parts = ("snapshot",) if revision is None else ("revisions", str(revision))
     query = flags(show_secrets=show_secrets, lowered=lowered)
-    return ApiCall("GET", place("groups", group, *parts), reader("admin.groups.GroupSnapshot"), query)
+    if revision is None:
+        return ask(operations.GET_SNAPSHOT, group, query=query)
+    return ask(operations.GET_REVISION, group, revision, query=query)
 
 
 def resource(group: str, type: str, name: str, *, show_secrets: bool = False) -> ApiCall[Json]:
     """One resource as a document."""
-    path = place("groups", group, "resources", type, name)
-    return ApiCall("GET", path, document, flags(show_secrets=show_secrets))
+    return ask(operations.GET_RESOURCE, group, type, name, query=flags(show_secrets=show_secrets), read=document)
 
 
 def resources(group: str, type: str, *, show_secrets: bool = False) -> ApiCall[tuple[Json, ...]]:
     """The resources of one type by name, without their content."""
-    return ApiCall("GET", place("groups", group, "resources", type), documents, flags(show_secrets=show_secrets))
+    return ask(operations.LIST_RESOURCES, group, type, query=flags(show_secrets=show_secrets), read=documents)
 
 
 def history(group: str, *, endpoints: bool = True) -> ApiCall[tuple[GroupRevision, ...]]:
     """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
     query = {} if endpoints else {"endpoints": "false"}
-    return ApiCall("GET", place("groups", group, "revisions"), items("admin.revisions.GroupRevision"), query)
+    return ask_items(operations.LIST_REVISIONS, group, query=query)
 
 
 def difference(
@@ -225,5 +225,4 @@ def difference(
 ) -> ApiCall[tuple[ResourceDifference, ...]]:
     """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing."""
     query = flags(**{"from": base, "show_secrets": show_secrets})
-    path = place("groups", group, "revisions", str(revision), "diff")
-    return ApiCall("GET", path, items("admin.revisions.ResourceDifference", "resources"), query)
+    return ask_items(operations.GET_DIFFERENCE, group, revision, query=query, member="resources")

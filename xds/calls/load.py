@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from xds.calls.call import ApiCall, Json, document, documents, flags, place
+from xds.admin import operations
+from xds.calls.call import ApiCall, Json, ask, document, documents, flags
 
 
 def load(*, window_s: float | None = None) -> ApiCall[tuple[Json, ...]]:
     """The load of all clusters, averaged over the last ``window_s``."""
-    return ApiCall("GET", place("load"), documents, _window(window_s))
+    return ask(operations.LIST_LOAD, query=_window(window_s), read=documents)
 
 
 def cluster_load(cluster: str, *, by: str = "", service_name: str = "", window_s: float | None = None) -> ApiCall[Json]:
@@ -16,7 +17,7 @@ def cluster_load(cluster: str, *, by: str = "", service_name: str = "", window_s
     If it has more rows than an answer, ``next_page_token`` is in it.
     """
     query = {**flags(by=by, service_name=service_name), **_window(window_s)}
-    return ApiCall("GET", place("load", cluster), document, query)
+    return ask(operations.GET_LOAD, cluster, query=query, read=document)
 
 
 def load_series(
@@ -24,7 +25,7 @@ def load_series(
 ) -> ApiCall[tuple[Json, ...]]:
     """The load of one cluster over time, a value for each ``step_s``."""
     query = {**flags(by=by, step=_number(step_s)), **_window(window_s)}
-    return ApiCall("GET", place("load", cluster, "series"), documents, query)
+    return ask(operations.GET_LOAD_SERIES, cluster, query=query, read=documents)
 
 
 def _window(window_s: float | None) -> dict[str, str]:

@@ -5,54 +5,55 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import IO, Any
 
-from xds.calls.call import ApiCall, Json, document, documents, flags, place
+from xds.admin import operations
+from xds.calls.call import ApiCall, Json, ask, document, documents, flags
 
 TAR = "application/x-tar"
 
 
 def alive() -> ApiCall[Json]:
     """Whether the server answers at all. Needs no token."""
-    return ApiCall("GET", "/livez", document)
+    return ask(operations.LIVEZ, read=document)
 
 
 def ready() -> ApiCall[Json]:
     """Whether the server is ready for clients. Needs no token."""
-    return ApiCall("GET", "/readyz", document)
+    return ask(operations.READYZ, read=document)
 
 
 def version() -> ApiCall[Json]:
     """The version of the server."""
-    return ApiCall("GET", place("version"), document)
+    return ask(operations.GET_VERSION, read=document)
 
 
 def check() -> ApiCall[tuple[Json, ...]]:
     """The checks that the server makes of itself."""
-    return ApiCall("GET", place("check"), documents)
+    return ask(operations.CHECK, read=documents)
 
 
 def config() -> ApiCall[Json]:
     """The settings of the server, without secrets."""
-    return ApiCall("GET", place("config"), document)
+    return ask(operations.GET_CONFIG, read=document)
 
 
 def store() -> ApiCall[Json]:
     """The condition of the store."""
-    return ApiCall("GET", place("store"), document)
+    return ask(operations.GET_STORE, read=document)
 
 
 def watched_directory(*, group: str = "") -> ApiCall[Json]:
     """The watched directory: its groups, and the files that cannot be applied."""
-    return ApiCall("GET", place("watch"), document, flags(group=group))
+    return ask(operations.GET_WATCH, query=flags(group=group), read=document)
 
 
 def whoami() -> ApiCall[Json]:
     """The caller: its principal and scopes, as the server sees them."""
-    return ApiCall("GET", place("whoami"), document)
+    return ask(operations.GET_CALLER, read=document)
 
 
 def test_access(question: Mapping[str, Any]) -> ApiCall[Json]:
     """Whether a certificate or token may be a node."""
-    return ApiCall("POST", place("auth", "test"), document, body=dict(question))
+    return ask(operations.TEST_ACCESS, body=dict(question), read=document)
 
 
 def audit(
@@ -67,12 +68,12 @@ def audit(
     """All writes and refused writes, oldest first; only those after ``cursor``. ``since`` is a time or an age."""
     refusals = "" if refused is None else str(refused).lower()
     query = flags(since=since, group=group, actor=actor, action=action, refused=refusals, cursor=cursor)
-    return ApiCall("GET", place("audit"), documents, query)
+    return ask(operations.LIST_AUDIT, query=query, read=documents)
 
 
 def schema(type: str) -> ApiCall[Json]:
     """The JSON schema of a type of resource."""
-    return ApiCall("GET", place("schema", type), document)
+    return ask(operations.GET_SCHEMA, type, read=document)
 
 
 def bootstrap(
@@ -105,13 +106,13 @@ def bootstrap(
         certificate=certificate,
         private_key=private_key,
     )
-    return ApiCall("GET", place("bootstrap"), document, query)
+    return ask(operations.GET_BOOTSTRAP, query=query, read=document)
 
 
 def backup(*, history: bool = True, redact: bool = False) -> ApiCall[None]:
     """All that the server holds, as an archive."""
     query = {"history": str(history).lower(), "redact": str(redact).lower()}
-    return ApiCall("GET", place("backup"), lambda _: None, query, {"Accept": "*/*"})
+    return ask(operations.GET_BACKUP, query=query, headers={"Accept": "*/*"}, read=lambda _: None)
 
 
 def restore(
@@ -120,4 +121,4 @@ def restore(
     """Restore a backup, all or nothing; ``replace``: instead of what the server holds."""
     query = flags(replace=replace, dry_run=dry_run, author=author)
     headers = {"Content-Type": TAR, "Content-Length": str(size_bytes)}
-    return ApiCall("POST", place("restore"), document, query, headers, archive)
+    return ask(operations.RESTORE, query=query, headers=headers, body=archive, read=document)

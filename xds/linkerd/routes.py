@@ -13,8 +13,9 @@ from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
+from xds.linkerd import operations
 from xds.linkerd.destinations import Destinations
-from xds.linkerd.models import DestinationItem, destination_item
+from xds.linkerd.models import destination_item
 from xds.linkerd.preview import preview
 from xds.linkerd.served import ServedLinkerd
 from xds.model.errors import RemoteProtocolError, StatusCode
@@ -28,7 +29,7 @@ async def _served(deps: Deps) -> Destinations:
     return deps.feature(ServedLinkerd, "the Linkerd API").destinations
 
 
-@router.get("/destinations/{authority}", response_model=DestinationItem)
+@router.serve(operations.GET_DESTINATION)
 async def get_destination(
     destinations: Annotated[Destinations, Depends(_served)],
     authority: Segment,

@@ -12,5 +12,4 @@ TEXTS = ApiTexts(
     examples={
         "get_destination": example(**{"authority": "web.default.svc.cluster.local:80", "token": '{"ns": "edge"}'}),
     },
-    conflicts={"get_destination": "The address is that of several workloads"},
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from xds.admin.operations import Operation
 from xds.calls.call import (
     ENTRY_ARGUMENTS,
     ApiCall,
@@ -13,17 +13,17 @@ from xds.calls.call import (
     Json,
     PushArguments,
     WriteArguments,
+    ask,
+    ask_items,
     document,
     documents,
     flags,
-    items,
-    place,
     precondition,
-    reader,
     write_parts,
 )
 from xds.calls.encoding import ResourceInput, encode_resources
 from xds.calls.groups import transact_document
+from xds.mesh import operations
 
 if TYPE_CHECKING:
     from xds.admin.models.pushes import PushOutcome
@@ -51,12 +51,12 @@ class PatchInput(TypedDict, total=False):
 
 def config_entries(kind: str = "") -> ApiCall[tuple[StoredEntry, ...]]:
     """Config entries by kind and name."""
-    return ApiCall("GET", place("config-entries"), items("mesh.config_entries.StoredEntry"), flags(kind=kind))
+    return ask_items(operations.LIST_CONFIG_ENTRIES, query=flags(kind=kind))
 
 
 def config_entry(kind: str, name: str) -> ApiCall[StoredEntry]:
     """One config entry, and who modified it last."""
-    return ApiCall("GET", place("config-entries", kind, name), reader("mesh.config_entries.StoredEntry"))
+    return ask(operations.GET_CONFIG_ENTRY, kind, name)
 
 
 def put_config_entries(
@@ -64,45 +64,44 @@ def put_config_entries(
 ) -> ApiCall[EntryOutcome]:
     """Write several config entries, all or none. ``if_match`` is about all of them."""
     values = [dict(entry) if isinstance(entry, Mapping) else entry for entry in entries]
-    return _write("POST", place("config-entries"), values, **options)
+    return _write(operations.PUT_CONFIG_ENTRIES, body=values, **options)
 
 
 def put_config_entry(
     kind: str, name: str, entry: Mapping[str, Any], **options: Unpack[EntryArguments]
 ) -> ApiCall[EntryOutcome]:
     """Write one config entry. ``if_match`` is about this entry."""
-    return _write("PUT", place("config-entries", kind, name), dict(entry), **options)
+    return _write(operations.PUT_CONFIG_ENTRY, kind, name, body=dict(entry), **options)
 
 
 def delete_config_entry(kind: str, name: str, **options: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
     """Delete one config entry. ``if_match`` is about this entry."""
-    return _write("DELETE", place("config-entries", kind, name), None, **options)
+    return _write(operations.DELETE_CONFIG_ENTRY, kind, name, **options)
 
 
 def roll_back_config_entries(to: int, **options: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
     """Make a new revision with the config entries of an earlier one; 0: none."""
-    return _write("POST", place("config-entries", "rollback"), {"to": to}, **options)
+    return _write(operations.ROLL_BACK_CONFIG_ENTRIES, body={"to": to}, **options)
 
 
 def config_entry_history() -> ApiCall[tuple[Json, ...]]:
     """The revisions of the config entries, the newest first."""
-    return ApiCall("GET", place("config-entries", "revisions"), documents)
+    return ask(operations.LIST_CONFIG_ENTRY_REVISIONS, read=documents)
 
 
 def config_entry_snapshot(revision: int) -> ApiCall[Json]:
     """All config entries at a revision."""
-    return ApiCall("GET", place("config-entries", "revisions", str(revision)), document)
+    return ask(operations.GET_CONFIG_ENTRY_REVISION, revision, read=document)
 
 
 def config_entry_difference(revision: int, base: int | None = None) -> ApiCall[tuple[Json, ...]]:
     """The entries that a revision changed, compared with ``base``: by default the previous one."""
-    path = place("config-entries", "revisions", str(revision), "diff")
-    return ApiCall("GET", path, documents, flags(**{"from": base}))
+    return ask(operations.GET_CONFIG_ENTRY_DIFFERENCE, revision, query=flags(**{"from": base}), read=documents)
 
 
 def config_entry_undo_plan() -> ApiCall[Json]:
     """The revision to go back to, to undo the last change of config entries."""
-    return ApiCall("GET", place("config-entries", "undo"), document)
+    return ask(operations.GET_CONFIG_ENTRY_UNDO, read=document)
 
 
 def discovery_chain(
@@ -120,7 +119,7 @@ def discovery_chain(
         connect_timeout=connect_timeout,
         mesh_gateway_mode=mesh_gateway_mode,
     )
-    return ApiCall("GET", place("discovery-chains", service), document, query)
+    return ask(operations.GET_DISCOVERY_CHAIN, service, query=query, read=document)
 
 
 def walk_chain(
@@ -128,40 +127,41 @@ def walk_chain(
 ) -> ApiCall[Json]:
     """The path of a request through the chain of a service. Headers and query parameters are ``NAME=VALUE``."""
     asked = {**flags(path=path, method=method), "header": list(headers), "query": list(query)}
-    return ApiCall("GET", place("discovery-chains", service, "walk"), document, asked)
+    return ask(operations.WALK_CHAIN, service, query=asked, read=document)
 
 
 def upstreams() -> ApiCall[tuple[Json, ...]]:
     """The groups with upstreams: the services that their proxies call."""
-    return ApiCall("GET", place("upstreams"), documents)
+    return ask(operations.LIST_UPSTREAMS, read=documents)
 
 
 def group_upstreams(group: str) -> ApiCall[Json]:
     """The upstreams of a group, and the resources that they are lowered to."""
-    return ApiCall("GET", place("groups", group, "upstreams"), document)
+    return ask(operations.GET_UPSTREAMS, group, read=document)
 
 
 def set_upstreams(
     group: str, upstreams: Mapping[str, Any], **options: Unpack[UpstreamArguments]
 ) -> ApiCall[PushOutcome]:
     """Set the upstreams of a group. Its pushed resources stay."""
-    return _write_upstreams("PUT", group, dict(upstreams), options)
+    return _write_upstreams(operations.PUT_UPSTREAMS, group, dict(upstreams), options)
 
 
 def delete_upstreams(group: str, **options: Unpack[UpstreamArguments]) -> ApiCall[PushOutcome]:
     """Delete the upstreams of a group, and the resources that they were lowered to."""
-    return _write_upstreams("DELETE", group, None, options)
+    return _write_upstreams(operations.DELETE_UPSTREAMS, group, None, options)
 
 
-def _write_upstreams(method: str, group: str, body: object, given: UpstreamArguments) -> ApiCall[PushOutcome]:
+def _write_upstreams(operation: Operation, group: str, body: object, given: UpstreamArguments) -> ApiCall[PushOutcome]:
     query, headers = write_parts(given, UpstreamArguments.__optional_keys__)
-    path, wait_s = place("groups", group, "upstreams"), given.get("wait_s", 0.0)
-    return ApiCall(method, path, reader("admin.pushes.PushOutcome"), query, headers, body, wait_s)
+    return ask(operation, group, query=query, headers=headers, body=body, wait_s=given.get("wait_s", 0.0))
 
 
-def _write(method: str, path: str, body: object, **given: Unpack[EntryArguments]) -> ApiCall[EntryOutcome]:
+def _write(
+    operation: Operation, *values: str, body: object = None, **given: Unpack[EntryArguments]
+) -> ApiCall[EntryOutcome]:
     query, headers = write_parts(given, ENTRY_ARGUMENTS)
-    return ApiCall(method, path, reader("mesh.config_entries.EntryOutcome"), query, headers, body)
+    return ask(operation, *values, query=query, headers=headers, body=body)
 
 
 def transact(
@@ -178,8 +178,7 @@ def transact(
     if put_entries or delete_entries:
         deleted = [{"kind": kind, "name": name} for kind, name in delete_entries]
         body["config_entries"] = {"put": [dict(entry) for entry in put_entries], "delete": deleted}
-    call: ApiCall[Any] = transact_document(body, **options)
-    return replace(call, read=reader("mesh.config_entries.TransactionOutcome"))
+    return transact_document(body, **options)
 
 
 def _change(change: PatchInput) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xds.admin.examples import CLUSTER, ApiTexts, Trait, example
+from xds.admin.examples import CLUSTER, ApiTexts, example
 from xds.admin.request_bodies import text
 from xds.services.texts import SERVICE_NAME
 
@@ -17,8 +17,9 @@ _ROUTER: Json = {
 }
 _PROTOCOL: Json = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
 
-_ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it (docs/discovery-chain.md)"}
-_UPSTREAMS: Json = {
+ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it (docs/discovery-chain.md)"}
+ENTRIES: Json = {"oneOf": [ENTRY, {"type": "array", "items": ENTRY}]}
+UPSTREAMS: Json = {
     "type": "object",
     "description": "The services that the proxies of a group call. docs/mesh.md has all fields",
     "properties": {
@@ -75,53 +76,6 @@ TEXTS = ApiTexts(
             {
                 "changes": [{"group": "edge", "put": [{**CLUSTER, "connect_timeout": "3s"}]}],
                 "config_entries": {"put": [_ROUTER]},
-            }
-        ),
-    },
-    bodies={
-        "put_config_entry": (_ENTRY, "The entry, as JSON or YAML. `Kind` and `Name` may be left out"),
-        "put_config_entries": (
-            {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
-            "One entry or a list, as JSON or YAML; or several YAML documents",
-        ),
-        "put_upstreams": (_UPSTREAMS, "The upstreams document, as JSON or YAML"),
-    },
-    traits={
-        Trait.ETAG: frozenset(
-            {
-                "get_upstreams",
-                "put_upstreams",
-                "get_config_entry",
-                "put_config_entry",
-                "put_config_entries",
-                "roll_back_config_entries",
-                "get_config_entry_undo",
-                "get_discovery_chain",
-            }
-        ),
-        Trait.ABSENT: frozenset({"get_config_entry_undo", "roll_back_config_entries", "transact"}),
-        Trait.HISTORY: frozenset(
-            {"get_config_entry_revision", "get_config_entry_difference", "roll_back_config_entries"}
-        ),
-        Trait.OWNED: frozenset(
-            {
-                "put_upstreams",
-                "put_config_entries",
-                "put_config_entry",
-                "roll_back_config_entries",
-                "delete_config_entry",
-                "transact",
-            }
-        ),
-        Trait.PRECONDITION: frozenset({"transact"}),
-        Trait.CONDITIONAL: frozenset({"get_config_entry", "get_discovery_chain"}),
-        Trait.YAML: frozenset(
-            {
-                "get_upstreams",
-                "get_config_entry_revision",
-                "get_config_entry_difference",
-                "get_config_entry",
-                "get_discovery_chain",
             }
         ),
     },

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from xds.calls.call import ApiCall, Json, WriteArguments, document, documents, flags, place, write_parts
+from xds.admin.operations import Operation
+from xds.calls.call import ApiCall, Json, WriteArguments, ask, document, documents, flags, write_parts
+from xds.services import operations
 
 
 class BindingArguments(WriteArguments, total=False):
@@ -16,69 +18,69 @@ class BindingArguments(WriteArguments, total=False):
 
 def services(*, source: str = "") -> ApiCall[tuple[Json, ...]]:
     """The services of the catalog, with the health of their instances; only those that ``source`` shows."""
-    return ApiCall("GET", place("services"), documents, flags(source=source))
+    return ask(operations.LIST_SERVICES, query=flags(source=source), read=documents)
 
 
 def service(name: str) -> ApiCall[Json]:
     """One service with its instances."""
-    return ApiCall("GET", place("services", name), document)
+    return ask(operations.GET_SERVICE, name, read=document)
 
 
 def sources() -> ApiCall[tuple[Json, ...]]:
     """The sources of instances and their states."""
-    return ApiCall("GET", place("sources"), documents)
+    return ask(operations.LIST_SOURCES, read=documents)
 
 
 def source(name: str) -> ApiCall[Json]:
     """One source, with the findings about what it reads."""
-    return ApiCall("GET", place("sources", name), document)
+    return ask(operations.GET_SOURCE, name, read=document)
 
 
 def accept_losses(source: str, *, service: str = "", dry_run: bool = False, author: str = "") -> ApiCall[Json]:
     """Let the instances go that a source lost and that are held, of all services or of one."""
     query = flags(service=service, dry_run=dry_run, author=author)
-    return ApiCall("POST", place("sources", source, "accept"), document, query)
+    return ask(operations.ACCEPT_LOSSES, source, query=query, read=document)
 
 
 def registrations(*, service: str = "") -> ApiCall[tuple[Json, ...]]:
     """The registered instances with their checks."""
-    return ApiCall("GET", place("registrations"), documents, flags(service=service))
+    return ask(operations.LIST_REGISTRATIONS, query=flags(service=service), read=documents)
 
 
 def registration(id: str) -> ApiCall[Json]:
     """One registered instance."""
-    return ApiCall("GET", place("registrations", id), document)
+    return ask(operations.GET_REGISTRATION, id, read=document)
 
 
 def register(id: str, definition: Mapping[str, Any], *, author: str = "") -> ApiCall[Json]:
     """Register an instance, or change it. ``definition`` has the fields of Consul's service definitions."""
-    return ApiCall("PUT", place("registrations", id), document, flags(author=author), body=dict(definition))
+    return ask(operations.PUT_REGISTRATION, id, query=flags(author=author), body=dict(definition), read=document)
 
 
 def deregister(id: str, *, author: str = "") -> ApiCall[Json]:
     """Deregister an instance with its checks; it drains."""
-    return ApiCall("DELETE", place("registrations", id), document, flags(author=author))
+    return ask(operations.DELETE_REGISTRATION, id, query=flags(author=author), read=document)
 
 
 def begin_maintenance(id: str, *, reason: str = "", author: str = "") -> ApiCall[Json]:
     """Take a registered instance out of service."""
     query = flags(reason=reason, author=author)
-    return ApiCall("PUT", place("registrations", id, "maintenance"), document, query)
+    return ask(operations.BEGIN_MAINTENANCE, id, query=query, read=document)
 
 
 def end_maintenance(id: str, *, author: str = "") -> ApiCall[Json]:
     """Put a registered instance back into service."""
-    return ApiCall("DELETE", place("registrations", id, "maintenance"), document, flags(author=author))
+    return ask(operations.END_MAINTENANCE, id, query=flags(author=author), read=document)
 
 
 def bindings(group: str) -> ApiCall[tuple[Json, ...]]:
     """The assignments of a group that follow a service."""
-    return ApiCall("GET", place("groups", group, "bindings"), documents)
+    return ask(operations.LIST_BINDINGS, group, read=documents)
 
 
 def binding(group: str, assignment: str) -> ApiCall[Json]:
     """The service that an assignment follows."""
-    return ApiCall("GET", place("groups", group, "bindings", assignment), document)
+    return ask(operations.GET_BINDING, group, assignment, read=document)
 
 
 def bind(
@@ -98,14 +100,14 @@ def bind(
     """
     given = {"filter": filter, "port": port, "datacenter": datacenter, "only_passing": only_passing}
     body = {"service": service, **{name: value for name, value in given.items() if value}}
-    return _write("PUT", group, assignment, body, options)
+    return _write(operations.PUT_BINDING, group, assignment, body, options)
 
 
 def unbind(group: str, assignment: str, **options: Unpack[BindingArguments]) -> ApiCall[Json]:
     """End a binding: the pushed assignment is served again. Its former endpoints drain."""
-    return _write("DELETE", group, assignment, None, options)
+    return _write(operations.DELETE_BINDING, group, assignment, None, options)
 
 
-def _write(method: str, group: str, assignment: str, body: object, given: BindingArguments) -> ApiCall[Json]:
+def _write(operation: Operation, group: str, assignment: str, body: object, given: BindingArguments) -> ApiCall[Json]:
     query, headers = write_parts(given, BindingArguments.__optional_keys__, "b-")
-    return ApiCall(method, place("groups", group, "bindings", assignment), document, query, headers, body)
+    return ask(operation, group, assignment, query=query, headers=headers, body=body, read=document)

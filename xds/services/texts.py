@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xds.admin.examples import ApiTexts, Trait, example
+from xds.admin.examples import ApiTexts, example
 from xds.admin.request_bodies import text
 
 _EDGE = {"group": "edge"}
@@ -12,7 +12,7 @@ _EDGE = {"group": "edge"}
 Json = dict[str, Any]
 
 SERVICE_NAME = "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"
-_SERVICE: Json = {
+SERVICE: Json = {
     "type": "object",
     "description": "A service definition of Consul's agent. docs/services.md#registration has all fields",
     "properties": {
@@ -39,7 +39,7 @@ _SERVICE: Json = {
     },
     "required": ["Name", "Port"],
 }
-_BINDING: Json = {
+BINDING: Json = {
     "type": "object",
     "description": "The instances that become the endpoints of the assignment",
     "properties": {
@@ -88,13 +88,5 @@ TEXTS = ApiTexts(
         "get_binding": example(group="edge", assignment="web"),
         "delete_binding": example(group="edge", assignment="web"),
         "delete_registration": example(id="web-1"),
-    },
-    bodies={
-        "put_registration": (_SERVICE, "The service definition, as JSON or YAML"),
-        "put_binding": (_BINDING, "The binding, as JSON or YAML"),
-    },
-    traits={
-        Trait.ETAG: frozenset({"get_binding", "put_binding"}),
-        Trait.OWNED: frozenset({"put_binding"}),
     },
 )

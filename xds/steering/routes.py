@@ -16,11 +16,10 @@ from xds.admin.push import Strict, etag_precondition
 from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps
 from xds.push.request import PushOptions
+from xds.steering import operations
 from xds.steering.core.policy_document import parse_policy
 from xds.steering.models import (
     AssignmentItem,
-    AssignmentPage,
-    DecisionChangePage,
     PolicyDeleted,
     assignment_item,
     decision_change_item,
@@ -44,7 +43,7 @@ Served = Annotated[ServedSteering, Depends(_served)]
 Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there is no policy"))]
 
 
-@router.get("/groups/{group}/assignments", response_model=AssignmentPage)
+@router.serve(operations.LIST_ASSIGNMENTS)
 async def list_assignments(deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment) -> Response:
     """The traffic assignment policies of a group by cluster, each with its latest decision."""
     deps.publisher.groups.check(group)
@@ -52,14 +51,14 @@ async def list_assignments(deps: Deps, steering: Served, request: Request, pagin
     return await paging.answer(request, items, str, lambda cluster: _item(steering, (group, cluster)))
 
 
-@router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+@router.serve(operations.GET_ASSIGNMENT)
 async def get_assignment(steering: Served, request: Request, group: Segment, cluster: Segment) -> Response:
     """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
     found = _item(steering, (group, cluster))
     return await answer_json(request, document_of(found), etag_header(found.etag))
 
 
-@router.get("/groups/{group}/assignments/{cluster}/history", response_model=DecisionChangePage)
+@router.serve(operations.GET_ASSIGNMENT_HISTORY)
 async def get_assignment_history(
     steering: Served, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
@@ -72,7 +71,7 @@ async def get_assignment_history(
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
 
-@router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
+@router.serve(operations.PUT_ASSIGNMENT)
 @with_body(POLICY_SCHEMA, "The policy, as JSON or YAML")
 async def put_assignment(
     deps: Deps,
@@ -104,7 +103,7 @@ async def put_assignment(
     return answer_model(found, etag_header(found.etag))
 
 
-@router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
+@router.serve(operations.DELETE_ASSIGNMENT)
 async def delete_assignment(
     steering: Served, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:

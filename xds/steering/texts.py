@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xds.admin.examples import ApiTexts, Trait, example
+from xds.admin.examples import ApiTexts, example
 
 _EDGE = {"group": "edge"}
 _WEB = {"group": "edge", "cluster": "web"}
@@ -18,8 +18,5 @@ TEXTS = ApiTexts(
         "get_assignment": example(**_WEB),
         "get_assignment_history": example(**_WEB),
         "delete_assignment": example(**_WEB),
-    },
-    traits={
-        Trait.ETAG: frozenset({"get_assignment", "put_assignment"}),
     },
 )

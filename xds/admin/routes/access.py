@@ -10,12 +10,14 @@ from fastapi.responses import Response
 
 from xds.access.authorisation import Access, Identity, NodeAuthMode, trials
 from xds.access.certificate import NAMES_LIMIT, Certificate
-from xds.access.tokens import READ, XDS
+from xds.access.tokens import XDS
+from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.models.access import AccessVerdict, TriedRule
 from xds.admin.problem import RequestError
-from xds.admin.routing import api_router, needs
+from xds.admin.request_bodies import ACCESS_TEST
+from xds.admin.routing import api_router, with_body
 from xds.admin.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.model.errors import ValidationError, Violation
@@ -27,7 +29,8 @@ BODY_BYTES = 1 << 20
 NO_XDS = "its scopes do not allow it to be an xDS client"
 
 
-@router.post("/auth/test", response_model=AccessVerdict, openapi_extra=needs(READ))
+@router.serve(operations.TEST_ACCESS)
+@with_body(ACCESS_TEST, "The node and its credential, as JSON or YAML")
 async def test_access(deps: Deps, body: Body, content_type: ContentType = "") -> Response:
     """Test whether a certificate or token may be a node. Nothing is changed.
 

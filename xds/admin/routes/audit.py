@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import Response
 
+from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.models.audit import AuditedWrite, AuditedWrites
 from xds.admin.models.values import time_of
@@ -26,7 +27,7 @@ CURSOR_LIMIT = 100
 router = api_router("audit")
 
 
-@router.get("/audit", response_model=AuditedWrites)
+@router.serve(operations.LIST_AUDIT)
 async def list_audit(
     deps: Deps,
     limit: Annotated[int, Query(ge=1, le=LIMIT, description="The largest number of entries")] = DEFAULT_LIMIT,

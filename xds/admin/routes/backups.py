@@ -14,16 +14,17 @@ from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from xds.access.tokens import ADMIN, BACKUP
+from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.models.backups import RestoredBackup, StoreState
 from xds.admin.models.values import time_of
 from xds.admin.problem import RequestError
-from xds.admin.routing import Calling, api_router, needs
+from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps, Services
 from xds.backup.backups import BackupOptions, RestoreResult
 
 TAR_TYPE = "application/x-tar"
+BYTES_TYPE = "application/octet-stream"
 STALLED_S = 60.0
 
 router = api_router("backups")
@@ -41,7 +42,7 @@ class Download(StreamingResponse):
             await super().__call__(scope, receive, send_in_time)
 
 
-@router.get("/store", response_model=StoreState)
+@router.serve(operations.GET_STORE)
 async def get_store(deps: Deps) -> Response:
     """The condition of the store: whether it keeps what is pushed."""
     condition = deps.condition()
@@ -55,11 +56,10 @@ async def get_store(deps: Deps) -> Response:
     return answer_model(StoreState(state=state, detail=detail))
 
 
-@router.get(
-    "/backup",
-    response_class=StreamingResponse,
+@router.serve(
+    operations.GET_BACKUP,
     responses={200: {"description": "A tar archive", "content": {TAR_TYPE: {"schema": {"type": "string"}}}}},
-    openapi_extra=needs(BACKUP),
+    response_class=StreamingResponse,
 )
 async def get_backup(
     deps: Deps,
@@ -82,7 +82,8 @@ async def get_backup(
     )
 
 
-@router.post("/restore", response_model=RestoredBackup, openapi_extra=needs(ADMIN))
+@router.serve(operations.RESTORE)
+@with_body({}, "The tar archive of a backup", (TAR_TYPE, BYTES_TYPE))
 async def restore(
     deps: Deps,
     request: Request,

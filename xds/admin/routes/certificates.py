@@ -8,8 +8,9 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from xds.admin import operations
 from xds.admin.answers import Paging
-from xds.admin.models.certificates import CertificateExpiry, CertificatePage
+from xds.admin.models.certificates import CertificateExpiry
 from xds.admin.models.values import time_of
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
@@ -19,7 +20,7 @@ from xds.push.certificates import PushedCertificate
 router = api_router("groups")
 
 
-@router.get("/certificates", response_model=CertificatePage)
+@router.serve(operations.LIST_CERTIFICATES)
 async def list_certificates(
     deps: Deps,
     request: Request,

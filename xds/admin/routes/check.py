@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.responses import Response
 
-from xds.admin import check_rows
+from xds.admin import check_rows, operations
 from xds.admin.answers import answer_model
 from xds.admin.models.checks import CheckedRow, CheckedServer
 from xds.admin.routing import api_router
@@ -16,7 +16,7 @@ router = api_router("about")
 _WORST = (check_rows.FAILED, check_rows.WARNING, check_rows.OK)
 
 
-@router.get("/check", response_model=CheckedServer)
+@router.serve(operations.CHECK)
 async def check(deps: Deps) -> Response:
     """The health of the server point by point: store, refused streams, NACKs, failing clusters, sources, certificates.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
+from xds.admin import operations
 from xds.admin.answers import Paging, answer_json, etag_header
 from xds.admin.bodies import Body, ContentType, decode_one, parse_one
 from xds.admin.middleware import Segment
@@ -15,14 +16,14 @@ from xds.admin.models.endpoints import (
     AssignedEndpoint,
     AssignmentOwner,
     AssignmentSummary,
-    AssignmentSummaryPage,
     ChangedAssignment,
     ServedAssignment,
 )
 from xds.admin.models.findings import Finding
 from xds.admin.models.writing import document_of
 from xds.admin.push import DrainTime, Strict, etag_precondition
-from xds.admin.routing import Calling, api_router
+from xds.admin.request_bodies import ASSIGNMENT, PATCH
+from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps, Services
 from xds.codec.render import render_resource
 from xds.live.assignment_edits import check_priorities
@@ -42,7 +43,6 @@ from xds.tasks.threads import run_sized
 router = api_router("endpoints")
 
 PATCH_BYTES = 1 << 20
-_PATH = "/groups/{group}/endpoints/{name:path}"
 
 
 async def write_options(
@@ -62,7 +62,7 @@ async def write_options(
 Options = Annotated[WriteOptions, Depends(write_options)]
 
 
-@router.get("/groups/{group}/endpoints", response_model=AssignmentSummaryPage)
+@router.serve(operations.LIST_ENDPOINTS)
 async def list_endpoints(
     deps: Deps,
     request: Request,
@@ -83,7 +83,7 @@ async def list_endpoints(
     )
 
 
-@router.get(_PATH, response_model=ServedAssignment)
+@router.serve(operations.GET_ENDPOINTS)
 async def get_endpoints(deps: Deps, request: Request, group: Segment, name: Segment) -> Response:
     """One assignment as it is served: its owner, and its endpoints with their health and weight."""
     deps.publisher.groups.check(group)
@@ -94,7 +94,8 @@ async def get_endpoints(deps: Deps, request: Request, group: Segment, name: Segm
     return await _answer_model(request, ServedAssignment(**parts))
 
 
-@router.put(_PATH, response_model=ChangedAssignment)
+@router.serve(operations.PUT_ENDPOINTS)
+@with_body(ASSIGNMENT, "The assignment, as JSON or YAML")
 async def put_endpoints(
     deps: Deps,
     request: Request,
@@ -117,7 +118,8 @@ async def put_endpoints(
     return await _answer(request, deps, (group, wanted.name), change, options, decoded.warnings)
 
 
-@router.patch(_PATH, response_model=ChangedAssignment)
+@router.serve(operations.PATCH_ENDPOINTS)
+@with_body(PATCH, "The changes, as JSON or YAML")
 async def patch_endpoints(
     deps: Deps,
     request: Request,
@@ -143,7 +145,7 @@ async def patch_endpoints(
     return await _answer(request, deps, (group, name), change, options)
 
 
-@router.delete(_PATH, response_model=ChangedAssignment)
+@router.serve(operations.DELETE_ENDPOINTS)
 async def delete_endpoints(deps: Deps, request: Request, group: Segment, name: Segment, options: Options) -> Response:
     """Delete an assignment that was set by hand. The pushed one is served, together with the draining endpoints."""
     change = await deps.by_hand.delete((group, name), options)

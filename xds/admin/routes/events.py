@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.tokens import READ
+from xds.admin import operations
 from xds.admin.models.events import ServerEvent
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RETRY_AFTER_S, RequestError
@@ -104,7 +105,7 @@ async def _wait_for_event(log: EventLog, seen: int, within_s: float) -> bool:
     return True
 
 
-@router.get("/events", response_class=StreamingResponse, responses=_STREAMS)
+@router.serve(operations.GET_EVENTS, responses=_STREAMS, response_class=StreamingResponse)
 async def get_events(
     deps: Deps,
     request: Request,

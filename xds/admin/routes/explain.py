@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import Response
 
-from xds.access.tokens import READ
+from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
@@ -18,7 +18,8 @@ from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.explanations import EndpointSource, ExplainedResource, NodeExplanation
 from xds.admin.models.groups import LoweredOrigin
 from xds.admin.problem import RequestError
-from xds.admin.routing import api_router, needs
+from xds.admin.request_bodies import NODE
+from xds.admin.routing import api_router, with_body
 from xds.admin.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.live.owners import EndpointOrigin, Owner
@@ -39,7 +40,7 @@ Type = Annotated[str, Query(description="Only this type: an alias or a type URL;
 Name = Annotated[str, Query(description="Only this resource; needs `type` (otherwise 400). Empty: all resources")]
 
 
-@router.get("/nodes/{id}/explain", response_model=NodeExplanation)
+@router.serve(operations.EXPLAIN_NODE)
 async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = "") -> Response:
     """Explain a node: the groups that were tried, and what it gets for each resource that it subscribes to.
 
@@ -54,7 +55,8 @@ async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = ""
     )
 
 
-@router.post("/explain", response_model=NodeExplanation, openapi_extra=needs(READ))
+@router.serve(operations.EXPLAIN_DOCUMENT)
+@with_body(NODE, "The node, as JSON or YAML")
 async def explain_document(
     deps: Deps, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
 ) -> Response:

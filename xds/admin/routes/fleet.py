@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import structlog
 from fastapi import Depends, Query, Request
@@ -16,14 +16,15 @@ from fastapi.responses import JSONResponse, Response
 
 from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, write_scope
+from xds.admin import operations
 from xds.admin.answers import Page, Paging, answer_yaml
 from xds.admin.bodies import accepts_yaml
 from xds.admin.middleware import Segment
-from xds.admin.models.nacks import Nack, NackPage
-from xds.admin.models.nodes import DisconnectedNode, NodePage, NodeStatus, ReleasedNodes
+from xds.admin.models.nacks import Nack
+from xds.admin.models.nodes import DisconnectedNode, NodeStatus, ReleasedNodes
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
-from xds.admin.routing import ANY, Calling, api_router, demand, needs
+from xds.admin.routing import Calling, api_router, demand
 from xds.admin.services import Deps, Services
 from xds.codec.effort import check_effort
 from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
@@ -42,7 +43,7 @@ router = api_router("fleet")
 
 
 # A caller that may push to the group may also end the lingering of its removed resources.
-@router.post("/nodes/{id}/release", response_model=ReleasedNodes, openapi_extra=needs(ANY))
+@router.serve(operations.RELEASE_NODE)
 async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
 
@@ -55,7 +56,7 @@ async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -
     return JSONResponse(document_of(await _release(deps, (id,), node.group, id, by)))
 
 
-@router.post("/groups/{group}/release", response_model=ReleasedNodes)
+@router.serve(operations.RELEASE_GROUP)
 async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for all connected nodes of a group: they are removed now.
 
@@ -132,7 +133,7 @@ _log = structlog.get_logger(logger_name="api.fleet")
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-@router.get("/nodes", response_model=NodePage)
+@router.serve(operations.LIST_NODES)
 async def list_nodes(
     deps: Deps,
     request: Request,
@@ -152,7 +153,7 @@ async def list_nodes(
     return await paging.answer(request, nodes, lambda node: node.id, lambda node: _status(deps, node), wanted)
 
 
-@router.get("/nodes/{id:path}", response_model=NodeStatus)
+@router.serve(operations.GET_NODE)
 async def get_node(deps: Deps, id: Segment) -> Response:
     """One node with all its streams. It must be connected or have disconnected recently."""
     node = deps.fleet.node(id)
@@ -161,7 +162,7 @@ async def get_node(deps: Deps, id: Segment) -> Response:
     return JSONResponse(document_of(_status(deps, node)))
 
 
-@router.delete("/nodes/{id:path}", response_model=DisconnectedNode)
+@router.serve(operations.DISCONNECT_NODE)
 async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
     """End the streams of a node. It keeps its configuration and may reconnect at once."""
     streams = deps.disconnect(id)
@@ -185,7 +186,7 @@ def _status(deps: Services, node: NodeState) -> NodeStatus:
     )
 
 
-@router.get("/nacks", response_model=NackPage)
+@router.serve(operations.LIST_NACKS)
 async def list_nacks(
     deps: Deps,
     request: Request,
@@ -218,7 +219,7 @@ async def _list_merged(request: Request, paging: Page, merged: Iterable[MergedNa
     return await paging.answer(request, merged, lambda one: str(one.record.id), Nack.from_merged)
 
 
-@router.get("/bootstrap", response_model=dict[str, Any])
+@router.serve(operations.GET_BOOTSTRAP)
 async def get_bootstrap(
     deps: Deps,
     request: Request,

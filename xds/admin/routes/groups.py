@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
-from xds.access.tokens import ADMIN, READ
+from xds.access.tokens import ADMIN
+from xds.admin import operations
 from xds.admin.answers import (
     Paging,
     answer_json,
@@ -33,19 +34,17 @@ from xds.admin.middleware import Segment
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.findings import Finding
 from xds.admin.models.groups import (
-    GroupPage,
     GroupSnapshot,
     GroupState,
     LoweredOrigin,
     PushedResource,
-    ResourcePage,
     ValidationOutcome,
 )
-from xds.admin.models.pushes import PushOutcome
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.push import Force, Pushing, Strict, answer, etag_precondition
-from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, needs
+from xds.admin.request_bodies import PUSH, PUSHED_TYPES, RESOURCE, SETTINGS
+from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, with_body
 from xds.admin.services import Deps, Services
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
@@ -73,7 +72,7 @@ WithLowered = Annotated[
 ]
 
 
-@router.get("/groups", response_model=GroupPage)
+@router.serve(operations.LIST_GROUPS)
 async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
     counts = deps.fleet.nodes_by_group()
@@ -83,13 +82,13 @@ async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     )
 
 
-@router.get("/groups/{group}", response_model=GroupState)
+@router.serve(operations.GET_GROUP)
 async def get_group(deps: Deps, request: Request, group: Segment) -> Response:
     """One group with its settings, without its resources."""
     return _answer_state(_state_of(deps, group))
 
 
-@router.delete("/groups/{group}", response_model=PushOutcome)
+@router.serve(operations.DELETE_GROUP)
 async def delete_group(pushing: Pushing, group: Segment) -> Response:
     """Delete a group with its settings, upstreams, policies and bindings. The history stays.
 
@@ -100,7 +99,7 @@ async def delete_group(pushing: Pushing, group: Segment) -> Response:
     return await answer(pushing, await pushing.deps.publisher.delete_group(group, pushing.options))
 
 
-@router.get("/groups/{group}/snapshot", response_model=GroupSnapshot)
+@router.serve(operations.GET_SNAPSHOT)
 async def get_snapshot(
     deps: Deps, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
 ) -> Response:
@@ -111,7 +110,8 @@ async def get_snapshot(
     return await snapshot_response(deps.publisher.groups.content(group), request, show_secrets, lowered)
 
 
-@router.put("/groups/{group}/snapshot", response_model=PushOutcome)
+@router.serve(operations.PUT_SNAPSHOT)
+@with_body(PUSH, "The resources, as JSON, as YAML, or as a serialized DiscoveryResponse", PUSHED_TYPES)
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Replace all resources of a group. It is created if it does not exist.
 
@@ -127,14 +127,14 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
     return await answer(pushing, result, pushed.warnings)
 
 
-@router.delete("/groups/{group}/snapshot", response_model=PushOutcome)
+@router.serve(operations.DELETE_SNAPSHOT)
 async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
     """Remove all pushed resources of a group. The group remains, empty."""
     pushing.deps.publisher.groups.content(group)
     return await answer(pushing, await pushing.deps.publisher.push(group, [], options=pushing.options))
 
 
-@router.get("/groups/{group}/resources/{type}", response_model=ResourcePage)
+@router.serve(operations.LIST_RESOURCES)
 async def list_resources(
     deps: Deps, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
 ) -> Response:
@@ -151,7 +151,7 @@ async def list_resources(
     return await paging.answer(request, page, lambda each: each.name, item)
 
 
-@router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
+@router.serve(operations.GET_RESOURCE)
 async def get_resource(
     deps: Deps, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
 ) -> Response:
@@ -170,7 +170,10 @@ async def get_resource(
     return await write(request, render_for_reader(resource, show_secrets), headers)
 
 
-@router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushOutcome)
+@router.serve(operations.PUT_RESOURCE)
+@with_body(
+    RESOURCE, "The resource, as JSON, as YAML, or as its serialized message. `@type` may be left out", PUSHED_TYPES
+)
 async def put_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
 ) -> Response:
@@ -185,7 +188,7 @@ async def put_resource(
     return await answer(pushing, await pushing.deps.publisher.put(group, resource, pushing.options), pushed.warnings)
 
 
-@router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushOutcome)
+@router.serve(operations.DELETE_RESOURCE)
 async def delete_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, force: Force = False
 ) -> Response:
@@ -194,7 +197,8 @@ async def delete_resource(
     return await answer(pushing, await pushing.deps.publisher.delete(group, (type_url_of(type), name), options))
 
 
-@router.post("/validate", response_model=ValidationOutcome, openapi_extra=needs(READ))
+@router.serve(operations.VALIDATE)
+@with_body(PUSH, "The resources, as JSON, as YAML, or as a serialized DiscoveryResponse", PUSHED_TYPES)
 async def validate(
     deps: Deps,
     request: Request,
@@ -270,7 +274,8 @@ def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: L
 SETTINGS_BYTES = 64 * 1024
 
 
-@router.put("/groups/{group}", response_model=GroupState)
+@router.serve(operations.PUT_GROUP)
+@with_body(SETTINGS, "The settings, as JSON or YAML")
 async def put_group(
     deps: Deps,
     request: Request,

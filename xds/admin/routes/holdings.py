@@ -10,9 +10,10 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
+from xds.admin import operations
 from xds.admin.answers import Page, Paging, answer_json
 from xds.admin.middleware import Segment
-from xds.admin.models.holdings import HeldResource, HeldResourcePage
+from xds.admin.models.holdings import HeldResource
 from xds.admin.models.values import time_of
 from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router, secrets_shown
@@ -47,7 +48,7 @@ class Side(StrEnum):
     SERVED = "served"
 
 
-@router.get("/nodes/{id}/resources", response_model=HeldResourcePage)
+@router.serve(operations.LIST_HELD)
 async def list_held(
     deps: Deps,
     request: Request,

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
+from xds.admin import operations
 from xds.admin.answers import Paging, answer_json
 from xds.admin.middleware import Segment
 from xds.admin.models.load import (
     LoadDetail,
     LoadLine,
     LoadLines,
-    LoadPage,
     LoadPart,
     LoadSummary,
     ReportingInterval,
@@ -57,7 +57,7 @@ async def window_of(
 Window = Annotated[float, Depends(window_of)]
 
 
-@router.get("/load", response_model=LoadPage)
+@router.serve(operations.LIST_LOAD)
 async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Window) -> Response:
     """The clusters that clients have reported, by cluster name and service name."""
     clusters = await asyncio.to_thread(deps.load.clusters, window_s)
@@ -67,7 +67,7 @@ async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Wind
     )
 
 
-@router.get("/load/{cluster}", response_model=LoadDetail)
+@router.serve(operations.GET_LOAD)
 async def get_load(
     deps: Deps,
     request: Request,
@@ -91,7 +91,7 @@ async def get_load(
     return await answer_json(request, document_of(parts))
 
 
-@router.get("/load/{cluster}/series", response_model=LoadLines)
+@router.serve(operations.GET_LOAD_SERIES)
 async def get_load_series(
     deps: Deps,
     request: Request,

@@ -9,12 +9,12 @@ import pydantic
 from fastapi import Path, Query, Request
 from fastapi.responses import Response
 
-from xds.admin.answers import Page, Paging, answer_json, answer_model, answer_yaml, etag_header
+from xds.admin import operations
+from xds.admin.answers import JSON_TYPE, Page, Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
 from xds.admin.middleware import Segment
-from xds.admin.models.groups import GroupSnapshot
-from xds.admin.models.pushes import ChangedNames, GroupRollout, PushOutcome, PushProgress
-from xds.admin.models.revisions import GroupRevision, ResourceDifference, RevisionDifference, RevisionPage, UndoProposal
+from xds.admin.models.pushes import ChangedNames, GroupRollout
+from xds.admin.models.revisions import GroupRevision, ResourceDifference, RevisionDifference, UndoProposal
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.push import (
@@ -24,7 +24,7 @@ from xds.admin.push import (
     progress_of,
 )
 from xds.admin.routes.groups import WithLowered, render_for_reader, snapshot_response
-from xds.admin.routing import ShowSecrets, api_router
+from xds.admin.routing import ShowSecrets, api_router, with_model
 from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.push.content import Key, type_label
@@ -36,7 +36,7 @@ from xds.tasks.threads import run_sized
 REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
-router = api_router("revisions", "/groups/{group}")
+router = api_router("revisions")
 
 
 class RollbackRequest(pydantic.BaseModel):
@@ -52,7 +52,7 @@ class RollbackRequest(pydantic.BaseModel):
     keep_endpoints: bool = False
 
 
-@router.get("/revisions", response_model=RevisionPage)
+@router.serve(operations.LIST_REVISIONS)
 async def list_revisions(
     deps: Deps,
     request: Request,
@@ -70,7 +70,7 @@ def _revision(line: RevisionInfo) -> GroupRevision:
     return GroupRevision.from_domain(line, type_label)
 
 
-@router.get("/revisions/{revision}", response_model=GroupSnapshot)
+@router.serve(operations.GET_REVISION)
 async def get_revision(
     deps: Deps,
     request: Request,
@@ -84,7 +84,7 @@ async def get_revision(
     return await snapshot_response(content, request, show_secrets, lowered)
 
 
-@router.get("/revisions/{revision}/progress", response_model=PushProgress)
+@router.serve(operations.GET_PROGRESS)
 async def get_progress(
     deps: Deps,
     group: Segment,
@@ -104,13 +104,14 @@ async def get_progress(
     return answer_model(progress_of(verdict))
 
 
-@router.get("/rollout", response_model=GroupRollout)
+@router.serve(operations.GET_ROLLOUT)
 async def get_rollout(deps: Deps, group: Segment) -> Response:
     """The progress of the connected nodes with the present revision of the group, type by type."""
     return answer_model(GroupRollout.from_domain(await deps.publisher.groups.rollout(group)))
 
 
-@router.post("/rollback", response_model=PushOutcome)
+@router.serve(operations.ROLLBACK)
+@with_model(RollbackRequest, "The revision to go back to, as JSON", media_types=(JSON_TYPE,))
 async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Roll back: make a new revision with the content of an earlier one. This also restores a deleted group."""
     media_of(content_type)
@@ -122,7 +123,7 @@ async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: C
     return await answer(pushing, await publisher.rollback(group, wanted.to, pushing.options, keeps_endpoints=keeps))
 
 
-@router.get("/undo", response_model=UndoProposal)
+@router.serve(operations.GET_UNDO)
 async def get_undo(deps: Deps, group: Segment) -> Response:
     """The plan of undoing the last configuration change of a group. Nothing is changed.
 
@@ -140,7 +141,7 @@ Json = dict[str, Any]
 _KEY_BYTES = 100  # an estimate; more than some hundred keys are sorted in a thread
 
 
-@router.get("/revisions/{revision}/diff", response_model=RevisionDifference)
+@router.serve(operations.GET_DIFFERENCE)
 async def get_difference(
     deps: Deps,
     request: Request,

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import Response
 
+from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.models.streams import RefusedPeer, RefusedPeers
 from xds.admin.models.values import time_of
@@ -19,7 +20,7 @@ from xds.fleet.refused_streams import RECENT_S, ROWS_LIMIT, RefusedClient
 router = api_router("fleet")
 
 
-@router.get("/streams/refused", response_model=RefusedPeers)
+@router.serve(operations.LIST_REFUSED_STREAMS)
 async def list_refused_streams(
     deps: Deps,
     limit: Annotated[int, Query(ge=1, le=ROWS_LIMIT, description="The largest number of items")] = 100,

@@ -10,23 +10,18 @@ import platform
 from http import HTTPStatus
 from importlib.metadata import version
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from xds.access.authorisation import ANONYMOUS
+from xds.admin import operations
 from xds.admin.answers import answer_json, answer_model
 from xds.admin.middleware import Segment
 from xds.admin.models.server import CallerIdentity, ServerVersions, StatusItem, UnappliedFiles, WatchedFiles
 from xds.admin.models.values import time_of
-from xds.admin.routing import (
-    ANY,
-    api_router,
-    grant_of,
-    identity_of,
-    needs,
-)
+from xds.admin.routing import ApiRouter, api_router, grant_of, identity_of
 from xds.admin.services import Deps
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
 from xds.model.errors import NotFoundError
@@ -40,7 +35,7 @@ SCHEMA_TYPE = "application/schema+json"
 router = api_router("about")
 
 
-@router.get("/version", response_model=ServerVersions, openapi_extra=needs(ANY))
+@router.serve(operations.GET_VERSION)
 async def get_version() -> Response:
     """The versions of the server, of Python, and of the library with Envoy's API."""
     versions = ServerVersions(
@@ -51,7 +46,7 @@ async def get_version() -> Response:
     return answer_model(versions)
 
 
-@router.get("/whoami", response_model=CallerIdentity, openapi_extra=needs(ANY))
+@router.serve(operations.GET_CALLER)
 async def get_caller(request: Request) -> Response:
     """The principals and scopes of the caller."""
     grant, identity = grant_of(request), identity_of(request)
@@ -65,13 +60,13 @@ async def get_caller(request: Request) -> Response:
     return answer_model(caller)
 
 
-@router.get("/config", response_model=dict[str, Any])
+@router.serve(operations.GET_CONFIG)
 async def get_config(deps: Deps) -> Response:
     """The settings in effect, without secret values."""
     return JSONResponse(deps.options.config)
 
 
-@router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
+@router.serve(operations.GET_SCHEMA, responses={200: {"content": {SCHEMA_TYPE: {}}}})
 async def get_schema(request: Request, type: Segment) -> Response:
     """The JSON Schema (2020-12) of a resource type, or of a whole push."""
     schema = await asyncio.to_thread(
@@ -87,7 +82,7 @@ SHOWN = 1_000
 watch_router = api_router("watch")
 
 
-@watch_router.get("/watch", response_model=WatchedFiles)
+@watch_router.serve(operations.GET_WATCH)
 async def get_watch(
     deps: Deps, group: Annotated[str, Query(description="Only files of this group; empty: of all groups")] = ""
 ) -> Response:
@@ -115,16 +110,16 @@ def _item(refused: RefusedFiles) -> UnappliedFiles:
 
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
-health_router = APIRouter(tags=["health"])
+health_router = ApiRouter("health")
 
 
-@health_router.get("/livez", response_model=StatusItem)
+@health_router.serve(operations.LIVEZ)
 async def livez() -> Response:
     """Liveness: 200 if the event loop answers."""
     return answer_model(StatusItem(status="ok"))
 
 
-@health_router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
+@health_router.serve(operations.READYZ, responses={503: {"model": StatusItem}})
 async def readyz(deps: Deps) -> Response:
     """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
     phase = deps.phase()
@@ -132,7 +127,7 @@ async def readyz(deps: Deps) -> Response:
     return answer_model(StatusItem(status=phase.value), status=status)
 
 
-@health_router.get("/metrics", response_class=PlainTextResponse)
+@health_router.serve(operations.METRICS, response_class=PlainTextResponse)
 async def metrics(deps: Deps) -> Response:
     """The metrics of the server in the text format of Prometheus."""
     return Response(await asyncio.to_thread(deps.metrics), media_type=METRICS_TYPE)

@@ -25,8 +25,9 @@ from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.push import DryRun, IdempotencyKey, Message, Precondition, Strict, revision_precondition
-from xds.admin.routing import Calling, api_router, with_model
+from xds.admin.routing import Calling, api_router, with_body, with_model
 from xds.admin.services import Deps, Services
+from xds.mesh import operations
 from xds.mesh.core.entries.entry import Key, ReadEntries, check_kind, read_entries
 from xds.mesh.entry_records import DeleteEntry, EntryResult, EntryWrite, PutEntry
 from xds.mesh.models.config_entries import (
@@ -34,13 +35,12 @@ from xds.mesh.models.config_entries import (
     EntryContent,
     EntryDifferences,
     EntryOutcome,
-    EntryPage,
     EntryRevision,
-    EntryRevisionPage,
     EntryUndoProposal,
     StoredEntry,
 )
 from xds.mesh.served import served
+from xds.mesh.texts import ENTRIES, ENTRY
 from xds.model.errors import NotFoundError
 from xds.push.request import PushOptions
 from xds.tasks.threads import run_for_caller, run_sized
@@ -49,7 +49,7 @@ REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 6
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 _RESOURCES_PER_ENTRY = 5  # encoding an entry takes as long as encoding this many resources
 
-router = api_router("config entries", "/config-entries")
+router = api_router("config entries")
 
 
 class EntryRollbackRequest(pydantic.BaseModel):
@@ -83,7 +83,7 @@ EntryPrecondition = Annotated[
 ]
 
 
-@router.get("", response_model=EntryPage)
+@router.serve(operations.LIST_CONFIG_ENTRIES)
 async def list_config_entries(
     deps: Deps,
     request: Request,
@@ -101,7 +101,8 @@ async def list_config_entries(
     )
 
 
-@router.post("", response_model=EntryOutcome)
+@router.serve(operations.PUT_CONFIG_ENTRIES)
+@with_body(ENTRIES, "One entry or a list, as JSON or YAML; or several YAML documents")
 async def put_config_entries(
     deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
 ) -> Response:
@@ -114,7 +115,7 @@ async def put_config_entries(
     return await _answer_write(replace(result, warnings=read.warnings), result.etag)
 
 
-@router.get("/revisions", response_model=EntryRevisionPage)
+@router.serve(operations.LIST_CONFIG_ENTRY_REVISIONS)
 async def list_config_entry_revisions(deps: Deps, request: Request, paging: Paging) -> Response:
     """All revisions of the config entries, newest first: author, time, message, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
@@ -122,7 +123,7 @@ async def list_config_entry_revisions(deps: Deps, request: Request, paging: Pagi
     return await paging.answer(request, lines, lambda line: str(line.revision), EntryRevision.from_domain)
 
 
-@router.get("/revisions/{revision}", response_model=EntryContent)
+@router.serve(operations.GET_CONFIG_ENTRY_REVISION)
 async def get_config_entry_revision(deps: Deps, request: Request, revision: Revision) -> Response:
     """All config entries at a revision."""
     content = await served(deps).entries.history.content(revision)
@@ -134,7 +135,7 @@ async def get_config_entry_revision(deps: Deps, request: Request, revision: Revi
     return await write(request, document_of(EntryContent(revision, tuple(documents))))
 
 
-@router.get("/revisions/{revision}/diff", response_model=EntryDifferences)
+@router.serve(operations.GET_CONFIG_ENTRY_DIFFERENCE)
 async def get_config_entry_difference(
     deps: Deps,
     request: Request,
@@ -159,7 +160,7 @@ async def get_config_entry_difference(
     return await write(request, document_of(EntryDifferences(base=old, to=revision, items=items)))
 
 
-@router.get("/undo", response_model=EntryUndoProposal)
+@router.serve(operations.GET_CONFIG_ENTRY_UNDO)
 async def get_config_entry_undo(deps: Deps) -> Response:
     """The plan of undoing the last change of the config entries. Nothing is changed.
 
@@ -171,7 +172,7 @@ async def get_config_entry_undo(deps: Deps) -> Response:
     return answer_model(EntryUndoProposal.from_domain(plan, revision, etag), etag_header(etag))
 
 
-@router.post("/rollback", response_model=EntryOutcome)
+@router.serve(operations.ROLL_BACK_CONFIG_ENTRIES)
 @with_model(EntryRollbackRequest, "The revision to go back to, as JSON", media_types=(JSON_TYPE,))
 async def roll_back_config_entries(
     deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
@@ -187,7 +188,7 @@ async def roll_back_config_entries(
     return await _answer_write(result, result.etag)
 
 
-@router.get("/{kind}/{name}", response_model=StoredEntry)
+@router.serve(operations.GET_CONFIG_ENTRY)
 async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Segment) -> Response:
     """One config entry, and who modified it last."""
     check_kind(kind)
@@ -202,7 +203,8 @@ async def get_config_entry(deps: Deps, request: Request, kind: Segment, name: Se
     return await write(request, document_of(stored), etag_header(record.etag))
 
 
-@router.put("/{kind}/{name}", response_model=EntryOutcome)
+@router.serve(operations.PUT_CONFIG_ENTRY)
+@with_body(ENTRY, "The entry, as JSON or YAML. `Kind` and `Name` may be left out")
 async def put_config_entry(
     deps: Deps,
     kind: Segment,
@@ -221,7 +223,7 @@ async def put_config_entry(
     return await _answer_write(replace(result, warnings=read.warnings), _etag(deps, kind, name))
 
 
-@router.delete("/{kind}/{name}", response_model=EntryOutcome)
+@router.serve(operations.DELETE_CONFIG_ENTRY)
 async def delete_config_entry(
     deps: Deps, kind: Segment, name: Segment, options: Writing, precondition: EntryPrecondition
 ) -> Response:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from hashlib import blake2b
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import Response
@@ -26,6 +25,7 @@ from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
 from xds.admin.services import Deps, Services
 from xds.consul.quantities import parse_duration
+from xds.mesh import operations
 from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
 from xds.mesh.core.chain.chain_json import response_json, walk_json
 from xds.mesh.core.chain.index import chain_finding
@@ -47,17 +47,7 @@ Text = Annotated[str, Query(max_length=TEXT_LIMIT)]
 Pairs = tuple[Text, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainAnswer:
-    """A compiled discovery chain.
-
-    * ``Chain``: Consul's ``CompiledDiscoveryChain``.
-    """
-
-    Chain: Mapping[str, Any]
-
-
-@router.get("/discovery-chains/{service}", response_model=ChainAnswer)
+@router.serve(operations.GET_DISCOVERY_CHAIN)
 async def get_discovery_chain(
     deps: Deps,
     request: Request,
@@ -110,73 +100,7 @@ def _nanoseconds(text: str) -> int:
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WalkedRequest:
-    """The request that was followed.
-
-    * ``method``: its method;
-    * ``path``: its path, without the query;
-    * ``query``: its query parameters, as pairs of name and value;
-    * ``headers``: its headers, as pairs of name and value.
-    """
-
-    method: str
-    path: str
-    query: tuple[tuple[str, ...], ...]
-    headers: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriedRouteItem:
-    """A route of the router that was tried.
-
-    * ``route``: its position, from 1 on;
-    * ``matches``: whether it matches the request;
-    * ``mismatch``: the first thing that does not match; empty if all does.
-    """
-
-    route: int
-    matches: bool
-    mismatch: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WayItem:
-    """One way that such requests may take.
-
-    * ``weight``: the percentage of the requests;
-    * ``resolver``: the key of the resolver node in the chain;
-    * ``target``: the target of the resolver;
-    * ``failover``: the targets that it fails over to, in order.
-    """
-
-    weight: float
-    resolver: str
-    target: str
-    failover: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WalkAnswer:
-    """The way of a request through a discovery chain.
-
-    * ``Chain``: the whole chain: Consul's ``CompiledDiscoveryChain``;
-    * ``request``: the request;
-    * ``routes``: the routes that were tried, up to the one that matches; empty without a router;
-    * ``next_node``: the key of the node that the router sends the request to; the first node without a router;
-    * ``path``: the path that is sent on;
-    * ``ways``: the ways that the request may take from there.
-    """
-
-    Chain: Mapping[str, Any]
-    request: WalkedRequest
-    routes: tuple[TriedRouteItem, ...]
-    next_node: str
-    path: str
-    ways: tuple[WayItem, ...]
-
-
-@router.get("/discovery-chains/{service}/walk", response_model=WalkAnswer)
+@router.serve(operations.WALK_CHAIN)
 async def walk_chain(
     deps: Deps,
     request: Request,

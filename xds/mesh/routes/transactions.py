@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from xds.access.tokens import ADMIN, write_scope
+from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, media_of
 from xds.admin.problem import RequestError, place_in_transaction
@@ -27,7 +28,7 @@ from xds.admin.push import (
     status_of,
     wait_for_outcome,
 )
-from xds.admin.routing import ANY, api_router, demand, needs, with_model
+from xds.admin.routing import api_router, demand, with_model
 from xds.admin.services import Deps
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
@@ -161,7 +162,7 @@ async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait, 
     return PushContext(deps, replace(options, force=force), wait_s)
 
 
-@router.post("/transactions", response_model=TransactionOutcome, openapi_extra=needs(ANY))
+@router.serve(operations.TRANSACT)
 @with_model(
     TransactionRequest, "The changes, as JSON or YAML", GroupChange, EntriesChange, DeletedResource, DeletedEntry
 )

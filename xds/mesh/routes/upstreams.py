@@ -12,7 +12,6 @@ from xds.access.tokens import ADMIN
 from xds.admin.answers import Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.admin.middleware import Segment
-from xds.admin.models.pushes import PushOutcome
 from xds.admin.models.writing import document_of
 from xds.admin.push import (
     KeylessOptions,
@@ -23,12 +22,14 @@ from xds.admin.push import (
     status_of,
     wait_for_outcome,
 )
-from xds.admin.routing import api_router, demand
+from xds.admin.routing import api_router, demand, with_body
 from xds.admin.services import Deps, Services
+from xds.mesh import operations
 from xds.mesh.core.lower.upstreams import read_upstreams
 from xds.mesh.lowered_groups import etag_of
-from xds.mesh.models.upstreams import GroupUpstreams, UpstreamsPage, UpstreamsSummary
+from xds.mesh.models.upstreams import GroupUpstreams, UpstreamsSummary
 from xds.mesh.served import served
+from xds.mesh.texts import UPSTREAMS
 from xds.push.content import type_label
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushResult
@@ -51,7 +52,7 @@ async def writing_options(options: KeylessOptions, etag: Expected) -> PushOption
 Writing = Annotated[PushOptions, Depends(writing_options)]
 
 
-@router.get("/upstreams", response_model=UpstreamsPage)
+@router.serve(operations.LIST_UPSTREAMS)
 async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups with upstreams, by name."""
     lowered, counts = served(deps).lowered, deps.fleet.nodes_by_group()
@@ -64,7 +65,7 @@ async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Respon
     return await answer_json(request, document_of({**page, "limit": lowered.limit}))
 
 
-@router.get("/groups/{group}/upstreams", response_model=GroupUpstreams)
+@router.serve(operations.GET_UPSTREAMS)
 async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
     """The upstreams of a group, and what they are lowered to."""
     upstreams = _upstreams(deps, group)
@@ -72,7 +73,8 @@ async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Respons
     return await write(request, document_of(upstreams), etag_header(upstreams.etag))
 
 
-@router.put("/groups/{group}/upstreams", response_model=PushOutcome)
+@router.serve(operations.PUT_UPSTREAMS)
+@with_body(UPSTREAMS, "The upstreams document, as JSON or YAML")
 async def put_upstreams(
     deps: Deps,
     request: Request,
@@ -104,7 +106,7 @@ async def put_upstreams(
     return await _answer(PushContext(deps, options, wait_s), result)
 
 
-@router.delete("/groups/{group}/upstreams", response_model=PushOutcome)
+@router.serve(operations.DELETE_UPSTREAMS)
 async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
     """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
     result = await served(deps).write_upstreams(group, None, options)

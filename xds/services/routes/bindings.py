@@ -12,15 +12,17 @@ from xds.admin.answers import Paging, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
 from xds.admin.push import DrainTime, Strict, etag_precondition
-from xds.admin.routing import Calling, api_router
+from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps, Services
 from xds.model.errors import Violation
 from xds.push.request import PushOptions
+from xds.services import operations
 from xds.services.binding_review import check_assignment, review_binding
 from xds.services.bindings import BoundAssignment
 from xds.services.core.binding import read_binding
-from xds.services.models.services import BindingDeleted, BindingItem, BindingPage, binding_item
+from xds.services.models.services import BindingDeleted, BindingItem, binding_item
 from xds.services.served import served
+from xds.services.texts import BINDING
 from xds.store.document_keys import Key
 from xds.tasks.threads import run_for_caller
 
@@ -34,7 +36,7 @@ DryRun = Annotated[
 Expected = Annotated[str, Depends(etag_precondition("b", "succeed only if there is no binding"))]
 
 
-@router.get("/groups/{group}/bindings", response_model=BindingPage)
+@router.serve(operations.LIST_BINDINGS)
 async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
     """The bindings of a group by assignment, with their state."""
     deps.publisher.groups.check(group)
@@ -42,14 +44,15 @@ async def list_bindings(deps: Deps, request: Request, paging: Paging, group: Seg
     return await paging.answer(request, items, lambda bound: bound.key[1], lambda bound: _item(deps, bound))
 
 
-@router.get("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
+@router.serve(operations.GET_BINDING)
 async def get_binding(deps: Deps, request: Request, group: Segment, assignment: Segment) -> Response:
     """The binding of an assignment, with its state."""
     found = _item(deps, served(deps).bindings.get((group, assignment)))
     return answer_model(found, etag_header(found.etag))
 
 
-@router.put("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
+@router.serve(operations.PUT_BINDING)
+@with_body(BINDING, "The binding, as JSON or YAML")
 async def put_binding(
     deps: Deps,
     group: Segment,
@@ -82,7 +85,7 @@ async def put_binding(
     return answer_model(found, etag_header(found.etag))
 
 
-@router.delete("/groups/{group}/bindings/{assignment}", response_model=BindingDeleted)
+@router.serve(operations.DELETE_BINDING)
 async def delete_binding(
     deps: Deps,
     group: Segment,

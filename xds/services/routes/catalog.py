@@ -13,15 +13,16 @@ from xds.admin.models.writing import document_of
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
 from xds.model.errors import NotFoundError
+from xds.services import operations
 from xds.services.bindings import USER as BINDINGS
-from xds.services.models.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
+from xds.services.models.services import AcceptedLosses, service_item, service_summary
 from xds.services.served import served
 from xds.store.document_keys import Key
 
 router = api_router("services")
 
 
-@router.get("/services", response_model=ServiceSummaryPage)
+@router.serve(operations.LIST_SERVICES)
 async def list_services(
     deps: Deps,
     request: Request,
@@ -41,7 +42,7 @@ async def list_services(
     )
 
 
-@router.get("/services/{name}", response_model=ServiceItem)
+@router.serve(operations.GET_SERVICE)
 async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
     served(deps).registrations.show_changes()
@@ -58,7 +59,7 @@ def _following_assignments(deps: Services, service: str) -> tuple[list[Key], lis
     return services.bindings.of_service(service), [key for followed in others for key in followed.of_service(service)]
 
 
-@router.post("/sources/{name}/accept", response_model=AcceptedLosses)
+@router.serve(operations.ACCEPT_LOSSES)
 async def accept_losses(
     deps: Deps,
     by: Calling,

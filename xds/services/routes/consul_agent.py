@@ -15,7 +15,8 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.admin.bodies import Body
-from xds.admin.routing import ANY, consul_router, needs
+from xds.admin.operations import ANY
+from xds.admin.routing import consul_router, needs
 from xds.admin.services import Deps, Services
 from xds.consul.http import answer_write, make_filtered, refuse
 from xds.filter.values import FixedRecord

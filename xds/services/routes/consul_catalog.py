@@ -14,7 +14,8 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.admin.bodies import Body
-from xds.admin.routing import ANY, consul_router, needs
+from xds.admin.operations import ANY
+from xds.admin.routing import consul_router, needs
 from xds.admin.services import Deps, Services
 from xds.consul.blocking_queries import wait_for_change
 from xds.consul.http import answer_read, answer_write, check_datacenter, findings_text, refuse

@@ -14,27 +14,28 @@ from fastapi.responses import Response
 from xds.admin.answers import Paging, answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.middleware import Segment
-from xds.admin.routing import ANY, Calling, api_router, needs
+from xds.admin.routing import Calling, api_router, with_body
 from xds.admin.services import Deps, Services
 from xds.model.compared_name import compared
 from xds.model.errors import NotFoundError
+from xds.services import operations
 from xds.services.consul import BODY_BYTES, permit_of, registrant_of
 from xds.services.core.registered_instance import AGENT_NODE, Key, Registration
 from xds.services.core.registration_rules import read_service
 from xds.services.models.registrations import (
     RegistrationDeleted,
     RegistrationItem,
-    RegistrationPage,
     registration_item,
 )
 from xds.services.served import served
+from xds.services.texts import SERVICE
 
 router = api_router("registrations")
 
 ServiceFilter = Annotated[str, Query(description="Only instances of this service; empty: of all services")]
 
 
-@router.get("/registrations", response_model=RegistrationPage)
+@router.serve(operations.LIST_REGISTRATIONS)
 async def list_registrations(deps: Deps, request: Request, paging: Paging, service: ServiceFilter = "") -> Response:
     """All registered instances, by id; those on other nodes by `NODE/ID`."""
     name = compared(service)
@@ -43,13 +44,14 @@ async def list_registrations(deps: Deps, request: Request, paging: Paging, servi
     return await paging.answer(request, items, lambda one: one.instance_id, lambda one: _item(deps, one))
 
 
-@router.get("/registrations/{id}", response_model=RegistrationItem)
+@router.serve(operations.GET_REGISTRATION)
 async def get_registration(deps: Deps, id: Segment) -> Response:
     """One instance that registered itself or was registered here."""
     return answer_model(_item(deps, _registration(deps, id)))
 
 
-@router.put("/registrations/{id}", response_model=RegistrationItem, openapi_extra=needs(ANY))
+@router.serve(operations.PUT_REGISTRATION)
+@with_body(SERVICE, "The service definition, as JSON or YAML")
 async def put_registration(
     deps: Deps, request: Request, id: Segment, body: Body, by: Calling, content_type: ContentType = ""
 ) -> Response:
@@ -66,7 +68,7 @@ async def put_registration(
     return answer_model(_item(deps, _registration(deps, id)))
 
 
-@router.delete("/registrations/{id}", response_model=RegistrationDeleted, openapi_extra=needs(ANY))
+@router.serve(operations.DELETE_REGISTRATION)
 async def delete_registration(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
     one = _registration(deps, id)
@@ -74,7 +76,7 @@ async def delete_registration(deps: Deps, request: Request, id: Segment, by: Cal
     return answer_model(RegistrationDeleted(id=id, service=one.service))
 
 
-@router.put("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
+@router.serve(operations.BEGIN_MAINTENANCE)
 async def begin_maintenance(
     deps: Deps,
     request: Request,
@@ -90,7 +92,7 @@ async def begin_maintenance(
     return answer_model(_item(deps, _registration(deps, id)))
 
 
-@router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
+@router.serve(operations.END_MAINTENANCE)
 async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
     await served(deps).registrations.maintain(id, False, "", permit_of(request), by)

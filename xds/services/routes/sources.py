@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from xds.admin.answers import Page, answer_model, page
@@ -12,13 +12,14 @@ from xds.admin.middleware import Segment
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
-from xds.services.models.sources import SourcePage, SourceStateItem, shown_sources, source_item
+from xds.services import operations
+from xds.services.models.sources import shown_sources, source_item
 from xds.services.served import served
 
-router: APIRouter = api_router("sources")
+router = api_router("sources")
 
 
-@router.get("/sources", response_model=SourcePage)
+@router.serve(operations.LIST_SOURCES)
 async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depends(page)]) -> Response:
     """All sources of instances by name, with their state."""
     services = served(deps)
@@ -26,7 +27,7 @@ async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depen
     return await page.answer(request, items, lambda each: each.name, source_item)
 
 
-@router.get("/sources/{name}", response_model=SourceStateItem)
+@router.serve(operations.GET_SOURCE)
 async def get_source(deps: Deps, name: Segment) -> Response:
     """One source of instances, with its state."""
     for each in shown_sources(served(deps).catalog, served(deps).sources):
