@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from xds.access.authorisation import NodeAuthMode
-from xds.app.settings import load_settings
+from xds.app.settings import load_settings, make_settings
 from xds.cli.arguments import serve_flags
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT, chain_context
@@ -353,3 +355,34 @@ def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
         with pytest.raises(SettingsError, match=r"chains\."):
             load_settings(config(tmp_path, f"chains: {wrong}"))
+
+
+POSTGRES = {"kind": "postgres", "url": "postgresql://xds@db/xds"}
+
+
+@pytest.mark.parametrize(
+    ("server", "complaint"),
+    [
+        ({"advertise": "10.0.0.5:18080"}, "expected http://HOST:PORT or https://HOST:PORT"),
+        ({"advertise": "https://10.0.0.5:18080/api"}, "expected http://HOST:PORT or https://HOST:PORT"),
+        ({"advertise": "http://10.0.0.5:18080"}, "use https, or server.insecure: true"),
+        ({"http": {"host": "0.0.0.0"}, "insecure": True}, "server.advertise: server.http.host 0.0.0.0 is no address"),
+    ],
+)
+def test_an_address_that_other_servers_cannot_use_is_refused(server: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(complaint)):
+        make_settings({"server": server, "store": POSTGRES})
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {},
+        {"advertise": "https://10.0.0.5:18080"},
+        {"advertise": "http://localhost:18080"},
+        {"advertise": "http://10.0.0.5:18080", "insecure": True},
+        {"advertise": "https://10.0.0.5:18080", "http": {"host": "0.0.0.0"}, "insecure": True},
+    ],
+)
+def test_an_address_that_other_servers_can_use_is_accepted(server: dict[str, Any]) -> None:
+    make_settings({"server": server, "store": POSTGRES})

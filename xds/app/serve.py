@@ -35,6 +35,9 @@ def serve(
     lrs_interval: Annotated[
         str, typer.Option(help="How often clients report their load (default 10s).", metavar="DURATION")
     ] = "",
+    advertise: Annotated[
+        str, typer.Option(help="URL at which the other servers of the same database reach this one.", metavar="URL")
+    ] = "",
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond the loopback without TLS and credentials.")
     ] = False,
@@ -47,7 +50,7 @@ def serve(
       xds serve
       xds serve --dev
       xds serve --store memory --watch ./snapshots
-      xds serve --store postgresql://xds@db.internal/xds
+      xds serve --store postgresql://xds@db.internal/xds --advertise https://10.0.0.5:18080
       xds serve --grpc 0.0.0.0:18000 --config xds.yaml
     """
     from xds.app.settings import load_settings
@@ -60,7 +63,7 @@ def serve(
         watch = watch or (Path(DEV_DIRECTORY) if Path(DEV_DIRECTORY).is_dir() else None)
     if watch is not None and not watch.is_dir():
         raise CommandError(Exit.USAGE, f"--watch {watch}: there is no such directory")
-    flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune, lrs_interval)
+    flags = serve_flags(grpc, http, data, store, insecure, log_level, str(watch or ""), prune, lrs_interval, advertise)
     try:
         settings = load_settings(config, flags)
     except ExposedListenerError as error:

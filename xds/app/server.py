@@ -30,6 +30,7 @@ from xds.app.ports import (
     grpc_options,
     http_server,
     listen,
+    place,
     reachable,
     stream_limits,
     warnings_of,
@@ -39,6 +40,7 @@ from xds.app.reload import Reloader
 from xds.app.settings import load_settings
 from xds.backup.backups import Backups
 from xds.cli.errors import CommandError, Exit
+from xds.cluster.members import members_of
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.envoy.translation import V2, translate_to_v2
@@ -199,6 +201,7 @@ class Server:
         self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         storage = settings.store
         self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes, storage.url)
+        self.members = members_of(self.store)
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = new_cache(settings.order.rules())
@@ -343,6 +346,7 @@ class Server:
     async def _load(self) -> None:
         """Load the stored state and the watched directory. Raises ``StoreError``."""
         await self.store.open()
+        await self.members.start(self._advertised())
         await self.engine.load()
         await self.nacks.load()
         await self.publisher.load()
@@ -350,6 +354,13 @@ class Server:
             await feature.load()
         if self.watched is not None:
             await self.watched.start()
+
+    def _advertised(self) -> str:
+        """Where the other servers reach this one; empty where they do not."""
+        server = self.settings.server
+        if server.advertise or not self._hosting.opens_http:
+            return server.advertise
+        return f"{'https' if server.http.tls is not None else 'http'}://{place(*self._http_address())}"
 
     def _log_ready(self) -> None:
         for message in self.settings.moved:
@@ -424,6 +435,7 @@ class Server:
         await self.collector.close()
         await self.nacks.close()
         await self.engine.close()
+        await self.members.close()
         await self.store.close()
 
     async def drain(self) -> None:

@@ -93,6 +93,7 @@ def serve_flags(
     watch: str = "",
     prune: bool = False,
     lrs_interval: str = "",
+    advertise: str = "",
 ) -> Json:
     """The flags of ``xds serve``, nested as the settings are. Raises ``CommandError``."""
     from xds.settings.sections import DATABASE_SCHEMES
@@ -104,6 +105,8 @@ def serve_flags(
             server[name] = {"host": host, "port": port}
     if insecure:
         server["insecure"] = True
+    if advertise:
+        server["advertise"] = advertise
     flags: Json = {"server": server, "store": {}, "logs": {}, "watch": {}, "load": {}}
     given = (
         ("store", "data", data),

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import pydantic
 from pydantic import AfterValidator, Field, field_validator
@@ -27,6 +28,14 @@ def _check_host(value: str) -> str:
     if not _HOST_NAME.fullmatch(value):
         raise ValueError("expected a name without scheme and port: 'xds.example.org', '*.example.org' or '*'")
     return value.lower()
+
+
+def _check_url(value: str) -> str:
+    parts = urlsplit(value)
+    is_place = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+    if value and not (is_place and parts.path in ("", "/") and not parts.query and not parts.fragment):
+        raise ValueError("expected http://HOST:PORT or https://HOST:PORT")
+    return value.rstrip("/")
 
 
 HostName = Annotated[str, AfterValidator(_check_host)]
@@ -74,7 +83,8 @@ class ServerSettings(Section):
 
     ``on_nack`` is the default of groups (docs/internals/design.md#order-of-updates). ``require_if_match`` rejects
     writes without ``If-Match``. ``undo`` never goes back to a revision that more than ``undo_refused_share`` of its
-    nodes rejected. With ``max_stream_age_s`` streams are closed at that age; 0: never.
+    nodes rejected. With ``max_stream_age_s`` streams are closed at that age; 0: never. ``advertise`` is the URL
+    at which the other servers of the same database reach the HTTP listener; empty for its own address.
     """
 
     grpc: GrpcSettings = GrpcSettings()
@@ -85,6 +95,7 @@ class ServerSettings(Section):
     max_stream_age_s: float = Field(0.0, ge=0, le=30 * DAY_S)
     require_if_match: bool = False
     insecure: bool = False
+    advertise: Annotated[str, AfterValidator(_check_url)] = ""
 
 
 class OrderSettings(Section):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pydantic
 import pydantic_settings
@@ -197,6 +198,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_unspecified(host: str) -> bool:
+    """Whether ``host`` means every address of this machine."""
+    try:
+        return ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return not host
+
+
 def _read_document(file: Path) -> Json:
     try:
         document = yaml.safe_load(read_regular(file, _FILE_LIMIT_BYTES).data)
@@ -293,9 +302,26 @@ def _check_optional(settings: Settings, name: str, tls: TlsSettings) -> None:
         raise SettingsError("server.grpc.tls.client_cert: grpcio's transport supports only required; use asyncio's")
 
 
+def _check_advertise(settings: Settings) -> None:
+    """Servers of one database must reach each other, and their secret must not be readable on the way."""
+    server = settings.server
+    if settings.store.kind == "postgres" and not server.advertise and is_unspecified(server.http.host):
+        raise SettingsError(
+            f"server.advertise: server.http.host {server.http.host} is no address that the other servers of the"
+            " database can use; set the URL at which they reach this server, such as https://10.0.0.5:18080"
+        )
+    advertised = urlsplit(server.advertise)
+    if advertised.scheme == "http" and not is_loopback(advertised.hostname or "") and not server.insecure:
+        raise SettingsError(
+            "server.advertise: the servers send each other a secret, which others can read on the way without TLS;"
+            " use https, or server.insecure: true"
+        )
+
+
 def _check_exposure(settings: Settings) -> None:
     """A listener beyond the loopback needs TLS and credentials. One credential must allow pushes."""
     _check_administrator(settings)
+    _check_advertise(settings)
     for name, listener in (("grpc", settings.server.grpc), ("http", settings.server.http)):
         if listener.tls is not None and listener.tls.client_cert == "optional":
             _check_optional(settings, name, listener.tls)

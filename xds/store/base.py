@@ -1,4 +1,4 @@
-"""The contract of all store engines. ``tests/store/contract.py`` checks it for each of them.
+"""One idea: the contract of all store engines. ``tests/store/contract.py`` checks it for each of them.
 
 A store keeps a sequence of revisions (1, 2, 3 ...) per group. A revision is the complete manifest of the group: type
 URL, name and blob id of every resource. Blobs are content-addressed bytes that the store never parses. Documents are
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
 from xds.store.audit_entries import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.member_register import MemberRegister
 from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
 
 if TYPE_CHECKING:
@@ -499,6 +500,10 @@ class Store(Protocol):
         store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and any error of
         ``records``.
         """
+
+    def register(self) -> MemberRegister | None:
+        """The register of the servers that use it; None where only one can."""
+        return None
 
     def condition(self) -> StoreCondition:
         """Problems of the store. May be called from any thread; it is cheap."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,7 +10,9 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store.base import READER_BUFFER, ChangeItem, Reset, StoreError
+from xds.store.base import READER_BUFFER, ChangeItem, Reset, StoreError, UnavailableError
+from xds.store.member_register import Heartbeat, Member, MemberRegister
+from xds.store.postgres import member_rows
 from xds.store.postgres.connection import SCHEMA
 from xds.store.postgres.database import PostgresDatabase
 from xds.store.postgres.listener import CHANNEL, Listener
@@ -45,6 +48,23 @@ class PostgresStore(SqlStore):
         self._listener: Listener | None = None
         self._cursor = 0  # of the last item that the watches have
         self._behind = ""
+
+    def register(self) -> MemberRegister:
+        return self
+
+    async def beat(self, me: Member, process: str) -> Heartbeat:
+        """Join or stay, and take or renew the lease. Raises ``StoreError``."""
+        if self._listener is None:
+            raise UnavailableError("the store is not open")
+        return await asyncio.wrap_future(self._listener.submit(lambda each: member_rows.beat(each, me, process)))
+
+    async def leave(self, process: str) -> None:
+        """Leave, and give the lease to whoever comes next. Raises ``StoreError``."""
+        await self._step(lambda connection: member_rows.leave(connection, process))
+
+    async def rotate_secret(self) -> None:
+        """Make a new secret. The servers take it up with their next heartbeats. Raises ``StoreError``."""
+        await self._step(member_rows.rotate_secret)
 
     def condition(self) -> StoreCondition:
         down = self._database.down_reason()

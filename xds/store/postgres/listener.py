@@ -1,13 +1,20 @@
-"""A thread with a connection that hears of commits. A notification is only a hint: it looks every second anyway."""
+"""A thread with a connection that hears of commits. A notification is only a hint: it looks every second anyway.
+
+Pushes do not delay it, nor large commits. So it also does the short jobs that must not wait for them.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 import psycopg
 import structlog
 
+from xds.store.base import UnavailableError
 from xds.store.postgres.connection import PostgresConnection, connect
 from xds.store.postgres.database import read_once
 from xds.store.postgres.failures import reason
@@ -15,6 +22,7 @@ from xds.store.sql.connection import SqlConnection
 
 CHANNEL = "xds"
 TICK_S = 1.0
+T = TypeVar("T")
 
 _log = structlog.get_logger(logger_name="xds.store")
 
@@ -26,8 +34,18 @@ class Listener:
         self._url = url
         self._look = look
         self._ended = threading.Event()
+        self._jobs: SimpleQueue[Callable[[PostgresConnection | None], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="xds-store-listener", daemon=True)
         self._thread.start()
+
+    def submit(self, job: Callable[[PostgresConnection], T]) -> Future[T]:
+        """The future result of ``job``, each statement of which is a transaction of its own. It begins in ``TICK_S``.
+
+        Without a connection it raises ``UnavailableError``.
+        """
+        future: Future[T] = Future()
+        self._jobs.put(lambda connection: _settle(future, job, connection))
+        return future
 
     def end(self) -> None:
         """End it. It may still look once."""
@@ -45,12 +63,38 @@ class Listener:
                 _log.info("store.listener_lost", error_message=reason(error))
             except Exception as error:  # a bug, or a damaged row, must not end it: nobody would hear of commits again
                 _log.error("store.listener_failed", error_message=str(error), exc_info=error)
+            self._run_jobs(None)
             self._ended.wait(TICK_S)
+        self._run_jobs(None)
 
     def _listen(self, connection: PostgresConnection) -> None:
         with connection.raw as raw:
             raw.execute(f"LISTEN {CHANNEL}")
             while not self._ended.is_set():
+                self._run_jobs(connection)
                 read_once(connection, self._look)
                 for _ in raw.notifies(timeout=TICK_S, stop_after=1):
                     pass
+
+    def _run_jobs(self, connection: PostgresConnection | None) -> None:
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return
+            job(connection)
+
+
+def _settle(future: Future[T], job: Callable[[PostgresConnection], T], connection: PostgresConnection | None) -> None:
+    """Run ``job`` for its future. Raises an error of the connection, which has to be made anew."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        if connection is None:
+            raise UnavailableError("there is no connection to the database")
+        future.set_result(job(connection))
+    except psycopg.Error as error:
+        future.set_exception(UnavailableError(reason(error)))
+        raise
+    except BaseException as error:
+        future.set_exception(error)

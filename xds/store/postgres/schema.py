@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xds.store.base import UnavailableError
+from xds.store.postgres import member_rows
 from xds.store.postgres.connection import SCHEMA, PostgresConnection
 from xds.store.sql import tables
 from xds.store.sql.tables import ColumnTypes
@@ -41,6 +42,8 @@ def ensure(connection: PostgresConnection) -> None:
         tables.schema_of(connection)
     else:
         raise UnavailableError(f"its schema {SCHEMA} belongs to another program: use a database of its own")
+    if "member" not in names:  # an earlier release reads a database that has it
+        member_rows.create(connection)
     connection.execute("DELETE FROM writer WHERE seen < now() - interval '1 day'")
 
 

@@ -1,0 +1,1 @@
+"""Several servers that share one store: which there are, and which of them does the work that only one may do."""
