@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xds.admin.examples import ApiTexts
     from xds.admin.models.nodes import LinkerdAnswer
     from xds.admin.services import ServerCheck
+    from xds.cluster.members import Members
     from xds.fleet.fleet import Fleet
     from xds.live.by_hand import HandAssignments
     from xds.live.owners import EndpointOrigin, OwnerKind
@@ -45,6 +46,7 @@ class Kernel:
     """The objects of one server that features are made from.
 
     ``load`` has the load reports, ``registry`` wakes streams. ``streams`` is what the handlers of all streams share.
+    ``members`` are the servers of the store; what only one of them does, it does while ``members.holds_lease()``.
     ``features`` are those that are served already: a feature may use those before it.
     """
 
@@ -57,6 +59,7 @@ class Kernel:
     by_hand: HandAssignments
     registry: StreamRegistry
     streams: DiscoveryDependencies
+    members: Members
     features: list[ServedFeature]
 
     def feature(self, kind: type[F]) -> F:

@@ -61,6 +61,22 @@ def test_an_id_never_stands_for_another_record() -> None:
     assert max(record.id for record in late.nack_log.select()) == kept.record.id + 1
 
 
+def test_the_ids_of_two_servers_differ() -> None:
+    ids: list[set[int]] = []
+    for number in (0, 3):
+        fleet = Fleet()
+        fleet.nack_log.number((1_000 << 10) + number, 1 << 10)
+        client = Client(fleet, "n1")
+        client.nack(response(SERVED), guilty=("bad",))
+        [refusal] = fleet.nack_log.take_changes(1).open
+        again = Fleet()
+        again.nack_log.number((1_000 << 10) + number, 1 << 10)
+        again.restore([refusal], 0.0)
+        Client(again, "n2").nack(response(SERVED), guilty=("bad",))
+        ids.append({record.id for record in again.nack_log.select()})
+    assert ids == [{1_000 << 10, 1_001 << 10}, {(1_000 << 10) + 3, (1_001 << 10) + 3}]
+
+
 def test_a_loaded_record_is_resolved_as_before(fleet: Fleet) -> None:
     Client(fleet).nack(response(SERVED), guilty=("bad",))
     after = restarted(fleet)

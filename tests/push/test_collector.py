@@ -87,6 +87,22 @@ async def test_a_deleted_group_is_brought_back(plane: Plane) -> None:
     assert (await plane.publisher.push(GROUP, clusters("a"))).revision == 5
 
 
+async def test_only_the_holder_of_the_lease_collects(plane: Plane) -> None:
+    for turn in range(RETAINED + 5):
+        await plane.publisher.push(GROUP, clusters(f"c{turn}"))
+    holds = False
+    collector = Collector(plane.store, plane.cache, LITTLE, 0.01, lambda: holds)
+    collector.start()
+    before = await plane.store.stats()
+    await asyncio.sleep(0.1)
+    assert (collector.stats, collector.collected.revisions) == (before, 0)
+    holds = True
+    async with asyncio.timeout(30):
+        while not collector.collected.revisions:
+            await asyncio.sleep(0.01)
+    await collector.close()
+
+
 class FailingStore(MemoryStore):
     """Fails at first; ``tries`` counts."""
 

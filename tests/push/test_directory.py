@@ -216,6 +216,27 @@ async def test_a_directory_that_vanishes_is_known_and_followed_when_it_is_back(w
     await watched.wait(lambda: not len(watched.directory.refused))
 
 
+async def test_the_next_holder_of_the_lease_applies_all_files(watched: Watched) -> None:
+    holds = False
+    watched.directory.holds_lease = lambda: holds
+    watched.put("edge.yaml", "a")
+    (watched.root / "bad.yaml").write_text("[")
+    await watched.directory.start()
+    await asyncio.sleep(0.5)
+    assert watched.held() == {} and not len(watched.directory.refused)
+    holds = True
+    await watched.wait(lambda: watched.held() == {"edge": ["a"]})
+    await watched.wait(lambda: len(watched.directory.refused) == 1)
+    holds = False
+    await watched.wait(lambda: not len(watched.directory.refused))
+    watched.put("edge.yaml", "b")
+    await asyncio.sleep(0.5)
+    assert watched.held() == {"edge": ["a"]}
+    holds = True
+    await watched.wait(lambda: watched.held() == {"edge": ["b"]})
+    await watched.wait(lambda: len(watched.directory.refused) == 1)
+
+
 async def test_a_store_that_is_down_is_known_until_it_is_back(watched: Watched) -> None:
     watched.put("edge.yaml", "a")
     await watched.plane.store.close()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.postgres import PostgresServer
 from xds.cluster.members import RegisteredMembers
-from xds.store.member_register import NUMBERS, Member
+from xds.store.member_register import NO_NUMBER, Member
 from xds.store.postgres.engine import PostgresStore
 
 pytestmark = pytest.mark.soak
@@ -96,7 +96,7 @@ async def test_numbers_of_servers_that_are_long_gone_are_free(url: str, stores: 
     execute(
         url,
         "INSERT INTO member SELECT 'm' || n, 'm' || n, '', '', n, now(), now() - interval '2 days'"
-        f" FROM generate_series(0, {NUMBERS - 1}) AS n",
+        f" FROM generate_series(0, {NO_NUMBER - 1}) AS n",
     )
     assert (await stores[0].beat(member("a"), "a")).number == 0
 

@@ -140,6 +140,8 @@ async def _watch(deps: Services) -> Finding:
     watched = deps.watched()
     if watched is None:
         return OK, "no directory is watched"
+    if not watched.holds_lease():
+        return OK, f"{watched.root}: the server that holds the lease applies it (xds members), if it has this directory"
     if not watched.refused:
         return OK, f"{watched.root} is applied"
     texts = [_refused_text(each) for each in islice(watched.refused, 1)]

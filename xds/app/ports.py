@@ -160,6 +160,14 @@ def reachable(host: str) -> str:
     return ("::1" if address.version == 6 else LOOPBACK) if address.is_unspecified else bare
 
 
+def advertised(settings: Settings, http_port: int) -> str:
+    """Where the other servers reach the admin port, which has this port (0: it is closed); empty where they do not."""
+    server = settings.server
+    if server.advertise or not http_port:
+        return server.advertise
+    return f"{'https' if server.http.tls is not None else 'http'}://{place(reachable(server.http.host), http_port)}"
+
+
 def place(host: str, port: int) -> str:
     """``HOST:PORT``, IPv6 hosts in brackets."""
     bare = host.strip("[]")

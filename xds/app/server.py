@@ -25,12 +25,12 @@ from xds.admin.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.app.features import FEATURES
 from xds.app.ports import (
+    advertised,
     asks_certificates,
     browser_rules,
     grpc_options,
     http_server,
     listen,
-    place,
     reachable,
     stream_limits,
     warnings_of,
@@ -80,6 +80,7 @@ from xds.snapshots.order import OrderRules
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
+from xds.store.member_register import NUMBER_BITS
 from xds.tasks.lifecycle import Phase
 from xds.version import __version__
 
@@ -159,10 +160,10 @@ def warn_of_unchecked_hosts(settings: Settings) -> None:
 def new_fleet() -> Fleet:
     """An empty fleet.
 
-    Ids grow across restarts, so that a reader of events can resume after the last event that it read: they start from
+    Ids of events grow across restarts, so that a reader can resume after the last event that it read: they start from
     the clock, above all ids of an earlier process.
     """
-    return Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
+    return Fleet(events=EventLog(first_id=time_ns() // 1_000_000))
 
 
 def new_cache(rules: OrderRules) -> SnapshotCache:
@@ -213,7 +214,9 @@ class Server:
         self.by_hand = self._hand_assignments()
         self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected, self.cache.note_refused)
         self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)
-        self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
+        self.collector = Collector(
+            self.store, self.cache, storage.retention(), storage.collect_every_s, self.members.holds_lease
+        )
         self.watched = self._watched()
         self.publisher.documents.append(self.by_hand)
         self.features = self._features(hosting.features)
@@ -264,6 +267,7 @@ class Server:
             self.by_hand,
             self.grpc.registry,
             self.grpc.deps,
+            self.members,
             served,
         )
         for feature in features:
@@ -287,7 +291,13 @@ class Server:
         watch = self.settings.watch
         if watch.directory is None:
             return None
-        return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
+        return WatchedDirectory(
+            self.publisher,
+            watch.directory,
+            prune=watch.prune,
+            decoder=self.decoder,
+            holds_lease=self.members.holds_lease,
+        )
 
     def _register_metrics(self) -> None:
         """Register the metrics of all parts for ``/metrics``."""
@@ -346,7 +356,8 @@ class Server:
     async def _load(self) -> None:
         """Load the stored state and the watched directory. Raises ``StoreError``."""
         await self.store.open()
-        await self.members.start(self._advertised())
+        await self.members.start(advertised(self.settings, self._http_port))
+        self.fleet.nack_log.number((time_ns() // 1_000_000 << NUMBER_BITS) + self.members.me.number, 1 << NUMBER_BITS)
         await self.engine.load()
         await self.nacks.load()
         await self.publisher.load()
@@ -354,13 +365,6 @@ class Server:
             await feature.load()
         if self.watched is not None:
             await self.watched.start()
-
-    def _advertised(self) -> str:
-        """Where the other servers reach this one; empty where they do not."""
-        server = self.settings.server
-        if server.advertise or not self._hosting.opens_http:
-            return server.advertise
-        return f"{'https' if server.http.tls is not None else 'http'}://{place(*self._http_address())}"
 
     def _log_ready(self) -> None:
         for message in self.settings.moved:

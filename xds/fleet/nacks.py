@@ -43,8 +43,7 @@ class NackLog:
     """
 
     def __init__(self, records_limit: int = RECORDS_LIMIT, text_limit: int = TEXT_LIMIT, first_id: int = 1) -> None:
-        self._first_id = first_id
-        self._ids = count(first_id)
+        self.number(first_id)
         self._open: dict[int, RefusedContent] = {}
         self._resolved: dict[int, NackRecord] = {}
         self._by_node: dict[str, dict[str, tuple[RefusedContent, ...]]] = {}  # node -> type URL -> open records
@@ -149,7 +148,12 @@ class NackLog:
             ):
                 yield record
 
-    # Across restarts
+    # Across restarts and servers
+
+    def number(self, first_id: int, step: int = 1) -> None:
+        """Number records from ``first_id`` on. The ids between the steps belong to other servers."""
+        self._first_id, self._step = first_id, step
+        self._ids = count(first_id, step)
 
     def restore(self, refusals: Sequence[RefusedContent]) -> None:
         """Restore the open records of an earlier process. Call it before a NACK is recorded."""
@@ -158,7 +162,8 @@ class NackLog:
             self._stored.add(refusal.record.id)
             self._changed.discard(refusal.record.id)
         highest_id = max((refusal.record.id for refusal in refusals), default=0)
-        self._ids = count(max(highest_id + 1, self._first_id))
+        later = max(highest_id - self._first_id + self._step, 0) // self._step
+        self._ids = count(self._first_id + later * self._step, self._step)
         self._evict(keep=0)
 
     def take_changes(self, limit: int) -> NackChanges:

@@ -1,4 +1,4 @@
-"""Deletes old revisions from the store at regular intervals."""
+"""Deletes old revisions from the store at regular intervals. Of several servers of a store, one does it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import structlog
 from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.store.retention import Collected, Retention, StoreStats
-from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 
 JITTER = 0.25  # of the interval, so that replicas that started together do not collect together
 
@@ -23,11 +23,19 @@ _log = structlog.get_logger(logger_name="xds.push.collector")
 class Collector:
     """Collects a store every ``every_s`` seconds, with a jitter of a quarter.
 
-    Revisions that ``cache`` retains are kept, since a client that reconnects after a restart may have them.
+    Revisions that ``cache`` retains are kept, since a client that reconnects after a restart may have them. All servers
+    of a store retain the same ones.
     ``collected`` counts what was deleted; ``stats`` are the sizes after the last collection.
     """
 
-    def __init__(self, store: Store, cache: SnapshotCache, policy: Retention, every_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        policy: Retention,
+        every_s: float,
+        holds_lease: HoldsLease = alone,
+    ) -> None:
         self.collected = Collected()
         self.failures = 0
         self.stats: StoreStats | None = None
@@ -35,6 +43,7 @@ class Collector:
         self._cache = cache
         self._policy = policy
         self._every_s = every_s
+        self._holds_lease = holds_lease
         self._task = BackgroundTask()
 
     def start(self) -> None:
@@ -64,7 +73,11 @@ class Collector:
             await self._measure()
         while True:
             await asyncio.sleep(self._every_s * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
-            await self.collect()
+            if self._holds_lease():
+                await self.collect()
+                continue
+            with suppress(StoreError):
+                await self._measure()
 
     async def _measure(self) -> None:
         self.stats = await self._store.stats()

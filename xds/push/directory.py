@@ -3,6 +3,9 @@
 Applying files has the effect of a ``PUT`` of the same resources. Invalid files are reported with the place of the error
 and leave the group unchanged. A push by the API stays in effect until the files change, a backup is restored, or the
 server restarts. Files that cannot be applied are listed for ``xds check``, events and a metric until they are applied.
+
+Of several servers of a store, the holder of the lease applies the files. The next holder applies all of them again, as
+after a restart.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from xds.push.journal import PushJournal
 from xds.push.publisher import Publisher
 from xds.push.request import PushOptions
 from xds.store.base import Meta, UnavailableError
-from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
@@ -66,12 +69,22 @@ class WatchedDirectory:
     no file at all, nothing is deleted: then the directory is probably not mounted.
     """
 
-    def __init__(self, publisher: Publisher, root: Path, *, prune: bool, decoder: ResourceDecoder) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        root: Path,
+        *,
+        prune: bool,
+        decoder: ResourceDecoder,
+        holds_lease: HoldsLease = alone,
+    ) -> None:
         self._publisher = publisher
         self._root = root
         self._prune = prune
         self._decoder = decoder
+        self.holds_lease = holds_lease
         self.refused = RefusedFilesTable(publisher.journal)
+        self.groups: tuple[str, ...] = ()  # with files
         self._applied: dict[str, AppliedFiles] = {}
         self._round = 0
         self._task = BackgroundTask()
@@ -90,11 +103,6 @@ class WatchedDirectory:
     def root(self) -> Path:
         """The watched directory."""
         return self._root
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups with files."""
-        return tuple(sorted(self._applied))
 
     def apply_again(self) -> None:
         """Push all files again, within `RESCAN_MS`: the groups no longer have the applied resources."""
@@ -127,6 +135,11 @@ class WatchedDirectory:
                 self.refused.accept("", time())
 
     async def _apply(self, files_by_group: Mapping[str, GroupFiles]) -> None:
+        self.groups = tuple(sorted(files_by_group))
+        if not self.holds_lease():
+            for group in self.refused.forget():
+                self._applied.pop(group, None)
+            return
         for group, present in files_by_group.items():
             now = AppliedFiles(present.stamp, self._round)
             if self._applied.get(group) != now and await self._push(group, present):
@@ -298,6 +311,12 @@ class RefusedFilesTable:
         if not refused.has_same_reason(before):
             source = refused.source or ", ".join(refused.files)
             self._journal.files_refused(group, source, refused.detail, refused.findings, now)
+
+    def forget(self) -> list[str]:
+        """Forget all: another server applies the files. Returns the groups."""
+        groups = list(self._refused)
+        self._refused.clear()
+        return groups
 
     def accept(self, group: str, now: float) -> None:
         """The files are applied or deleted."""

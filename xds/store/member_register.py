@@ -10,15 +10,15 @@ from typing import Protocol
 
 GONE_AFTER_S = 10.0  # after its last heartbeat, a server counts as gone
 LEASE_S = 10.0  # a lease that is not renewed for this long is anybody's
-NUMBERS = 1023
-NO_NUMBER = NUMBERS  # of a server that has not joined
+NUMBER_BITS = 10
+NO_NUMBER = (1 << NUMBER_BITS) - 1  # of a server that has not joined
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A server of a database. ``url`` is where the other servers reach it, ``id`` is HOST:PORT of that.
 
-    ``number``, below ``NUMBERS``, belongs to no other member. Times are epoch seconds.
+    ``number``, below ``NO_NUMBER``, belongs to no other member. Times are epoch seconds.
     """
 
     id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +14,15 @@ class Phase(StrEnum):
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
+
+
+# Whether this server may do now what only one server of a store does (docs/replicas.md).
+HoldsLease = Callable[[], bool]
+
+
+def alone() -> bool:
+    """The lease of the only server of its store: it always holds it."""
+    return True
 
 
 class BackgroundTask:

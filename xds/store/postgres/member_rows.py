@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from xds.store.member_register import GONE_AFTER_S, LEASE_S, NUMBERS, Heartbeat, Member, SharedSecret
+from xds.store.member_register import GONE_AFTER_S, LEASE_S, NO_NUMBER, Heartbeat, Member, SharedSecret
 from xds.store.postgres.connection import PostgresConnection
 from xds.store.sql.connection import SqlConnection
 
@@ -76,7 +76,7 @@ def create(connection: PostgresConnection) -> None:
 
 def beat(connection: PostgresConnection, me: Member, process: str) -> Heartbeat:
     """Join or stay, and take or renew the lease."""
-    values = {**_TIMES, "numbers": NUMBERS, "id": me.id, "url": me.url, "version": me.version, "process": process}
+    values = {**_TIMES, "numbers": NO_NUMBER, "id": me.id, "url": me.url, "version": me.version, "process": process}
     row = connection.execute(_BEAT, values).fetchone() or _join(connection, values)
     sent_s = time.monotonic()
     if row is not None:
