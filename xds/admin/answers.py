@@ -139,7 +139,7 @@ class Page:
         page = list(islice(items, self.limit + 1))
         answer: dict[str, Any] = {"items": [render(item) for item in page[: self.limit]]}
         if len(page) > self.limit:
-            answer["next_page_token"] = urlsafe_b64encode(key(page[self.limit - 1]).encode()).decode()
+            answer["next_page_token"] = page_token(key(page[self.limit - 1]))
         return answer
 
     async def answer(
@@ -151,10 +151,18 @@ class Page:
         wanted: Callable[[T], bool] = lambda item: True,
         extra: Mapping[str, Any] | None = None,
     ) -> Response:
-        """As ``render`` for the ``wanted`` items, as a response. Streams are served between batches of items.
+        """As ``document``, as a response. ``extra``: further fields of the answer."""
+        found = await self.document(items, key, render, wanted)
+        return await answer_json(request, {**found, **(extra or {})})
 
-        ``extra``: further fields of the answer.
-        """
+    async def document(
+        self,
+        items: Iterable[T],
+        key: Callable[[T], str],
+        render: Callable[[T], Any],
+        wanted: Callable[[T], bool] = lambda item: True,
+    ) -> dict[str, Any]:
+        """As ``render`` for the ``wanted`` items. Streams are served between batches of items."""
         rendered: list[Any] = []
         last = ""
         for count, item in enumerate(items, start=1):
@@ -163,12 +171,16 @@ class Page:
             if not wanted(item):
                 continue
             if len(rendered) == self.limit:
-                token = urlsafe_b64encode(last.encode()).decode()
-                return await answer_json(request, {"items": rendered, "next_page_token": token, **(extra or {})})
+                return {"items": rendered, "next_page_token": page_token(last)}
             made = render(item)
             rendered.append(made if isinstance(made, dict) else document_of(made))
             last = key(item)
-        return await answer_json(request, {"items": rendered, **(extra or {})})
+        return {"items": rendered}
+
+
+def page_token(key: str) -> str:
+    """The token of the page behind the item with this key."""
+    return urlsafe_b64encode(key.encode()).decode()
 
 
 async def page(

@@ -42,6 +42,7 @@ from xds.admin.routes import (
     system,
 )
 from xds.admin.routing import operation_id
+from xds.admin.server_door import ServerDoor
 from xds.admin.services import Services
 from xds.version import __version__
 
@@ -74,6 +75,7 @@ def create_app(
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
     app.add_middleware(ConsulToken)
+    app.add_middleware(ServerDoor, accepts=services.accepts)
     app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(HeadRequests)
@@ -105,6 +107,7 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything
+        fleet.internal,
         fleet.router,
         streams.router,
         load.router,

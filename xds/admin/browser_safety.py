@@ -23,7 +23,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xds.admin.browser_rules import BrowserRules
-from xds.admin.middleware import OPEN_PATHS, XDS_PREFIXES, is_of_program
+from xds.admin.middleware import OPEN_PATHS, XDS_PREFIXES, admitted
 from xds.admin.problem import problem
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -56,7 +56,7 @@ class BrowserSafety:
         self._logged_at: float | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or is_of_program(scope):
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or admitted(scope) is not None:
             await self._app(scope, receive, send)
             return
         request = Request(scope)

@@ -24,7 +24,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xds.access.authorisation import ANONYMOUS, PROGRAM, Access, Identity, missing_credential
+from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_credential
 from xds.access.caller import Caller
 from xds.access.tokens import HEADER, READ, XDS
 from xds.admin.problem import is_consul, problem
@@ -189,9 +189,13 @@ class ConsulToken:
         await self._app(scope, receive, send)
 
 
-def is_of_program(scope: Scope) -> bool:
-    """Whether the program that the server runs in asks, without a connection: no HTTP server sets an identity."""
-    return scope.get("state", {}).get("identity") is PROGRAM
+def admitted(scope: Scope) -> Identity | None:
+    """The identity of a caller who was admitted before the middleware; no HTTP server sets one.
+
+    That is the program that the server runs in, which asks without a connection, and the caller of another server.
+    """
+    identity: Identity | None = scope.get("state", {}).get("identity")
+    return identity
 
 
 class Authentication:
@@ -266,8 +270,8 @@ class Authentication:
             self._refuse(reason, message, peer_of(request), service=REST_LABEL, principal=identity.principal)
 
     def _identity(self, request: Request) -> Identity | None:
-        if is_of_program(request.scope):
-            return PROGRAM
+        if (given := admitted(request.scope)) is not None:
+            return given
         certificate = getattr(request.state, "certificate", None)
         authorization = request.headers.get(HEADER, "")
         return self._access.admit(authorization, certificate, wants_certificate=self._wants_certificates)

@@ -15,6 +15,7 @@ from xds.access.tokens import Tokens
 from xds.admin.browser_rules import BrowserRules
 from xds.admin.load_view import LoadView
 from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.other_servers import NoOthers, OtherServers
 from xds.backup.backups import Backups
 from xds.codec.resources import ResourceDecoder
 from xds.fleet.fleet import Fleet
@@ -114,7 +115,8 @@ class Services:
     * ``by_hand``: assignments that are set by hand;
     * ``features``: the features that are served;
     * ``condition``: the condition of the store;
-    * ``refused``: the streams of proxies that were refused; ``refuse`` records one.
+    * ``refused``: the streams of proxies that were refused; ``refuse`` records one;
+    * ``others``: the other servers of the installation; ``accepts``: whether a secret proves that one of them asks.
     """
 
     publisher: Publisher
@@ -136,6 +138,8 @@ class Services:
     condition: Callable[[], StoreCondition] = field(kw_only=True)
     refused: RefusedStreams = field(default_factory=RefusedStreams)
     refuse: RecordRefusal = record_nothing
+    others: OtherServers = field(default_factory=NoOthers)
+    accepts: Callable[[str], bool] = lambda secret: False
 
     def feature(self, kind: type[F], name: str) -> F:
         """The feature of this class. Raises ``NotFoundError`` if it is not served."""

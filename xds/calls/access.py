@@ -6,6 +6,7 @@ import os
 import re
 import ssl
 from base64 import b64encode
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +26,7 @@ TOKEN_LIMIT_BYTES = 64 * 1024
 
 
 class ServerAccess:
-    """The URL of a server, and what opens it. Empty arguments are taken from the environment.
+    """The URL of a server, and what opens it. Empty arguments are taken from ``environment``, by default the real one.
 
     Raises ``ValueError`` for what is no URL of a server, and for unusable credentials.
     """
@@ -38,8 +39,9 @@ class ServerAccess:
         cacert: str | Path = "",
         cert: str | Path = "",
         key: str | Path = "",
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
-        given = server or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVER
+        given = server or environment.get(ADDRESS_VARIABLE) or DEFAULT_SERVER
         self.url = (given if "://" in given else f"http://{given}").rstrip("/")
         try:
             parts = urlsplit(self.url)
@@ -50,11 +52,14 @@ class ServerAccess:
             raise ValueError(f"not a server URL: {shown_url(self.url)!r} (such as {DEFAULT_SERVER})")
         self.scheme, self.host, self.path = parts.scheme, parts.hostname, parts.path
         self.port = port or (443 if self.scheme == "https" else 80)
-        self.authorization = _authorization(read_token(token, token_file), parts.username, parts.password)
-        certificate = str(cert) or os.environ.get(CERTIFICATE_VARIABLE, "")
+        self.authorization = _authorization(read_token(token, token_file, environment), parts.username, parts.password)
+        certificate = str(cert) or environment.get(CERTIFICATE_VARIABLE, "")
+        authorities, own_key = (
+            str(each) or environment.get(name, "") for each, name in ((cacert, CA_VARIABLE), (key, KEY_VARIABLE))
+        )
         self.has_certificate = bool(certificate)
         # Loading authorities takes 50 ms: only where they are needed.
-        self.tls = _tls(str(cacert), certificate, str(key)) if self.scheme == "https" else None
+        self.tls = _tls(authorities, certificate, own_key) if self.scheme == "https" else None
 
     def failure(self, error: Exception, *, is_lost: bool = False) -> UnreachableServerError:
         """The error of a request that got no answer, from the error of the transport."""
@@ -109,10 +114,10 @@ def shown_url(url: str) -> str:
     return re.sub(r"[^/@]*@", "...@", url)
 
 
-def read_token(token: str = "", file: str | Path = "") -> str:
+def read_token(token: str = "", file: str | Path = "", environment: Mapping[str, str] = os.environ) -> str:
     """The bearer token, from a value or a file; empty if there is none. Raises ``ValueError``."""
     if not token and not file:
-        token, file = os.environ.get(TOKEN_VARIABLE, ""), os.environ.get(TOKEN_FILE_VARIABLE, "")
+        token, file = environment.get(TOKEN_VARIABLE, ""), environment.get(TOKEN_FILE_VARIABLE, "")
     if not token:
         return read_token_file(Path(file)) if file else ""
     if not token.strip().isprintable():
@@ -146,12 +151,11 @@ def basic(user: str | None, password: str | None) -> str:
 
 
 def _tls(cacert: str, certificate: str, key: str) -> ssl.SSLContext:
-    authorities = cacert or os.environ.get(CA_VARIABLE) or None
     try:
-        context = ssl.create_default_context(cafile=authorities)
+        context = ssl.create_default_context(cafile=cacert or None)
         if certificate:
-            context.load_cert_chain(certificate, key or os.environ.get(KEY_VARIABLE) or None)
+            context.load_cert_chain(certificate, key or None)
     except OSError as error:
-        files = ", ".join(filter(None, (authorities, certificate)))
+        files = ", ".join(filter(None, (cacert, certificate)))
         raise ValueError(f"{files}: {error.strerror or error}") from None
     return context

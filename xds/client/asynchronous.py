@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
-
-from xds.calls.access import CONNECT_TIMEOUT_S, QUIET_S, TIMEOUT_S, ServerAccess
+from xds.calls.access import QUIET_S, TIMEOUT_S, ServerAccess
+from xds.calls.async_sender import AsyncSender
 from xds.calls.call import Answer, ApiCall
-from xds.calls.failures import UnreachableServerError
 from xds.client.methods import ArrivingAnswer, AsyncMethods
 from xds.client.table import Calls
-
-_LOST = httpx.RemoteProtocolError | httpx.ReadError
 
 
 class AsyncClient(AsyncMethods, Calls):
@@ -38,10 +33,8 @@ class AsyncClient(AsyncMethods, Calls):
         key: str | Path = "",
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._access = ServerAccess(server, token, cacert=cacert, cert=cert, key=key)
-        self._timeout_s = timeout_s
-        headers = {"Authorization": self._access.authorization} if self._access.authorization else {}
-        self._http = httpx.AsyncClient(base_url=self._access.url, headers=headers, verify=self._access.tls or False)
+        access = ServerAccess(server, token, cacert=cacert, cert=cert, key=key)
+        self._sender = AsyncSender(access, timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,62 +46,12 @@ class AsyncClient(AsyncMethods, Calls):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._sender.close()
 
     async def send(self, call: ApiCall[Any], page: str = "") -> Answer:
         """The answer to a call, whatever its status. Raises ``UnreachableServerError``."""
-        try:
-            return await self._exchange(call, page)
-        except UnreachableServerError as error:
-            if not error.is_lost or not call.is_repeatable:
-                raise
-        return await self._exchange(call, page)
+        return await self._sender.send(call, page)
 
-    async def _exchange(self, call: ApiCall[Any], page: str) -> Answer:
-        with self._reaching():
-            response = await self._http.send(self._request(call, self._timeout_s + call.wait_s, page))
-        return Answer(response.status_code, response.headers, response.content, response.reason_phrase)
-
-    def _request(self, call: ApiCall[Any], timeout_s: float, page: str = "") -> httpx.Request:
-        timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
-        content, headers = call.content(), call.sent_headers()
-        return self._http.build_request(
-            call.method, call.target(page), content=content, headers=headers, timeout=timeout
-        )
-
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Failures of the transport become ``UnreachableServerError``."""
-        try:
-            yield
-        except httpx.TimeoutException as error:
-            raise self._access.failure(TimeoutError()) from error
-        except httpx.HTTPError as error:
-            raise self._access.failure(error, is_lost=isinstance(error, _LOST)) from error
-
-    @asynccontextmanager
-    async def begun(self, call: ApiCall[Any]) -> AsyncIterator[ArrivingAnswer]:
+    def begun(self, call: ApiCall[Any]) -> AbstractAsyncContextManager[ArrivingAnswer]:
         """The answer to a call while it arrives. Raises ``UnreachableServerError``, also after ``QUIET_S``."""
-        with self._reaching():
-            response = await self._http.send(self._request(call, QUIET_S), stream=True)
-            try:
-                yield HttpxAnswer(response)
-            finally:
-                await response.aclose()
-
-
-class HttpxAnswer:
-    """An answer that is read while it arrives."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self.headers: Mapping[str, str] = response.headers
-        self.is_success = response.is_success
-
-    async def whole(self) -> Answer:
-        """All of it."""
-        return Answer(self._response.status_code, self.headers, await self._response.aread())
-
-    def lines(self) -> AsyncIterator[str]:
-        """Its lines, without their ends."""
-        return self._response.aiter_lines()
+        return self._sender.begun(call, QUIET_S)

@@ -152,7 +152,8 @@ class NodeExplanation:
     * ``candidates``: the groups that were tried, in order; the first that matched is the group of the node;
     * ``resources``: what the node gets, at most a thousand resources;
     * ``resources_total``: the number of resources;
-    * ``linkerd``: present for a Linkerd proxy: the last answer on each of its streams.
+    * ``linkerd``: present for a Linkerd proxy: the last answer on each of its streams;
+    * ``partial``: present if servers did not answer: their names. One of them may have a stream of the node.
     """
 
     schema_name: ClassVar[str] = "ExplanationItem"
@@ -166,6 +167,7 @@ class NodeExplanation:
     resources: tuple[ExplainedResource, ...]
     resources_total: int
     linkerd: tuple[LinkerdAnswer, ...] = ()
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def from_domain(

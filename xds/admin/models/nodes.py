@@ -334,7 +334,11 @@ class NodeStatus:
     * ``held``: resources that are not sent yet;
     * ``polls``: present if it polls, or did since its last stream was opened;
     * ``admin``: present if the metadata of the node has ``admin_address``: the address of Envoy's admin page on its
-      machine.
+      machine;
+    * ``server``: present where several servers work on one store: the one that has the streams of the node, or saw it
+      last;
+    * ``partial``: present in the answer about one node without a stream, if servers did not answer: their names. One of
+      them may have a stream of the node.
     """
 
     schema_name: ClassVar[str] = "NodeItem"
@@ -354,6 +358,8 @@ class NodeStatus:
     held: tuple[HeldResourceNames, ...]
     polls: NodePolls | None = None
     admin: str = ""
+    server: str = ""
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def from_domain(
@@ -364,10 +370,11 @@ class NodeStatus:
         reporting: Iterable[ReportStream] = (),
         linkerd: Mapping[int, LinkerdAnswer] | None = None,
         admin: str = "",
+        server: str = "",
     ) -> NodeStatus:
         """A node at a time. ``unexpressed`` are resources by type alias, ``reporting`` its streams of load reports.
 
-        ``linkerd`` has the last answers of its streams by their ids.
+        ``linkerd`` has the last answers of its streams by their ids. ``server``: its name, where there are several.
         """
         polls, answers = node.polls, linkerd or {}
         types = _statuses(node.types, unexpressed)
@@ -391,15 +398,20 @@ class NodeStatus:
             held=tuple(map(HeldResourceNames.from_domain, node.held)),
             polls=NodePolls.from_domain(polls) if polls is not None else None,
             admin=admin,
+            server=server,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class NodePage:
-    """A page of nodes, by id."""
+    """A page of nodes, by id.
+
+    * ``partial``: present if servers did not answer: their names. Their nodes are missing.
+    """
 
     items: tuple[NodeStatus, ...]
     next_page_token: str = ""
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +433,8 @@ class ReleasedNodes:
 
     * ``nodes``: the number of nodes that kept some;
     * ``clients``: the number of their connections;
-    * ``released``: the number of names of these resources, by type alias.
+    * ``released``: the number of names of these resources, by type alias;
+    * ``partial``: present if servers did not answer: their names. Their nodes keep what they have.
     """
 
     schema_name: ClassVar[str] = "ReleaseItem"
@@ -429,6 +442,7 @@ class ReleasedNodes:
     nodes: int
     clients: int
     released: Mapping[str, int]
+    partial: tuple[str, ...] = ()
 
 
 def _statuses(

@@ -7,16 +7,18 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Query
-from fastapi.responses import Response
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
 
 from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.gathering import answer_of_holder, marks
 from xds.admin.middleware import Segment
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.explanations import EndpointSource, ExplainedResource, NodeExplanation
 from xds.admin.models.groups import LoweredOrigin
+from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.request_bodies import NODE
 from xds.admin.routing import api_router, with_body
@@ -41,18 +43,20 @@ Name = Annotated[str, Query(description="Only this resource; needs `type` (other
 
 
 @router.serve(operations.EXPLAIN_NODE)
-async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = "") -> Response:
+async def explain_node(deps: Deps, request: Request, id: Segment, type: Type = "", name: Name = "") -> Response:
     """Explain a node: the groups that were tried, and what it gets for each resource that it subscribes to.
 
     It must be connected or have disconnected recently.
     """
-    explanation = await deps.publisher.views.explain(id, _query(type, name))
     known = deps.fleet.node(id)
+    held = await answer_of_holder(deps, request, id, known)
+    if held.relayed is not None:
+        return held.relayed
+    explanation = await deps.publisher.views.explain(id, _query(type, name))
     principals = known.principals if known is not None else ()
     linkerd = [answer for feature in deps.features for answer in feature.stream_answers(id).values()]
-    return answer_model(
-        NodeExplanation.from_domain(explanation, principals, _resources(deps, explanation, name), linkerd)
-    )
+    explained = NodeExplanation.from_domain(explanation, principals, _resources(deps, explanation, name), linkerd)
+    return JSONResponse({**document_of(explained), **marks(held.partial)})
 
 
 @router.serve(operations.EXPLAIN_DOCUMENT)

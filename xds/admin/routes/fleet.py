@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import structlog
-from fastapi import Depends, Query, Request
+from fastapi import Body, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, write_scope
 from xds.admin import operations
-from xds.admin.answers import Page, Paging, answer_yaml
+from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
 from xds.admin.bodies import accepts_yaml
+from xds.admin.gathering import STANDINGS_PATH, answer_of_holder, gather, marks, own_name, standings
+from xds.admin.merged_pages import is_cut, nodes_of, summed
 from xds.admin.middleware import Segment
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import DisconnectedNode, NodeStatus, ReleasedNodes
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import Calling, api_router, demand
+from xds.admin.server_door import internal_router
 from xds.admin.services import Deps, Services
 from xds.codec.effort import check_effort
 from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
@@ -40,6 +44,7 @@ from xds.model.units import UNIT_S
 from xds.tasks.threads import run_for_caller
 
 router = api_router("fleet")
+internal = internal_router()
 
 
 # A caller that may push to the group may also end the lingering of its removed resources.
@@ -50,6 +55,9 @@ async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -
     It needs the scope `write:group/<group>` for the group of the node.
     """
     node = deps.fleet.node(id)
+    held = await answer_of_holder(deps, request, id, node, needs_stream=True)
+    if held.relayed is not None:
+        return held.relayed
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} has an open stream")
@@ -57,14 +65,20 @@ async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -
 
 
 @router.serve(operations.RELEASE_GROUP)
-async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
+async def release_group(deps: Deps, request: Request, group: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for all connected nodes of a group: they are removed now.
 
     Requests that still use them may fail.
     """
     deps.publisher.groups.check(group)
     nodes = deps.fleet.connected(group)
-    return JSONResponse(document_of(await _release(deps, nodes, group, "", by)))
+    released = document_of(await _release(deps, nodes, group, "", by))
+    others = await gather(deps, request, method="POST")
+    if others.is_alone:
+        return JSONResponse(released)
+    answers = [released, *others.documents.values()]
+    counts = {name: sum(each[name] for each in answers) for name in ("nodes", "clients")}
+    return JSONResponse({**counts, "released": summed(each["released"] for each in answers), **others.marks})
 
 
 async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleasedNodes:
@@ -149,22 +163,58 @@ async def list_nodes(
         has_state = state is None or any(type.state is state for type in node.types)
         return has_state and (selected is None or node.id in selected)
 
+    server = own_name(deps, request)
     nodes = deps.fleet.nodes(group, paging.after)
-    return await paging.answer(request, nodes, lambda node: node.id, lambda node: _status(deps, node), wanted)
+    page = await paging.document(nodes, lambda node: node.id, lambda node: _status(deps, node, server), wanted)
+    others = await gather(deps, request)
+    if others.is_alone:
+        return await answer_json(request, page)
+    pages = [page, *others.documents.values()]
+    merged = await asyncio.to_thread(nodes_of, pages)
+    shown = merged[: paging.limit]
+    answer: dict[str, Any] = {"items": shown, **others.marks}
+    if is_cut(pages, merged, paging.limit):
+        answer["next_page_token"] = page_token(shown[-1]["id"])
+    if group is not None or state is not None or selected is not None:
+        answer["items"] = await _without_moved(deps, request, shown)
+    return await answer_json(request, answer)
+
+
+async def _without_moved(deps: Services, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes of a filtered page without those that are connected to a server whose page leaves them out."""
+    gone = [node["id"] for node in items if not node["connected"]]
+    if not gone:
+        return items
+    others = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": gone})
+    known = (standings(deps, gone), *(each["nodes"] for each in others.documents.values()))
+    connected = {id for each in known for id, (is_connected, _) in each.items() if is_connected}
+    return [node for node in items if node["connected"] or node["id"] not in connected]
+
+
+@internal.post(STANDINGS_PATH)
+async def list_standings(deps: Deps, ids: Annotated[list[str], Body(embed=True, max_length=LIMIT)]) -> JSONResponse:
+    """What this server knows of some nodes."""
+    return JSONResponse({"nodes": standings(deps, ids)})
 
 
 @router.serve(operations.GET_NODE)
-async def get_node(deps: Deps, id: Segment) -> Response:
+async def get_node(deps: Deps, request: Request, id: Segment) -> Response:
     """One node with all its streams. It must be connected or have disconnected recently."""
     node = deps.fleet.node(id)
+    held = await answer_of_holder(deps, request, id, node)
+    if held.relayed is not None:
+        return held.relayed
     if node is None:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
-    return JSONResponse(document_of(_status(deps, node)))
+    return JSONResponse({**document_of(_status(deps, node, own_name(deps, request))), **marks(held.partial)})
 
 
 @router.serve(operations.DISCONNECT_NODE)
-async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
+async def disconnect_node(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the streams of a node. It keeps its configuration and may reconnect at once."""
+    held = await answer_of_holder(deps, request, id, deps.fleet.node(id), needs_stream=True)
+    if held.relayed is not None:
+        return held.relayed
     streams = deps.disconnect(id)
     if not streams:
         raise NotFoundError(f"no node {id!r} has an open stream")
@@ -173,7 +223,7 @@ async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
     return JSONResponse(document_of(DisconnectedNode(id, streams)))
 
 
-def _status(deps: Services, node: NodeState) -> NodeStatus:
+def _status(deps: Services, node: NodeState, server: str) -> NodeStatus:
     identity = deps.fleet.identity(node.id)
     admin = identity.metadata.get(ADMIN_KEY) if identity is not None else None
     return NodeStatus.from_domain(
@@ -183,6 +233,7 @@ def _status(deps: Services, node: NodeState) -> NodeStatus:
         deps.load.streams(node.id),
         {id: answer for feature in deps.features for id, answer in feature.stream_answers(node.id).items()},
         admin if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT else "",
+        server,
     )
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from xds.admin import operations
 from xds.admin.answers import Page, Paging, answer_json
+from xds.admin.gathering import answer_of_holder
 from xds.admin.middleware import Segment
 from xds.admin.models.holdings import HeldResource
 from xds.admin.models.values import time_of
@@ -67,6 +68,9 @@ async def list_held(
 ) -> Response:
     """The resources of a connected node by type and name: those that it ACKed, was sent last, or is served."""
     node = deps.fleet.node(id)
+    held = await answer_of_holder(deps, request, id, node, needs_stream=True)
+    if held.relayed is not None:
+        return held.relayed
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} has an open stream")
     chosen = [

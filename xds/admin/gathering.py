@@ -1,0 +1,201 @@
+"""What other servers answer to a request, to be merged with what this server knows.
+
+A route that shows observed state asks them for its own path, below ``INTERNAL_PREFIX`` in place of that of the API
+(`xds.admin.server_door`), so that they answer with the same route. A request that comes from another server is answered
+with what this server itself knows. The caller was authenticated at the server that he asked; his scopes come with the
+request, so that he may do nothing at another server that he may not do here.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from time import time
+from typing import Any
+
+import structlog
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.types import Scope
+
+from xds.access.authorisation import Identity
+from xds.access.tokens import Grant
+from xds.admin.operations import PREFIX
+from xds.admin.other_servers import Answers, Asked
+from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
+from xds.admin.routing import identity_of
+from xds.admin.services import Services
+from xds.fleet.state import NodeState
+from xds.tasks.threads import run_sized
+
+Json = dict[str, Any]
+
+CALLER_HEADER = "xds-caller"
+OF_SERVER = "is_of_server"  # an item of the state of a request that comes from another server
+STANDINGS_PATH = "/nodes/standings"  # of an internal route
+COMMAND_WITHIN_S = 30.0  # for what one server is asked alone
+_RELAYED_HEADERS = ("content-type", "www-authenticate", "retry-after", "etag")
+# Answers of a server that has nothing to add, such as about a cluster that no client has reported to it.
+_NOTHING_KNOWN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+
+_log = structlog.get_logger(logger_name="xds.admin.gathering")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The documents of the other servers, by their names. ``partial``: those that did not answer.
+
+    ``is_alone``: nobody was asked, because there are no others, or because one of them asks.
+    """
+
+    documents: Mapping[str, Json] = field(default_factory=dict)
+    partial: tuple[str, ...] = ()
+    is_alone: bool = False
+
+    @property
+    def marks(self) -> Json:
+        """What an answer says of the servers that are missing in it."""
+        return marks(self.partial)
+
+
+ALONE = Gathered(is_alone=True)
+
+
+def marks(partial: tuple[str, ...]) -> Json:
+    """What an answer says of the servers that are missing in it."""
+    return {"partial": sorted(partial)} if partial else {}
+
+
+def is_of_server(scope: Scope) -> bool:
+    """Whether another server asks."""
+    return bool(scope.get("state", {}).get(OF_SERVER, False))
+
+
+def asks_others(deps: Services, request: Request) -> bool:
+    """Whether there are other servers whose answers belong to this one."""
+    return not is_of_server(request.scope) and bool(deps.others.names())
+
+
+def own_name(deps: Services, request: Request) -> str:
+    """The name of this server in answers; empty where there is only one."""
+    return deps.others.me if is_of_server(request.scope) or deps.others.names() else ""
+
+
+def asked(
+    request: Request, path: str = "", query: str | None = None, method: str = "GET", body: object = None
+) -> Asked:
+    """A request to others on behalf of this one's caller; by default for the same path and with the same query."""
+    below = path or request.scope["path"].removeprefix(PREFIX)
+    wanted = request.url.query if query is None else query
+    headers = {"Accept": request.headers.get("accept", "application/json"), "X-Request-ID": request_id(request)}
+    target = f"{below}?{wanted}" if wanted else below
+    return Asked(method, target, {**headers, CALLER_HEADER: _caller(request)}, body)
+
+
+async def gather(
+    deps: Services, request: Request, path: str = "", query: str | None = None, method: str = "GET", body: object = None
+) -> Gathered:
+    """Ask the others, as `asked`. A server that fails counts as one that did not answer."""
+    if not asks_others(deps, request):
+        return ALONE
+    return await gathered_of(await deps.others.ask(asked(request, path, query, method, body)))
+
+
+async def gathered_of(answers: Answers) -> Gathered:
+    """The documents in answers. Long ones are read in a thread."""
+    documents: dict[str, Json] = {}
+    silent = list(answers.silent)
+    for name, answer in answers.received.items():
+        document = await run_sized(answer.document, bytes=len(answer.body)) if answer.is_success else None
+        if document is not None:
+            documents[name] = document
+        elif answer.status not in _NOTHING_KNOWN:
+            silent.append(name)
+            _log.warning("server.failed_to_answer", server=name, status=answer.status)
+    return Gathered(documents, tuple(sorted(silent)))
+
+
+async def relay(deps: Services, request: Request, name: str, partial: tuple[str, ...] = ()) -> Response:
+    """The answer of another server to this request. Raises ``RequestError`` (503) if it does not answer."""
+    answer = await deps.others.ask_one(name, asked(request, method=request.method), COMMAND_WITHIN_S)
+    if answer is None:
+        raise silent_error("the server that has the node did not answer", (name,))
+    document = answer.document() or {}
+    if not answer.is_success:
+        request.state.refusal = str(document.get("detail", ""))
+    headers = {key: answer.headers[key] for key in _RELAYED_HEADERS if key in answer.headers}
+    body = json.dumps({**document, **marks(partial)}).encode() if partial and answer.is_success else answer.body
+    return Response(body, answer.status, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """Who answers for a node: ``relayed`` is the answer of another server; None: this server answers.
+
+    ``partial`` are servers that did not answer, and may have the node.
+    """
+
+    relayed: Response | None = None
+    partial: tuple[str, ...] = ()
+
+
+async def answer_of_holder(
+    deps: Services, request: Request, id: str, node: NodeState | None, *, needs_stream: bool = False
+) -> NodeAnswer:
+    """Let the server answer that has the streams of a node, or knew it last. ``node`` is what this one knows of it.
+
+    Raises ``RequestError`` (503) if no server that answers knows the node (with ``needs_stream``: has a stream of it),
+    and another one does not answer.
+    """
+    if (node is not None and node.connected) or not asks_others(deps, request):
+        return NodeAnswer()
+    gathered = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": [id]})
+    known = {name: tuple(each["nodes"][id]) for name, each in gathered.documents.items() if id in each["nodes"]}
+    best = max(known, key=lambda name: known[name], default="")
+    if best and known[best][0]:
+        return NodeAnswer(await relay(deps, request, best))
+    if gathered.partial and (needs_stream or (node is None and not best)):
+        raise silent_error(f"no server that answered has node {id!r}", gathered.partial)
+    if best and known[best] > standings(deps, (id,)).get(id, ()):
+        return NodeAnswer(await relay(deps, request, best, gathered.partial))
+    return NodeAnswer(partial=gathered.partial)
+
+
+def standings(deps: Services, ids: Iterable[str]) -> dict[str, tuple[bool, float]]:
+    """Of those nodes that this server knows: whether they are connected to it, and when it saw them last."""
+    now = time()
+    known = filter(None, map(deps.fleet.node, ids))
+    return {node.id: (node.is_present(now), node.last_seen) for node in known}
+
+
+def _caller(request: Request) -> str:
+    """Who asks, as the value of a header that `xds.admin.server_door` reads."""
+    identity, client = identity_of(request), request.client
+    grant = identity.grant
+    document = {
+        "name": grant.name,
+        "scopes": sorted(grant.scopes),
+        "peer": [client.host, client.port] if client is not None else None,
+    }
+    return urlsafe_b64encode(json.dumps(document).encode()).decode()
+
+
+def caller_of(header: str) -> tuple[Identity, tuple[str, int] | None]:
+    """The caller in a header that `_caller` has made, and the address that he asks from. Raises ``ValueError``."""
+    try:
+        document = json.loads(urlsafe_b64decode(header.encode()))
+        grant = Grant(str(document["name"]), frozenset(map(str, document["scopes"])))
+        peer = document["peer"]
+        return Identity(grant), (str(peer[0]), int(peer[1])) if peer is not None else None
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"not a caller: {error!r}") from None
+
+
+def silent_error(detail: str, silent: tuple[str, ...]) -> RequestError:
+    """The error of a request that needs servers which did not answer."""
+    names = ", ".join(sorted(silent))
+    retry = {"Retry-After": str(RETRY_AFTER_S)}
+    return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{detail} (silent: {names})", retry, marks(silent))
