@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from xds.access.authorisation import Access, NodeAuthMode
 from xds.admin.browser_rules import ANY, BrowserRules, is_address
+from xds.cluster.fan_out import Trust
 from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.requests import StreamLimits
@@ -103,6 +104,14 @@ def stream_limits(settings: Settings) -> StreamLimits:
         name_characters=limits.name_characters,
         unknown_name_bytes=limits.unknown_name_bytes,
     )
+
+
+def server_trust(settings: Settings) -> Trust:
+    """How this server trusts the others of its store, and what it shows them."""
+    server, tls = settings.server, settings.server.http.tls
+    if tls is None:
+        return Trust(server.members_ca, allows_plain=server.insecure)
+    return Trust(server.members_ca or tls.client_ca, tls.certificate, tls.private_key, server.insecure)
 
 
 def http_server(

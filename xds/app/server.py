@@ -32,6 +32,7 @@ from xds.app.ports import (
     http_server,
     listen,
     reachable,
+    server_trust,
     stream_limits,
     warnings_of,
     welcome,
@@ -40,6 +41,7 @@ from xds.app.reload import Reloader
 from xds.app.settings import load_settings
 from xds.backup.backups import Backups
 from xds.cli.errors import CommandError, Exit
+from xds.cluster.fan_out import FanOut
 from xds.cluster.members import members_of
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
@@ -203,6 +205,7 @@ class Server:
         storage = settings.store
         self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes, storage.url)
         self.members = members_of(self.store)
+        self.fan_out = FanOut(self.members, self.members.secret, server_trust(settings))
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = new_cache(settings.order.rules())
@@ -439,6 +442,7 @@ class Server:
         await self.collector.close()
         await self.nacks.close()
         await self.engine.close()
+        await self.fan_out.close()
         await self.members.close()
         await self.store.close()
 
@@ -486,6 +490,8 @@ class Server:
             features=self.features,
             refused=self.grpc.refusals.table,
             refuse=self.grpc.refusals.record,
+            others=self.fan_out,
+            accepts=self.members.accepts,
         )
         polls = rest_routes(self.cache, self.fleet, self.metrics, self.grpc.node_auth, stream_limits(settings))
         return create_app(services, polls)

@@ -84,7 +84,8 @@ class ServerSettings(Section):
     ``on_nack`` is the default of groups (docs/internals/design.md#order-of-updates). ``require_if_match`` rejects
     writes without ``If-Match``. ``undo`` never goes back to a revision that more than ``undo_refused_share`` of its
     nodes rejected. With ``max_stream_age_s`` streams are closed at that age; 0: never. ``advertise`` is the URL
-    at which the other servers of the same database reach the HTTP listener; empty for its own address.
+    at which the other servers of the same database reach the HTTP listener; empty for its own address. ``members_ca``
+    has the authorities (PEM) that the certificates of those servers are verified by.
     """
 
     grpc: GrpcSettings = GrpcSettings()
@@ -96,6 +97,7 @@ class ServerSettings(Section):
     require_if_match: bool = False
     insecure: bool = False
     advertise: Annotated[str, AfterValidator(_check_url)] = ""
+    members_ca: Path | None = None
 
 
 class OrderSettings(Section):
