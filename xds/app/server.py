@@ -1,4 +1,7 @@
-"""``xds serve``: the composition root, from settings to a running server and its drain."""
+"""``xds serve``: the composition root, from settings to a running server and its drain.
+
+One idea: the parts of a server are made, joined, started and stopped here, each in the order in which they need others.
+"""
 
 from __future__ import annotations
 
