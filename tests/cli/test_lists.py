@@ -74,6 +74,7 @@ NO_LISTS = {
     *("source accept", "destination get", "destination profile", "destination explain", "assignment set"),
     *("assignment delete", "config-entry write", "config-entry read", "config-entry delete", "config-entry diff"),
     *("config-entry undo", "upstreams set", "upstreams delete", "store check", "store copy"),
+    "store rotate-secret",
     *("context set", "context use", "context delete", "auth test"),
 }
 ASKED = [[*words.split(), *arguments] for words, arguments in LISTS.items()] + BESIDE

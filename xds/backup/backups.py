@@ -207,6 +207,14 @@ async def copy_store(source: str, target: str) -> Examination:
     return examination
 
 
+async def rotate_secret(url: str) -> None:
+    """Make a new secret for the servers of a database, which may run. Raises ``StoreError``, ``ValueError``."""
+    async with _opened(url) as store:
+        register = store.register()
+        if register is not None:
+            await register.rotate_secret()
+
+
 def is_database(place: str) -> bool:
     """Whether it is the URL of a database, and no data directory."""
     return place.startswith(DATABASE_SCHEMES)

@@ -1,4 +1,4 @@
-"""``xds backup``, ``restore``, ``store check`` and ``store copy``.
+"""``xds backup``, ``restore``, and the commands of ``xds store``.
 
 Written files are readable by their owner only. They appear complete or not at all.
 """
@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from xds.backup import archive
 from xds.backup.archive import CheckedArchive
-from xds.backup.backups import copy_store, examine_directory, is_database
+from xds.backup.backups import copy_store, examine_directory, is_database, rotate_secret
 from xds.calls import server
 from xds.cli.client import Client, RefusedError, finding_line
 from xds.cli.errors import CommandError, Exit
@@ -96,6 +96,21 @@ def make_copy(source: str, target: str, format: Format | None) -> None:
     _show_result(result, format)
     if result.findings:
         raise CommandError(Exit.NEGATIVE, f"{target} has only what is undamaged")
+
+
+def make_secret(url: str) -> None:
+    """Make a new secret for the servers of a database. Raises ``CommandError``."""
+    if not is_database(url):
+        raise CommandError(
+            Exit.USAGE, f"{url}: not the URL of a database; a data directory has one server, and no secret"
+        )
+    try:
+        asyncio.run(rotate_secret(url))
+    except StoreError as error:
+        raise CommandError(Exit.NEGATIVE, str(error)) from None
+    except ValueError as error:  # a wrong URL, or no driver
+        raise CommandError(Exit.USAGE, str(error)) from None
+    say("the servers take up the new secret within seconds, and refuse the one of before in a minute")
 
 
 def _examined(source: str, examination: Callable[[], Examination]) -> Examination:

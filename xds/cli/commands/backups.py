@@ -1,4 +1,4 @@
-"""Commands ``backup``, ``restore``, ``store check`` and ``store copy``."""
+"""Commands ``backup``, ``restore``, and those of ``store``."""
 
 from __future__ import annotations
 
@@ -111,3 +111,20 @@ def copy(
     from xds.cli.backups import make_copy
 
     make_copy(source, target, shared(context).output)
+
+
+@store.command("rotate-secret", cls=Command)
+def rotate_secret(
+    database: Annotated[str, typer.Argument(help="The URL of the database.", metavar="URL")],
+) -> None:
+    """Make a new secret for the servers that share a database.
+
+    With it they prove to each other who they are. No server has to be restarted.
+
+    \b
+    Examples:
+      xds store rotate-secret postgresql://xds@db.internal/xds
+    """
+    from xds.cli.backups import make_secret
+
+    make_secret(database)
