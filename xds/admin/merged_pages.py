@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from xds.admin.models.nacks import NODES_SHOWN
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
+
+STATES = ("ok", "warning", "failed")  # of a row of a check, the worst last
 
 
 def nodes_of(pages: Iterable[Json]) -> list[Json]:
@@ -28,6 +31,91 @@ def _standing(node: Mapping[str, Any]) -> tuple[bool, str]:
     return bool(node["connected"]), str(node["last_seen"])
 
 
+def nacks_of(pages: Iterable[Json]) -> list[Json]:
+    """The records of pages, newest first."""
+    return sorted((nack for page in pages for nack in page["items"]), key=place_of_nack, reverse=True)
+
+
+def place_of_nack(nack: Mapping[str, Any]) -> tuple[str, int]:
+    """The place of a record among others."""
+    return nack["last"], nack["id"]
+
+
+def nacks_by_message(pages: Iterable[Json]) -> list[Json]:
+    """The equal NACKs of pages, merged as `xds.fleet.merged_nacks` merges those of one server."""
+    equal: dict[tuple[object, ...], list[Json]] = {}
+    for page in pages:
+        for nack in page["items"]:
+            key = (nack["type"], nack["group"], nack["state"], nack["message"], tuple(nack["guilty"]))
+            equal.setdefault(key, []).append(nack)
+    merged = sorted(map(_merged_nack, equal.values()), key=place_of_nack, reverse=True)
+    return sorted(merged, key=lambda one: (one["state"] != "open", not one["guilty"], -one["nodes_total"]))
+
+
+def _merged_nack(equal: Sequence[Json]) -> Json:
+    latest = max(equal, key=place_of_nack)
+    nodes = sorted({node for each in equal for node in each["nodes"]}, key=natural_key)
+    # A node that moved is counted once, as far as all nodes are listed.
+    is_listed = all(each["nodes_total"] == len(each["nodes"]) for each in equal)
+    total = len(nodes) if is_listed else sum(each["nodes_total"] for each in equal)
+    return {
+        **latest,
+        "count": sum(each["count"] for each in equal),
+        "first": min(each["first"] for each in equal),
+        "nodes": nodes[:NODES_SHOWN],
+        "nodes_total": total,
+    }
+
+
+def refused_of(answers: Sequence[Json], limit: int) -> Json:
+    """Refused streams by address and reason; those that were refused last first. ``answers`` are of servers."""
+    rows: dict[tuple[str, str], Json] = {}
+    for answer in answers:
+        for row in answer["items"]:
+            key = (row["address"], row["reason"])
+            rows[key] = _with(rows[key], row) if key in rows else row
+    items = sorted(rows.values(), key=lambda row: str(row["last"]), reverse=True)
+    recent = sum(answer["recent"] for answer in answers)
+    newest = max((answer for answer in answers if answer["summary"]), key=_last_refused, default=answers[0])
+    summary = newest["summary"].partition(" ")[2] if recent else ""
+    if recent > newest["recent"]:  # more than the one stream that its summary may be about
+        summary = summary.replace("stream refused", "streams refused", 1)
+    return {**newest, "items": items[:limit], "recent": recent, "summary": f"{recent} {summary}" if summary else ""}
+
+
+def _with(row: Json, other: Json) -> Json:
+    latest = max(row, other, key=lambda each: str(each["last"]))
+    return {**latest, "count": row["count"] + other["count"], "first": min(row["first"], other["first"])}
+
+
+def _last_refused(answer: Json) -> str:
+    return max((str(row["last"]) for row in answer["items"]), default="")
+
+
+def checks_of(answers: Mapping[str, Json]) -> list[Json]:
+    """The rows of the checks of servers: each in its worst state, with what the servers in that state found.
+
+    The first server is the one that was asked: what it found counts where all is well.
+    """
+    rows: dict[str, dict[str, Json]] = {}
+    for server, answer in answers.items():
+        for row in answer["items"]:
+            rows.setdefault(row["check"], {})[server] = row
+    return [_worst(found) for found in rows.values()]
+
+
+def _worst(found: Mapping[str, Json]) -> Json:
+    state = max((row["state"] for row in found.values()), key=STATES.index)
+    worst = {server: row for server, row in found.items() if row["state"] == state}
+    first = next(iter(worst.values()))
+    servers: dict[str, list[str]] = {}
+    for server, row in worst.items():
+        servers.setdefault(row["detail"], []).append(server)
+    if state == STATES[0] or (len(servers) == 1 and len(worst) == len(found)):
+        return first
+    return {**first, "detail": "; ".join(f"{', '.join(names)}: {detail}" for detail, names in servers.items())}
+
+
 def is_cut(pages: Sequence[Json], items: Sequence[Json], limit: int) -> bool:
     """Whether a merged list goes on behind its first ``limit`` items."""
     return len(items) > limit or any(page.get("next_page_token") for page in pages)
@@ -40,8 +128,3 @@ def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for name, number in each.items():
             total[name] = total.get(name, 0) + number
     return dict(sorted(total.items()))
-
-
-def ordered(items: Iterable[Json], key: Callable[[Json], Any]) -> list[Json]:
-    """Items by descending key."""
-    return sorted(items, key=key, reverse=True)

@@ -32,10 +32,12 @@ class CheckedRow:
 class CheckedServer:
     """All rows of the check.
 
-    * ``state``: the worst state of a row.
+    * ``state``: the worst state of a row;
+    * ``partial``: present if servers did not answer: their names. What they would find is missing.
     """
 
     schema_name: ClassVar[str] = "CheckAnswer"
 
     state: str
     items: tuple[CheckedRow, ...]
+    partial: tuple[str, ...] = ()

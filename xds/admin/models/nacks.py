@@ -90,7 +90,11 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class NackPage:
-    """A page of NACK records, newest first; with ``by=message`` open ones first, then those of the most nodes."""
+    """A page of NACK records, newest first; with ``by=message`` open ones first, then those of the most nodes.
+
+    * ``partial``: present if servers did not answer: their names. NACKs of their nodes are missing.
+    """
 
     items: tuple[Nack, ...]
     next_page_token: str = ""
+    partial: tuple[str, ...] = ()

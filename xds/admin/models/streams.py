@@ -48,7 +48,8 @@ class RefusedPeers:
 
     * ``recent``: how many streams were refused in the last ``recent_s`` seconds, to the minute;
     * ``recent_s``: the length of that window;
-    * ``summary``: that number and the last one in words; empty if none was refused in that time.
+    * ``summary``: that number and the last one in words; empty if none was refused in that time;
+    * ``partial``: present if servers did not answer: their names. What they refused is missing.
     """
 
     schema_name: ClassVar[str] = "RefusedStreamsAnswer"
@@ -57,3 +58,4 @@ class RefusedPeers:
     recent: int
     recent_s: int
     summary: str
+    partial: tuple[str, ...] = ()

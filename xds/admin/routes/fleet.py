@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 import structlog
 from fastapi import Body, Depends, Query, Request
@@ -21,10 +22,11 @@ from xds.admin import operations
 from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
 from xds.admin.bodies import accepts_yaml
 from xds.admin.gathering import STANDINGS_PATH, answer_of_holder, gather, marks, own_name, standings
-from xds.admin.merged_pages import is_cut, nodes_of, summed
+from xds.admin.merged_pages import is_cut, nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
 from xds.admin.middleware import Segment
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import DisconnectedNode, NodeStatus, ReleasedNodes
+from xds.admin.models.values import time_of, time_text
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import Calling, api_router, demand
@@ -37,7 +39,7 @@ from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record
 from xds.fleet.merged_nacks import MergedNack, merge_by_message
 from xds.fleet.order_state import ClientOrderState, lingering_names
-from xds.fleet.state import NackState, NodeState, Sync
+from xds.fleet.state import NackRecord, NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.units import UNIT_S
@@ -256,18 +258,52 @@ async def list_nacks(
     """NACK records, newest first: who rejected what, and why."""
     records = deps.fleet.nack_log.select(group, node, type, point_in_time(since), state)
     if by is not None:
-        return await _list_merged(request, paging, merge_by_message(records))
-    if paging.after:
-        records = dropwhile(lambda record: f"{record.id}" != paging.after, records)
-        next(records, None)
-    return await paging.answer(request, records, lambda record: str(record.id), Nack.from_domain)
+        return await _list_merged(deps, request, paging, merge_by_message(records))
+    after = _place_in(paging)
+    placed = sorted(records, key=_place, reverse=True)
+    behind = placed if after is None else [each for each in placed if _place(each) < after]
+    page = await paging.document(behind, lambda record: _PLACE.join(map(str, _place(record))), Nack.from_domain)
+    others = await gather(deps, request)
+    if others.is_alone:
+        return await answer_json(request, page)
+    pages = [page, *others.documents.values()]
+    merged = await asyncio.to_thread(nacks_of, pages)
+    shown = merged[: paging.limit]
+    answer: dict[str, Any] = {"items": shown, **others.marks}
+    if is_cut(pages, merged, paging.limit):
+        answer["next_page_token"] = page_token(_PLACE.join(map(str, place_of_nack(shown[-1]))))
+    return await answer_json(request, answer)
 
 
-async def _list_merged(request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
+_PLACE = " "  # between the parts of the place of a record
+
+
+def _place(record: NackRecord) -> tuple[str, int]:
+    """The place of a record, as `place_of_nack` finds it in its document."""
+    return time_text(time_of(record.last)), record.id
+
+
+def _place_in(paging: Page) -> tuple[str, int] | None:
+    """The place of the last record of the page before; None for the first page. Raises ``RequestError``."""
+    last, _, number = paging.after.partition(_PLACE)
+    if not paging.after:
+        return None
+    if not number.isdecimal():
+        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token is not one that this server returned")
+    return last, int(number)
+
+
+async def _list_merged(deps: Services, request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
+    """A page of equal NACKs. Of the other servers all are asked for, because equal ones may stand at any place."""
+    query = [pair for pair in request.query_params.multi_items() if pair[0] not in {"page_token", "limit"}]
+    others = await gather(deps, request, query=urlencode([*query, ("limit", LIMIT)]))
+    items: Iterable[dict[str, Any]] = (document_of(Nack.from_merged(one)) for one in merged)
+    if not others.is_alone:
+        items = await asyncio.to_thread(nacks_by_message, [{"items": list(items)}, *others.documents.values()])
     if paging.after:
-        merged = dropwhile(lambda one: f"{one.record.id}" != paging.after, merged)
-        next(merged, None)
-    return await paging.answer(request, merged, lambda one: str(one.record.id), Nack.from_merged)
+        items = dropwhile(lambda one: str(one["id"]) != paging.after, items)
+        next(iter(items), None)
+    return await paging.answer(request, items, lambda one: str(one["id"]), lambda one: one, extra=others.marks)
 
 
 @router.serve(operations.GET_BOOTSTRAP)

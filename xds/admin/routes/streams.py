@@ -6,13 +6,16 @@ import time
 from itertools import islice
 from typing import Annotated
 
-from fastapi import Query
-from fastapi.responses import Response
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
 
 from xds.admin import operations
 from xds.admin.answers import answer_model
+from xds.admin.gathering import gather
+from xds.admin.merged_pages import refused_of
 from xds.admin.models.streams import RefusedPeer, RefusedPeers
 from xds.admin.models.values import time_of
+from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router
 from xds.admin.services import Deps
 from xds.fleet.refused_streams import RECENT_S, ROWS_LIMIT, RefusedClient
@@ -23,6 +26,7 @@ router = api_router("fleet")
 @router.serve(operations.LIST_REFUSED_STREAMS)
 async def list_refused_streams(
     deps: Deps,
+    request: Request,
     limit: Annotated[int, Query(ge=1, le=ROWS_LIMIT, description="The largest number of items")] = 100,
 ) -> Response:
     """Streams and connections of proxies that were refused within the last hour, by address and reason.
@@ -37,7 +41,10 @@ async def list_refused_streams(
         recent_s=RECENT_S,
         summary=deps.refused.summary(now),
     )
-    return answer_model(peers)
+    others = await gather(deps, request)
+    if others.is_alone:
+        return answer_model(peers)
+    return JSONResponse({**refused_of([document_of(peers), *others.documents.values()], limit), **others.marks})
 
 
 def _item(client: RefusedClient) -> RefusedPeer:
