@@ -58,11 +58,14 @@ NODE = NodeStatus(
 def test_models_are_imported_without_the_server() -> None:
     """The client library and commands import them."""
     program = (
-        "import pkgutil, sys, importlib, xds.admin.models as m\n"
-        "names = [f'{m.__name__}.{each.name}' for each in pkgutil.iter_modules(m.__path__)]\n"
-        "assert len(names) > 3\n"
+        "import pkgutil, sys, importlib\n"
+        "rooms = [f'xds.{each}' for each in ('admin', 'mesh', 'services', 'steering', 'linkerd')]\n"
+        "packages = [importlib.import_module(f'{room}.models') for room in rooms]\n"
+        "names = [f'{each.__name__}.{name}' for each in packages for _, name, _ in"
+        " pkgutil.iter_modules(getattr(each, '__path__', []))]\n"
+        "assert len(names) > 8\n"
         "[importlib.import_module(name) for name in names]\n"
-        "allowed = {'xds', 'xds.admin', 'xds.version', m.__name__, *names}\n"
+        "allowed = {'xds', 'xds.version', *rooms, *(each.__name__ for each in packages), *names}\n"
         "print(sorted(n for n in sys.modules if n.partition('.')[0] in ('xds', 'fastapi', 'pydantic')"
         " and n not in allowed))"
     )

@@ -134,7 +134,7 @@ async def test_the_program_needs_no_credentials_and_differs_from_other_callers()
         assert (await server.apply("g", [a_cluster("a")], author="ci")).revision == 1
         with pytest.raises(AbsentError):
             await server.delete("g", "clusters", "x")
-        assert [(each["actor"], each["action"]) async for each in server.audit()] == [
+        assert [(each.actor, each.action) async for each in server.audit()] == [
             ("program", "push"),
             ("program", "refused"),
         ]
@@ -285,7 +285,7 @@ async def test_endpoints_come_from_a_source_of_the_program() -> None:
         eds = {"eds_config": {"ads": {}, "resource_api_version": "V3"}}
         web = {"@type": CLUSTER_TYPE, "name": "web", "type": "EDS", "connect_timeout": "1s", "eds_cluster_config": eds}
         await server.apply("default", [web, {"@type": ENDPOINT_TYPE, "cluster_name": "web"}])
-        assert (await server.bind("default", "web", "web"))["changed"]
+        assert (await server.bind("default", "web", "web")).changed
         async with client_of(server, sotw(ENDPOINT_TYPE, ["web"], node_id="n1")) as stream:
 
             async def next_with(count: int) -> None:

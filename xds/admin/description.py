@@ -17,7 +17,6 @@ from pydantic import TypeAdapter
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.examples import EXAMPLES, ApiExample, ApiTexts
 from xds.admin.models.events import ServerEvent
-from xds.admin.models.server import StatusItem
 from xds.admin.operations import Trait
 from xds.admin.response_texts import describe_responses
 from xds.admin.routing import body_models, described_body, operation_of
@@ -164,7 +163,7 @@ def _completed(app: FastAPI, api_prefix: str, texts: Sequence[ApiTexts]) -> Json
         own = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(own.pop("$defs", {}))
         schemas[model.__name__] = own
-    for described in (*(each for models in bodies for each in models), StatusItem):
+    for described in (each for models in bodies for each in models):
         describe_fields(described, schemas[described.__name__])
     add_schema(ServerEvent, schemas)
     served = {getattr(route, "unique_id", ""): each for route in app.routes if (each := operation_of(route))}

@@ -75,8 +75,8 @@ _PUSHED = "admin.pushes.PushOutcome"
 _CHANGED = "admin.endpoints.ChangedAssignment"
 
 # Health
-LIVEZ = Operation("GET /livez", "admin.server.StatusItem", prefix="")
-READYZ = Operation("GET /readyz", "admin.server.StatusItem", prefix="")
+LIVEZ = Operation("GET /livez", "admin.server.ServerStatus", prefix="")
+READYZ = Operation("GET /readyz", "admin.server.ServerStatus", prefix="")
 METRICS = Operation("GET /metrics", prefix="")
 
 # Groups

@@ -115,16 +115,21 @@ class WriteArguments(TypedDict, total=False):
 
     ``author`` goes into the history; the server also records the authenticated caller. ``if_match`` is an etag, or a
     revision as a number, that must still be the current one; 0 means that there must be nothing yet. ``dry_run`` checks
-    and compares, and changes nothing; with ``strict``, warnings are errors.
+    and compares, and changes nothing.
     """
 
     author: str
-    if_match: str | int
+    if_match: str | int | None
     dry_run: bool
+
+
+class CheckedArguments(WriteArguments, total=False):
+    """Options of writes of a document: also ``strict``, with which warnings are errors."""
+
     strict: bool
 
 
-class EntryArguments(WriteArguments, total=False):
+class EntryArguments(CheckedArguments, total=False):
     """Options of writes that have a history: also ``message``, for the history, and ``idempotency_key``.
 
     A repeated call with the same key gets the first answer again.
@@ -139,17 +144,10 @@ class PushArguments(EntryArguments, total=False):
 
     ``wait_s``: wait until all connected nodes have ACKed or rejected the push, but at most this many seconds (up to
     300); the result then has ``progress``. ``allow_empty`` allows a push that takes all resources from connected nodes.
-    ``force`` (of ``delete`` and ``transact``) allows deleting resources that others of the group name.
     """
 
     allow_empty: bool
-    force: bool
     wait_s: float
-
-
-WRITE_ARGUMENTS = WriteArguments.__optional_keys__
-PUSH_ARGUMENTS = PushArguments.__optional_keys__
-ENTRY_ARGUMENTS = EntryArguments.__optional_keys__
 
 
 def ask(
@@ -189,18 +187,6 @@ def ask_items(
     )
 
 
-def document(value: Any) -> Json:
-    """Reads an answer as it is."""
-    content: Json = read_value(Json, value)
-    return content
-
-
-def documents(value: Any) -> tuple[Json, ...]:
-    """Reads the items of a page as they are."""
-    items: tuple[Json, ...] = read_value(tuple[Json, ...], value["items"])
-    return items
-
-
 def flags(**given: object) -> dict[str, str]:
     """Query parameters, without those that are None, False or empty."""
     return {
@@ -219,20 +205,35 @@ def precondition(if_match: str | int | None, prefix: str = "r") -> dict[str, str
     return {"If-Match": if_match if isinstance(if_match, str) else f"{prefix}{if_match}"}
 
 
-def write_parts(
-    given: Mapping[str, Any], known: frozenset[str], prefix: str = "r"
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Query and headers of the options of a write; ``prefix`` is that of etags.
+def write(
+    operation: Operation,
+    *values: str | int,
+    options: Mapping[str, Any],
+    known: Any,
+    body: object = None,
+    prefix: str = "r",
+    **more: object,
+) -> ApiCall[Any]:
+    """As `ask`, for a write with ``options`` and ``more`` query parameters; ``prefix`` is that of etags.
 
-    Raises ``TypeError`` for an option that is not ``known``.
+    Raises ``TypeError`` for an option that the class of options ``known`` does not have.
     """
-    unknown = sorted(given.keys() - known)
+    check_options(options, known)
+    query = {name: value for name, value in options.items() if name not in _IN_HEADERS}
+    headers, wait_s = precondition(options.get("if_match"), prefix), options.get("wait_s", 0.0)
+    if options.get("idempotency_key"):
+        headers[IDEMPOTENCY_KEY] = options["idempotency_key"]
+    if wait_s:
+        headers["Prefer"] = f"wait={max(1, round(wait_s))}"
+    return ask(operation, *values, query=flags(**query, **more), headers=headers, body=body, wait_s=wait_s)
+
+
+_IN_HEADERS = frozenset({"if_match", "idempotency_key", "wait_s"})
+
+
+def check_options(options: Mapping[str, Any], known: Any) -> None:
+    """Raises ``TypeError`` for an option that the class of options ``known`` does not have."""
+    expected = known.__optional_keys__
+    unknown = sorted(options.keys() - expected)
     if unknown:
-        raise TypeError(f"unknown option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
-    names = ("message", "author", "dry_run", "strict", "allow_empty", "force", "drain_s", "selector")
-    headers = precondition(given.get("if_match"), prefix)
-    if given.get("idempotency_key"):
-        headers[IDEMPOTENCY_KEY] = given["idempotency_key"]
-    if given.get("wait_s"):
-        headers["Prefer"] = f"wait={max(1, round(given['wait_s']))}"
-    return flags(**{name: given.get(name) for name in names}), headers
+        raise TypeError(f"unknown option {unknown[0]!r}; expected some of {', '.join(sorted(expected))}")

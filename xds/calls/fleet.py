@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from xds.admin import operations
 from xds.admin.models.reading import ShapeError, read_object
-from xds.calls.call import ApiCall, Json, ask, ask_items, document, documents, flags
+from xds.calls.call import ApiCall, ask, ask_items, flags
 from xds.calls.failures import ServerBusyError, UnreachableServerError
 
 if TYPE_CHECKING:
+    from xds.admin.models.certificates import CertificateExpiry
     from xds.admin.models.events import ServerEvent
+    from xds.admin.models.explanations import NodeExplanation
+    from xds.admin.models.holdings import HeldResource
     from xds.admin.models.nacks import Nack
-    from xds.admin.models.nodes import NodeStatus
+    from xds.admin.models.nodes import NodeStatus, ReleasedNodes
+    from xds.admin.models.streams import RefusedPeers
 
 NDJSON = "application/x-ndjson"
 LAST_EVENT_ID = "last-event-id"
@@ -37,30 +41,30 @@ def disconnect(id: str, *, author: str = "") -> ApiCall[int]:
     return ask(operations.DISCONNECT_NODE, id, query=flags(author=author), read=lambda value: int(value["streams"]))
 
 
-def release_node(id: str, *, author: str = "") -> ApiCall[Json]:
+def release_node(id: str, *, author: str = "") -> ApiCall[ReleasedNodes]:
     """End the lingering of removed resources of a node."""
-    return ask(operations.RELEASE_NODE, id, query=flags(author=author), read=document)
+    return ask(operations.RELEASE_NODE, id, query=flags(author=author))
 
 
 def node_resources(
     id: str, *, type: str = "", name: str = "", side: str = "", contents: bool = False, show_secrets: bool = False
-) -> ApiCall[tuple[Json, ...]]:
+) -> ApiCall[tuple[HeldResource, ...]]:
     """The resources that a node has, by type and name; with ``contents``, also their documents.
 
     ``name`` is a pattern (``web-*``); ``side`` is ``acked``, ``sent`` or ``served``.
     """
     query = flags(type=type, name=name, side=side, contents=contents, show_secrets=show_secrets)
-    return ask(operations.LIST_HELD, id, query=query, read=documents)
+    return ask_items(operations.LIST_HELD, id, query=query)
 
 
-def explain(id: str, *, type: str = "", name: str = "") -> ApiCall[Json]:
+def explain(id: str, *, type: str = "", name: str = "") -> ApiCall[NodeExplanation]:
     """What a node is served, and why: its group, the rule that chose it, and each resource."""
-    return ask(operations.EXPLAIN_NODE, id, query=flags(type=type, name=name), read=document)
+    return ask(operations.EXPLAIN_NODE, id, query=flags(type=type, name=name))
 
 
-def explain_node(node: Mapping[str, Any], *, type: str = "", name: str = "") -> ApiCall[Json]:
+def explain_node(node: Mapping[str, Any], *, type: str = "", name: str = "") -> ApiCall[NodeExplanation]:
     """What a node would be served, and why. ``node`` is one as in a bootstrap; it need not be connected."""
-    return ask(operations.EXPLAIN_DOCUMENT, query=flags(type=type, name=name), body=dict(node), read=document)
+    return ask(operations.EXPLAIN_DOCUMENT, query=flags(type=type, name=name), body=dict(node))
 
 
 def nacks(
@@ -73,10 +77,10 @@ def nacks(
 
 def nacks_by_message(
     *, group: str = "", node: str = "", type: str = "", since: datetime | str = "", state: str = ""
-) -> ApiCall[tuple[Json, ...]]:
+) -> ApiCall[tuple[Nack, ...]]:
     """As `nacks`; equal NACKs of several nodes are one item."""
     query = {**_nack_query(group, node, type, since, state), "by": "message"}
-    return ask(operations.LIST_NACKS, query=query, read=documents)
+    return ask_items(operations.LIST_NACKS, query=query)
 
 
 def _nack_query(group: str, node: str, type: str, since: datetime | str, state: str) -> dict[str, str]:
@@ -84,14 +88,14 @@ def _nack_query(group: str, node: str, type: str, since: datetime | str, state: 
     return flags(group=group, node=node, type=type, since=after, state=state)
 
 
-def refused_streams(*, limit: int | None = None) -> ApiCall[Json]:
+def refused_streams(*, limit: int | None = None) -> ApiCall[RefusedPeers]:
     """Streams that were refused recently, and why."""
-    return ask(operations.LIST_REFUSED_STREAMS, query=flags(limit=limit), read=document)
+    return ask(operations.LIST_REFUSED_STREAMS, query=flags(limit=limit))
 
 
-def certificates(*, group: str = "") -> ApiCall[tuple[Json, ...]]:
+def certificates(*, group: str = "") -> ApiCall[tuple[CertificateExpiry, ...]]:
     """The certificates in the resources of groups; those that expire first at the top."""
-    return ask(operations.LIST_CERTIFICATES, query=flags(group=group), read=documents)
+    return ask_items(operations.LIST_CERTIFICATES, query=flags(group=group))
 
 
 def events(

@@ -9,32 +9,34 @@ from xds.admin import operations
 from xds.admin.models.reading import read_object
 from xds.admin.operations import Operation
 from xds.calls.call import (
-    PUSH_ARGUMENTS,
     ApiCall,
     Json,
     PushArguments,
     ask,
     ask_items,
-    document,
-    documents,
+    check_options,
     flags,
     precondition,
-    write_parts,
+    write,
 )
 from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
 from xds.calls.failures import NothingToUndoError
 
 if TYPE_CHECKING:
-    from xds.admin.models.groups import GroupSnapshot, GroupState, ValidationOutcome
-    from xds.admin.models.pushes import PushOutcome, PushProgress
+    from xds.admin.models.groups import GroupSnapshot, GroupState, PushedResource, ValidationOutcome
+    from xds.admin.models.nodes import ReleasedNodes
+    from xds.admin.models.pushes import GroupRollout, PushOutcome, PushProgress
     from xds.admin.models.revisions import GroupRevision, ResourceDifference, UndoProposal
 
 
 def _push(
-    operation: Operation, *values: str | int, body: object = None, **given: Unpack[PushArguments]
+    operation: Operation,
+    *values: str | int,
+    options: PushArguments,
+    body: object = None,
+    force: bool = False,
 ) -> ApiCall[PushOutcome]:
-    query, headers = write_parts(given, PUSH_ARGUMENTS)
-    return ask(operation, *values, query=query, headers=headers, body=body, wait_s=given.get("wait_s", 0.0))
+    return write(operation, *values, options=options, known=PushArguments, body=body, force=force)
 
 
 def apply(
@@ -60,26 +62,26 @@ def apply(
 
 def apply_document(group: str, snapshot: Json, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """As `apply`, of a document that has the members of a snapshot. The server checks it."""
-    return _push(operations.PUT_SNAPSHOT, group, body=snapshot, **options)
+    return _push(operations.PUT_SNAPSHOT, group, body=snapshot, options=options)
 
 
 def put(
     group: str, type: str, name: str, resource: ResourceInput, **options: Unpack[PushArguments]
 ) -> ApiCall[PushOutcome]:
     """Add or replace one resource; the others stay. ``type`` is an alias (``clusters``) or a type URL."""
-    return _push(operations.PUT_RESOURCE, group, type, name, body=encode_resource(resource), **options)
+    return _push(operations.PUT_RESOURCE, group, type, name, body=encode_resource(resource), options=options)
 
 
-def delete(group: str, type: str, name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
-    """Remove one resource; the others stay."""
-    return _push(operations.DELETE_RESOURCE, group, type, name, **options)
+def delete(
+    group: str, type: str, name: str, *, force: bool = False, **options: Unpack[PushArguments]
+) -> ApiCall[PushOutcome]:
+    """Remove one resource; the others stay. ``force`` allows deleting one that others of the group name."""
+    return _push(operations.DELETE_RESOURCE, group, type, name, options=options, force=force)
 
 
-def transact_document(transaction: Json, **options: Unpack[PushArguments]) -> ApiCall[Any]:
+def transact_document(transaction: Json, *, force: bool = False, **options: Unpack[PushArguments]) -> ApiCall[Any]:
     """A transaction of a document, which the server checks."""
-    query, headers = write_parts(options, PUSH_ARGUMENTS)
-    wait_s = options.get("wait_s", 0.0)
-    return ask(operations.TRANSACT, query=query, headers=headers, body=transaction, wait_s=wait_s)
+    return _push(operations.TRANSACT, options=options, body=transaction, force=force)
 
 
 def validate(
@@ -99,7 +101,7 @@ def rollback(
 ) -> ApiCall[PushOutcome]:
     """Make a new revision with the content of an old one."""
     body = {"to": to, "keep_endpoints": keep_endpoints}
-    return _push(operations.ROLLBACK, group, body=body, **options)
+    return _push(operations.ROLLBACK, group, body=body, options=options)
 
 
 def undo_plan(group: str) -> ApiCall[UndoProposal]:
@@ -113,7 +115,7 @@ def undo(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     Clusters that exist before and after keep their current endpoints, as with ``xds rollout undo``. Raises
     ``NothingToUndoError`` or ``AbsentError`` if there is nothing to go back to.
     """
-    write_parts(options, PUSH_ARGUMENTS)  # an unknown option is an error before anything is sent
+    check_options(options, PushArguments)  # an unknown option is an error before anything is sent
 
     def planned(value: object) -> ApiCall[PushOutcome]:
         from xds.admin.models.revisions import UndoProposal
@@ -135,14 +137,14 @@ def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushP
     )
 
 
-def rollout(group: str) -> ApiCall[Json]:
+def rollout(group: str) -> ApiCall[GroupRollout]:
     """How many of the connected nodes have the current revision, in all and by type."""
-    return ask(operations.GET_ROLLOUT, group, read=document)
+    return ask(operations.GET_ROLLOUT, group)
 
 
-def release_group(group: str, *, author: str = "") -> ApiCall[Json]:
+def release_group(group: str, *, author: str = "") -> ApiCall[ReleasedNodes]:
     """End the lingering of removed resources of all nodes of a group."""
-    return ask(operations.RELEASE_GROUP, group, query=flags(author=author), read=document)
+    return ask(operations.RELEASE_GROUP, group, query=flags(author=author))
 
 
 def groups() -> ApiCall[tuple[GroupState, ...]]:
@@ -186,12 +188,12 @@ def configure_group(
 
 def delete_group(name: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """Delete a group with its settings; ``moves`` of the result counts its nodes by the group that they move to."""
-    return _push(operations.DELETE_GROUP, name, **options)
+    return _push(operations.DELETE_GROUP, name, options=options)
 
 
 def delete_snapshot(group: str, **options: Unpack[PushArguments]) -> ApiCall[PushOutcome]:
     """Delete the content of a group; its settings stay."""
-    return _push(operations.DELETE_SNAPSHOT, group, **options)
+    return _push(operations.DELETE_SNAPSHOT, group, options=options)
 
 
 def snapshot(
@@ -206,12 +208,12 @@ def snapshot(
 
 def resource(group: str, type: str, name: str, *, show_secrets: bool = False) -> ApiCall[Json]:
     """One resource as a document."""
-    return ask(operations.GET_RESOURCE, group, type, name, query=flags(show_secrets=show_secrets), read=document)
+    return ask(operations.GET_RESOURCE, group, type, name, query=flags(show_secrets=show_secrets))
 
 
-def resources(group: str, type: str, *, show_secrets: bool = False) -> ApiCall[tuple[Json, ...]]:
+def resources(group: str, type: str, *, show_secrets: bool = False) -> ApiCall[tuple[PushedResource, ...]]:
     """The resources of one type by name, without their content."""
-    return ask(operations.LIST_RESOURCES, group, type, query=flags(show_secrets=show_secrets), read=documents)
+    return ask_items(operations.LIST_RESOURCES, group, type, query=flags(show_secrets=show_secrets))
 
 
 def history(group: str, *, endpoints: bool = True) -> ApiCall[tuple[GroupRevision, ...]]:

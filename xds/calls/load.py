@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xds.admin import operations
-from xds.calls.call import ApiCall, Json, ask, document, documents, flags
+from xds.calls.call import ApiCall, ask, ask_items, flags
+
+if TYPE_CHECKING:
+    from xds.admin.models.load import LoadDetail, LoadLine, LoadSummary
 
 
-def load(*, window_s: float | None = None) -> ApiCall[tuple[Json, ...]]:
+def load(*, window_s: float | None = None) -> ApiCall[tuple[LoadSummary, ...]]:
     """The load of all clusters, averaged over the last ``window_s``."""
-    return ask(operations.LIST_LOAD, query=_window(window_s), read=documents)
+    return ask_items(operations.LIST_LOAD, query=_window(window_s))
 
 
-def cluster_load(cluster: str, *, by: str = "", service_name: str = "", window_s: float | None = None) -> ApiCall[Json]:
+def cluster_load(
+    cluster: str, *, by: str = "", service_name: str = "", window_s: float | None = None
+) -> ApiCall[LoadDetail]:
     """The load of one cluster, ``by`` ``locality``, ``node`` or ``endpoint``.
 
     If it has more rows than an answer, ``next_page_token`` is in it.
     """
     query = {**flags(by=by, service_name=service_name), **_window(window_s)}
-    return ask(operations.GET_LOAD, cluster, query=query, read=document)
+    return ask(operations.GET_LOAD, cluster, query=query)
 
 
 def load_series(
     cluster: str, *, by: str = "", step_s: float | None = None, window_s: float | None = None
-) -> ApiCall[tuple[Json, ...]]:
+) -> ApiCall[tuple[LoadLine, ...]]:
     """The load of one cluster over time, a value for each ``step_s``."""
     query = {**flags(by=by, step=_number(step_s)), **_window(window_s)}
-    return ask(operations.GET_LOAD_SERIES, cluster, query=query, read=documents)
+    return ask_items(operations.GET_LOAD_SERIES, cluster, query=query)
 
 
 def _window(window_s: float | None) -> dict[str, str]:

@@ -3,57 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from xds.admin import operations
-from xds.calls.call import ApiCall, Json, ask, document, documents, flags
+from xds.calls.call import ApiCall, Json, ask, ask_items, flags
+
+if TYPE_CHECKING:
+    from xds.admin.models.access import AccessVerdict
+    from xds.admin.models.audit import AuditedWrite
+    from xds.admin.models.backups import RestoredBackup, StoreState
+    from xds.admin.models.checks import CheckedRow
+    from xds.admin.models.server import CallerIdentity, ServerStatus, ServerVersions, WatchedFiles
 
 TAR = "application/x-tar"
 
 
-def alive() -> ApiCall[Json]:
+def alive() -> ApiCall[ServerStatus]:
     """Whether the server answers at all. Needs no token."""
-    return ask(operations.LIVEZ, read=document)
+    return ask(operations.LIVEZ)
 
 
-def ready() -> ApiCall[Json]:
+def ready() -> ApiCall[ServerStatus]:
     """Whether the server is ready for clients. Needs no token."""
-    return ask(operations.READYZ, read=document)
+    return ask(operations.READYZ)
 
 
-def version() -> ApiCall[Json]:
+def version() -> ApiCall[ServerVersions]:
     """The version of the server."""
-    return ask(operations.GET_VERSION, read=document)
+    return ask(operations.GET_VERSION)
 
 
-def check() -> ApiCall[tuple[Json, ...]]:
+def check() -> ApiCall[tuple[CheckedRow, ...]]:
     """The checks that the server makes of itself."""
-    return ask(operations.CHECK, read=documents)
+    return ask_items(operations.CHECK)
 
 
 def config() -> ApiCall[Json]:
     """The settings of the server, without secrets."""
-    return ask(operations.GET_CONFIG, read=document)
+    return ask(operations.GET_CONFIG)
 
 
-def store() -> ApiCall[Json]:
+def store() -> ApiCall[StoreState]:
     """The condition of the store."""
-    return ask(operations.GET_STORE, read=document)
+    return ask(operations.GET_STORE)
 
 
-def watched_directory(*, group: str = "") -> ApiCall[Json]:
+def watched_directory(*, group: str = "") -> ApiCall[WatchedFiles]:
     """The watched directory: its groups, and the files that cannot be applied."""
-    return ask(operations.GET_WATCH, query=flags(group=group), read=document)
+    return ask(operations.GET_WATCH, query=flags(group=group))
 
 
-def whoami() -> ApiCall[Json]:
+def whoami() -> ApiCall[CallerIdentity]:
     """The caller: its principal and scopes, as the server sees them."""
-    return ask(operations.GET_CALLER, read=document)
+    return ask(operations.GET_CALLER)
 
 
-def test_access(question: Mapping[str, Any]) -> ApiCall[Json]:
+def test_access(question: Mapping[str, Any]) -> ApiCall[AccessVerdict]:
     """Whether a certificate or token may be a node."""
-    return ask(operations.TEST_ACCESS, body=dict(question), read=document)
+    return ask(operations.TEST_ACCESS, body=dict(question))
 
 
 def audit(
@@ -64,16 +71,16 @@ def audit(
     action: str = "",
     refused: bool | None = None,
     cursor: str = "",
-) -> ApiCall[tuple[Json, ...]]:
+) -> ApiCall[tuple[AuditedWrite, ...]]:
     """All writes and refused writes, oldest first; only those after ``cursor``. ``since`` is a time or an age."""
     refusals = "" if refused is None else str(refused).lower()
     query = flags(since=since, group=group, actor=actor, action=action, refused=refusals, cursor=cursor)
-    return ask(operations.LIST_AUDIT, query=query, read=documents)
+    return ask_items(operations.LIST_AUDIT, query=query)
 
 
 def schema(type: str) -> ApiCall[Json]:
     """The JSON schema of a type of resource."""
-    return ask(operations.GET_SCHEMA, type, read=document)
+    return ask(operations.GET_SCHEMA, type)
 
 
 def bootstrap(
@@ -106,7 +113,7 @@ def bootstrap(
         certificate=certificate,
         private_key=private_key,
     )
-    return ask(operations.GET_BOOTSTRAP, query=query, read=document)
+    return ask(operations.GET_BOOTSTRAP, query=query)
 
 
 def backup(*, history: bool = True, redact: bool = False) -> ApiCall[None]:
@@ -117,8 +124,8 @@ def backup(*, history: bool = True, redact: bool = False) -> ApiCall[None]:
 
 def restore(
     archive: IO[bytes], size_bytes: int, *, replace: bool = False, dry_run: bool = False, author: str = ""
-) -> ApiCall[Json]:
+) -> ApiCall[RestoredBackup]:
     """Restore a backup, all or nothing; ``replace``: instead of what the server holds."""
     query = flags(replace=replace, dry_run=dry_run, author=author)
     headers = {"Content-Type": TAR, "Content-Length": str(size_bytes)}
-    return ask(operations.RESTORE, query=query, headers=headers, body=archive, read=document)
+    return ask(operations.RESTORE, query=query, headers=headers, body=archive)

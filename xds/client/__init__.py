@@ -21,7 +21,7 @@ from xds.admin.models.revisions import GroupRevision, ResourceDifference, UndoCh
 from xds.admin.models.values import NodeLocality
 from xds.calls.call import EntryArguments, PushArguments
 from xds.calls.encoding import ResourceInput
-from xds.calls.endpoints import EndpointArguments, ResetArguments
+from xds.calls.endpoints import EndpointArguments
 from xds.calls.failures import (
     AbsentError,
     AccessError,
@@ -74,7 +74,6 @@ __all__ = [
     "PushArguments",
     "PushOutcome",
     "PushProgress",
-    "ResetArguments",
     "ResourceDifference",
     "ResourceInput",
     "ServedAssignment",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from xds.calls.call import ApiCall, Json, ask, document, flags
+from typing import TYPE_CHECKING
+
+from xds.calls.call import ApiCall, ask, flags
 from xds.linkerd import operations
 
+if TYPE_CHECKING:
+    from xds.linkerd.models import DestinationAnswer
 
-def destination(authority: str, *, token: str = "") -> ApiCall[Json]:
+
+def destination(authority: str, *, token: str = "") -> ApiCall[DestinationAnswer]:
     """What a Linkerd proxy is answered about a destination, and why."""
-    return ask(operations.GET_DESTINATION, authority, query=flags(token=token), read=document)
+    return ask(operations.GET_DESTINATION, authority, query=flags(token=token))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from xds.admin.models.nodes import LinkerdAnswer
 from xds.admin.models.values import time_of
-from xds.linkerd.core.endpoint import DestinationEndpoint
-from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
-from xds.linkerd.destinations import DestinationStream
+
+if TYPE_CHECKING:
+    from xds.linkerd.core.endpoint import DestinationEndpoint
+    from xds.linkerd.core.resolver import ProfileAnswer, StateAnswer
+    from xds.linkerd.destinations import DestinationStream
 
 ENDPOINTS_SHOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationEndpointItem:
+class AnsweredEndpoint:
     """An endpoint of a destination.
 
     * ``address``: its IP address;
@@ -28,6 +31,8 @@ class DestinationEndpointItem:
     * ``labels``: its labels for metrics.
     """
 
+    schema_name: ClassVar[str] = "DestinationEndpointItem"
+
     address: str
     port: int
     weight: int
@@ -36,21 +41,36 @@ class DestinationEndpointItem:
     protocol: str
     labels: Mapping[str, str]
 
+    @classmethod
+    def from_domain(cls, one: DestinationEndpoint) -> AnsweredEndpoint:
+        """An endpoint of a destination."""
+        return cls(
+            address=one.address,
+            port=one.port,
+            weight=one.weight,
+            zone=one.zone,
+            identity=one.mesh.identity,
+            protocol=one.mesh.hint.value,
+            labels=dict(one.labels),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverrideItem:
+class ProfileOverride:
     """Another destination that gets requests instead.
 
     * ``authority``: its name and port;
     * ``weight``: its weight among the overrides; 10000 are all requests.
     """
 
+    schema_name: ClassVar[str] = "OverrideItem"
+
     authority: str
     weight: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRouteItem:
+class AnsweredRoute:
     """A route of a profile.
 
     * ``name``: its name;
@@ -60,6 +80,8 @@ class ProfileRouteItem:
     * ``timeout_s``: its timeout; 0: none.
     """
 
+    schema_name: ClassVar[str] = "ProfileRouteItem"
+
     name: str
     path_regex: str
     methods: tuple[str, ...]
@@ -68,7 +90,7 @@ class ProfileRouteItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileItem:
+class DestinationProfile:
     """The profile of a destination.
 
     * ``name``: the fully qualified name of the service; empty for an address;
@@ -78,15 +100,38 @@ class ProfileItem:
     * ``endpoint``: the single endpoint of an address; null for a service.
     """
 
+    schema_name: ClassVar[str] = "ProfileItem"
+
     name: str
     is_opaque: bool
-    routes: tuple[ProfileRouteItem, ...]
-    overrides: tuple[OverrideItem, ...]
-    endpoint: DestinationEndpointItem | None
+    routes: tuple[AnsweredRoute, ...]
+    overrides: tuple[ProfileOverride, ...]
+    endpoint: AnsweredEndpoint | None
+
+    @classmethod
+    def from_domain(cls, answer: ProfileAnswer) -> DestinationProfile:
+        """The profile of a destination."""
+        profile = answer.profile
+        return cls(
+            name=profile.name,
+            is_opaque=profile.is_opaque,
+            routes=tuple(
+                AnsweredRoute(
+                    name=route.name,
+                    path_regex=route.condition.path_regex,
+                    methods=tuple(route.condition.methods),
+                    is_retryable=bool(route.failures),
+                    timeout_s=route.timeout_s,
+                )
+                for route in profile.routes
+            ),
+            overrides=tuple(ProfileOverride(authority=one.authority, weight=one.weight) for one in profile.overrides),
+            endpoint=AnsweredEndpoint.from_domain(profile.endpoint) if profile.endpoint is not None else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationItem:
+class DestinationAnswer:
     """The answers to a Linkerd proxy for a destination.
 
     * ``authority``: the name or address, as the server reads it;
@@ -100,15 +145,37 @@ class DestinationItem:
     * ``skipped``: configuration that Linkerd's API cannot express, each with the reason.
     """
 
+    schema_name: ClassVar[str] = "DestinationItem"
+
     authority: str
     group: str
     source: str
     is_known: bool
     exists: bool
-    endpoints: tuple[DestinationEndpointItem, ...]
+    endpoints: tuple[AnsweredEndpoint, ...]
     endpoints_total: int
-    profile: ProfileItem
+    profile: DestinationProfile
     skipped: tuple[str, ...]
+
+    @classmethod
+    def from_domain(
+        cls, authority: str, group: str, state: StateAnswer | None, profile: ProfileAnswer
+    ) -> DestinationAnswer:
+        """The answers about a destination. ``state`` is None for an address, which has a profile only."""
+        held = state.state if state is not None else None
+        endpoints = held.endpoints if held is not None else ()
+        skipped = (*(state.skipped if state is not None else ()), *profile.skipped)
+        return cls(
+            authority=authority,
+            group=group,
+            source=(state.source if state is not None else "") or profile.source,
+            is_known=state is None or held is not None,
+            exists=held.exists if held is not None else profile.source != "nothing",
+            endpoints=tuple(map(AnsweredEndpoint.from_domain, endpoints[:ENDPOINTS_SHOWN])),
+            endpoints_total=len(endpoints),
+            profile=DestinationProfile.from_domain(profile),
+            skipped=tuple(dict.fromkeys(skipped)),
+        )
 
 
 def linkerd_answer(stream: DestinationStream) -> LinkerdAnswer:
@@ -124,54 +191,4 @@ def linkerd_answer(stream: DestinationStream) -> LinkerdAnswer:
         messages=stream.messages_n,
         sent=time_of(stream.sent_at) if stream.sent_at else None,
         skipped=tuple(answer.skipped),
-    )
-
-
-def destination_item(authority: str, group: str, state: StateAnswer | None, profile: ProfileAnswer) -> DestinationItem:
-    """The item of a destination. ``state`` is None for an address, which has a profile only."""
-    held = state.state if state is not None else None
-    endpoints = held.endpoints if held is not None else ()
-    skipped = (*(state.skipped if state is not None else ()), *profile.skipped)
-    return DestinationItem(
-        authority=authority,
-        group=group,
-        source=(state.source if state is not None else "") or profile.source,
-        is_known=state is None or held is not None,
-        exists=held.exists if held is not None else profile.source != "nothing",
-        endpoints=tuple(map(_endpoint_item, endpoints[:ENDPOINTS_SHOWN])),
-        endpoints_total=len(endpoints),
-        profile=_profile_item(profile),
-        skipped=tuple(dict.fromkeys(skipped)),
-    )
-
-
-def _profile_item(answer: ProfileAnswer) -> ProfileItem:
-    profile = answer.profile
-    return ProfileItem(
-        name=profile.name,
-        is_opaque=profile.is_opaque,
-        routes=tuple(
-            ProfileRouteItem(
-                name=route.name,
-                path_regex=route.condition.path_regex,
-                methods=tuple(route.condition.methods),
-                is_retryable=bool(route.failures),
-                timeout_s=route.timeout_s,
-            )
-            for route in profile.routes
-        ),
-        overrides=tuple(OverrideItem(authority=one.authority, weight=one.weight) for one in profile.overrides),
-        endpoint=_endpoint_item(profile.endpoint) if profile.endpoint is not None else None,
-    )
-
-
-def _endpoint_item(one: DestinationEndpoint) -> DestinationEndpointItem:
-    return DestinationEndpointItem(
-        address=one.address,
-        port=one.port,
-        weight=one.weight,
-        zone=one.zone,
-        identity=one.mesh.identity,
-        protocol=one.mesh.hint.value,
-        labels=dict(one.labels),
     )

@@ -6,5 +6,5 @@ from xds.admin.operations import Operation
 
 # Services
 GET_DESTINATION = Operation(
-    "GET /destinations/{authority}", "linkerd.DestinationItem", conflict="The address is that of several workloads"
+    "GET /destinations/{authority}", "linkerd.DestinationAnswer", conflict="The address is that of several workloads"
 )

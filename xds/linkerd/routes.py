@@ -15,7 +15,7 @@ from xds.admin.routing import api_router
 from xds.admin.services import Deps
 from xds.linkerd import operations
 from xds.linkerd.destinations import Destinations
-from xds.linkerd.models import destination_item
+from xds.linkerd.models import DestinationAnswer
 from xds.linkerd.preview import preview
 from xds.linkerd.served import ServedLinkerd
 from xds.model.errors import RemoteProtocolError, StatusCode
@@ -48,4 +48,4 @@ async def get_destination(
         seen = preview(destinations, authority, token)
     except RemoteProtocolError as error:
         raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
-    return answer_model(destination_item(seen.authority, seen.group, seen.state, seen.profile))
+    return answer_model(DestinationAnswer.from_domain(seen.authority, seen.group, seen.state, seen.profile))

@@ -54,10 +54,10 @@ class BoundAssignment(FollowedAssignment):
         """The binding."""
         return self.selection.binding
 
-
-def etag_of(binding: Binding) -> str:
-    """The etag of a binding."""
-    return document_etag("b", binding.document())
+    @property
+    def etag(self) -> str:
+        """The etag of the binding."""
+        return document_etag("b", self.binding.document())
 
 
 class Bindings:
@@ -194,7 +194,7 @@ class Bindings:
     def check(self, key: Key, binding: Binding | None, etag: str = "") -> None:
         """Raises ``ConflictError`` for another etag or owner, ``ValidationError`` when there are too many bindings."""
         present = self._bound.get(key)
-        present_etag = etag_of(present.binding) if present is not None else NO_ETAG
+        present_etag = present.etag if present is not None else NO_ETAG
         check_etag(etag, present_etag, f"assignment {key[1]!r} of group {key[0]!r} binding", key[0])
         if binding is not None:
             self._live.check(key[0], (key[1],), _owner(binding))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from xds.admin.operations import ANY, ETAG, OWNED, Operation
 
-_REGISTRATION = "services.registrations.RegistrationItem"
+_REGISTRATION = "services.registrations.RegisteredInstance"
 
 # Bindings
 LIST_BINDINGS = Operation("GET /groups/{group}/bindings", "services.services.BindingPage")
-GET_BINDING = Operation("GET /groups/{group}/bindings/{assignment}", "services.services.BindingItem", ETAG)
-PUT_BINDING = Operation("PUT /groups/{group}/bindings/{assignment}", "services.services.BindingItem", ETAG, OWNED)
+GET_BINDING = Operation("GET /groups/{group}/bindings/{assignment}", "services.services.BindingState", ETAG)
+PUT_BINDING = Operation("PUT /groups/{group}/bindings/{assignment}", "services.services.BindingState", ETAG, OWNED)
 DELETE_BINDING = Operation("DELETE /groups/{group}/bindings/{assignment}", "services.services.BindingDeleted")
 
 # Services
 LIST_SERVICES = Operation("GET /services", "services.services.ServiceSummaryPage")
-GET_SERVICE = Operation("GET /services/{name}", "services.services.ServiceItem")
+GET_SERVICE = Operation("GET /services/{name}", "services.services.ServiceDetail")
 ACCEPT_LOSSES = Operation("POST /sources/{name}/accept", "services.services.AcceptedLosses")
 
 # Registrations
@@ -27,4 +27,4 @@ END_MAINTENANCE = Operation("DELETE /registrations/{id}/maintenance", _REGISTRAT
 
 # Sources
 LIST_SOURCES = Operation("GET /sources", "services.sources.SourcePage")
-GET_SOURCE = Operation("GET /sources/{name}", "services.sources.SourceStateItem")
+GET_SOURCE = Operation("GET /sources/{name}", "services.sources.SourceState")

@@ -18,13 +18,13 @@ from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.core.source import Source
 from xds.services.drain_persistence import DrainPersistence
 from xds.services.metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
-from xds.services.models.sources import check_sources
 from xds.services.origins import origins_of
 from xds.services.registration import KIND, Registrations
 from xds.services.settings import ServiceSettings
 from xds.services.source_builders import build_sources
 from xds.services.source_runs import Sources
 from xds.services.source_settings import SourceSettings
+from xds.services.source_states import check_sources
 from xds.services.view import ServiceView
 from xds.store.base import Store
 from xds.store.document_keys import Key

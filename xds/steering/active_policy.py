@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -14,10 +15,15 @@ from xds.steering.core.assignment import (
     Assignment,
     Decision,
     Observation,
+    Path,
+    SourceDecision,
+    Target,
 )
 from xds.steering.core.decision_history import DecisionHistory
 from xds.steering.core.load_assignment import PushedLocality, overlay_assignment, pushed_localities
 from xds.steering.core.policy import Policy
+from xds.steering.core.policy_document import policy_document
+from xds.steering.core.utilisation import PathFigures, TargetFigures, path_figures, target_figures
 from xds.store.document_keys import Key
 
 
@@ -28,6 +34,19 @@ class PolicyDecision:
     observed: Observation
     decision: Decision
     decided_at: float
+
+    def of_source(self, source: Locality) -> SourceDecision | None:
+        """The decision about one source."""
+        return next((each for each in self.decision.sources if each.source == source), None)
+
+    def paths(self, assignment: Assignment) -> Mapping[Path, PathFigures]:
+        """The figures of each source with each target, in an assignment."""
+        return path_figures(self.observed, assignment)
+
+    def targets(self) -> list[tuple[Locality, Target, TargetFigures]]:
+        """The targets with their figures, by name."""
+        figures, targets = target_figures(self.observed, self.decision), self.observed.targets
+        return [(name, targets[name], figures[name]) for name in sorted(targets, key=str)]
 
 
 Served = tuple[tuple[Allotment, ...], float]  # allotments, and the fraction of requests to be dropped
@@ -59,6 +78,10 @@ class ActivePolicy:
         self._read_version = ""  # of the pushed assignment that was read last
         self._localities: Mapping[Locality, PushedLocality] = {}
         self._make_overrides()
+
+    def document(self) -> dict[str, Any]:
+        """The policy with all defaults, as it is written."""
+        return policy_document(self.policy)
 
     def is_changed(self, pushed: Resource) -> bool:
         """Whether the pushed assignment has changed since it was read last."""

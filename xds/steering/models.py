@@ -5,39 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xds.admin.models.findings import Finding
 from xds.admin.models.values import NodeLocality, time_of
 from xds.admin.models.writing import EMPTY_FOR_NONE
-from xds.model.errors import Violation
-from xds.model.node import Locality
-from xds.steering.active_policy import ActivePolicy, PolicyDecision
-from xds.steering.core.assignment import Allotment, Assignment, Path, Reason, SourceDecision, Target
-from xds.steering.core.decision_history import DecisionChange
-from xds.steering.core.policy_document import policy_document
-from xds.steering.core.utilisation import PathFigures, TargetFigures, path_figures, target_figures
-from xds.steering.policies import etag_of
+
+if TYPE_CHECKING:
+    from xds.model.errors import Violation
+    from xds.model.node import Locality
+    from xds.steering.active_policy import ActivePolicy, PolicyDecision
+    from xds.steering.core.assignment import Allotment, Path, Reason, SourceAssignment, Target
+    from xds.steering.core.decision_history import DecisionChange
+    from xds.steering.core.utilisation import PathFigures, TargetFigures
 
 Json = dict[str, Any]
 _PLACES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonItem:
+class DecisionReason:
     """A reason of a decision.
 
     * ``code``: the kind of reason, for programs;
     * ``target``: present if the reason is about one target: its locality.
     """
 
+    schema_name: ClassVar[str] = "ReasonItem"
+
     code: str
     detail: str
     target: NodeLocality | None = None
 
+    @classmethod
+    def from_domain(cls, reason: Reason) -> DecisionReason:
+        """A reason of a decision."""
+        target = NodeLocality.from_domain(reason.target) if reason.target is not None else None
+        return cls(code=str(reason.code), detail=reason.detail, target=target)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllotmentItem:
+class ServedAllotment:
     """A target as the nodes of a source are served it.
 
     * ``locality``: the locality of the target;
@@ -49,6 +57,8 @@ class AllotmentItem:
     * ``real_rps``: the requests per second that the source sent there; null if they were not measured by source.
     """
 
+    schema_name: ClassVar[str] = "AllotmentItem"
+
     locality: NodeLocality
     priority: int
     weight: int
@@ -56,21 +66,35 @@ class AllotmentItem:
     real_share: float | None
     real_rps: float | None
 
+    @classmethod
+    def from_domain(cls, one: Allotment, share: float, path: PathFigures | None) -> ServedAllotment:
+        """A target as it is served, with the figures of its path if there is a decision."""
+        return cls(
+            locality=NodeLocality.from_domain(one.locality),
+            priority=one.priority,
+            weight=one.weight,
+            share=round(share, _PLACES) if not one.priority else 0.0,
+            real_share=_rounded(path.real_share) if path is not None else None,
+            real_rps=_rounded(path.real_rps) if path is not None else None,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedItem:
+class WantedShare:
     """The share of a target.
 
     * ``locality``: the locality of the target;
     * ``share``: its part of the requests of the source, 0 to 1.
     """
 
+    schema_name: ClassVar[str] = "WantedItem"
+
     locality: NodeLocality
     share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceItem:
+class SourceAllotments:
     """What the nodes of one locality (the source) are served, and the demand behind it.
 
     * ``source``: the locality of the nodes;
@@ -91,6 +115,8 @@ class SourceItem:
     * ``reasons``: the reasons of the decision about this source.
     """
 
+    schema_name: ClassVar[str] = "SourceItem"
+
     source: NodeLocality
     standing: str
     changed_at: datetime
@@ -102,13 +128,41 @@ class SourceItem:
     failed_rps: float
     shed: float
     reported: datetime | None = field(metadata=EMPTY_FOR_NONE)
-    allotments: tuple[AllotmentItem, ...]
-    wanted: tuple[WantedItem, ...]
-    reasons: tuple[ReasonItem, ...]
+    allotments: tuple[ServedAllotment, ...]
+    wanted: tuple[WantedShare, ...]
+    reasons: tuple[DecisionReason, ...]
+
+    @classmethod
+    def from_domain(
+        cls, source: Locality, own: SourceAssignment, outcome: PolicyDecision | None, paths: Mapping[Path, PathFigures]
+    ) -> SourceAllotments:
+        """What the nodes of a source are served; ``outcome`` is the latest decision."""
+        decided = outcome.of_source(source) if outcome is not None else None
+        demand = outcome.observed.demand.get(source) if outcome is not None else None
+        shares = own.shares()
+        return cls(
+            source=NodeLocality.from_domain(source),
+            standing=str(own.standing),
+            changed_at=time_of(own.changed_at),
+            demand_rps=round(demand.rps, _PLACES) if demand is not None else 0.0,
+            nodes=demand.nodes if demand is not None else 0,
+            silent=demand.silent if demand is not None else 0,
+            dropped_rps=round(demand.dropped_rps, _PLACES) if demand is not None else 0.0,
+            repeats_rps=round(demand.repeats_rps, _PLACES) if demand is not None else 0.0,
+            failed_rps=round(demand.failed_rps, _PLACES) if demand is not None else 0.0,
+            shed=own.shed,
+            reported=time_of(demand.reported_at) if demand is not None and demand.reported_at else None,
+            allotments=tuple(
+                ServedAllotment.from_domain(one, shares.get(one.locality, 0.0), paths.get((source, one.locality)))
+                for one in own.allotments
+            ),
+            wanted=_wanted(decided.wanted if decided is not None else {}),
+            reasons=_reasons(decided.reasons) if decided is not None else (),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetItem:
+class TargetLoad:
     """One locality of the pushed assignment: what it can serve, and what it gets.
 
     * ``endpoints``: the number of endpoints;
@@ -124,6 +178,8 @@ class TargetItem:
     * ``metrics``: averages of metrics that backends reported, by name.
     """
 
+    schema_name: ClassVar[str] = "TargetItem"
+
     locality: NodeLocality
     endpoints: int
     healthy: int
@@ -137,9 +193,27 @@ class TargetItem:
     pushed_weight: int | None
     metrics: Mapping[str, float]
 
+    @classmethod
+    def from_domain(cls, name: Locality, target: Target, figures: TargetFigures) -> TargetLoad:
+        """A target with its figures."""
+        return cls(
+            locality=NodeLocality.from_domain(name),
+            endpoints=target.endpoints,
+            healthy=target.healthy,
+            capacity_rps=round(figures.capacity_rps, _PLACES),
+            load_rps=round(target.load_rps, _PLACES),
+            utilisation=_rounded(figures.utilisation),
+            decided_rps=round(figures.decided_rps, _PLACES),
+            decided_share=_rounded(figures.decided_share),
+            real_share=_rounded(figures.real_share),
+            pushed_priority=target.pushed_priority,
+            pushed_weight=target.pushed_weight,
+            metrics={metric: round(value, _PLACES) for metric, value in target.metrics.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentItem:
+class PolicyState:
     """A policy and its latest decision; in a dry run, the decision that it would make.
 
     * ``cluster``: the name of the cluster that the policy is about;
@@ -154,6 +228,8 @@ class AssignmentItem:
     * ``reasons``: the reasons that are about no single source.
     """
 
+    schema_name: ClassVar[str] = "AssignmentItem"
+
     group: str
     cluster: str
     etag: str
@@ -161,18 +237,42 @@ class AssignmentItem:
     endpoints: str
     waits_for: str
     decided: datetime | None = field(metadata=EMPTY_FOR_NONE)
-    sources: tuple[SourceItem, ...]
-    targets: tuple[TargetItem, ...]
-    reasons: tuple[ReasonItem, ...]
+    sources: tuple[SourceAllotments, ...]
+    targets: tuple[TargetLoad, ...]
+    reasons: tuple[DecisionReason, ...]
     warnings: tuple[Finding, ...]
     dry_run: bool = False
+
+    @classmethod
+    def from_domain(cls, active: ActivePolicy, etag: str, warnings: Iterable[Violation]) -> PolicyState:
+        """A policy in force, or of a dry run."""
+        outcome, assignment = active.outcome, active.assignment
+        sources = assignment.sources if assignment is not None else {}
+        paths = outcome.paths(assignment) if outcome is not None and assignment is not None else {}
+        targets = outcome.targets() if outcome is not None else []
+        return cls(
+            group=active.key[0],
+            cluster=active.key[1],
+            etag=etag,
+            policy=active.document(),
+            endpoints=active.endpoints,
+            waits_for=active.waits_for,
+            decided=time_of(outcome.decided_at) if outcome is not None else None,
+            sources=tuple(
+                SourceAllotments.from_domain(source, sources[source], outcome, paths)
+                for source in sorted(sources, key=str)
+            ),
+            targets=tuple(TargetLoad.from_domain(*each) for each in targets),
+            reasons=_reasons(outcome.decision.reasons) if outcome is not None else (),
+            warnings=tuple(map(Finding.from_domain, warnings)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentPage:
     """A page of policies, by cluster."""
 
-    items: tuple[AssignmentItem, ...]
+    items: tuple[PolicyState, ...]
     next_page_token: str = ""
 
 
@@ -185,127 +285,22 @@ class PolicyDeleted:
     dry_run: bool = False
 
 
-def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
-    """The item of a policy in force, or of a dry run."""
-    outcome = steering.outcome
-    return AssignmentItem(
-        group=steering.key[0],
-        cluster=steering.key[1],
-        etag=etag_of(steering.policy),
-        policy=policy_document(steering.policy),
-        endpoints=steering.endpoints,
-        waits_for=steering.waits_for,
-        decided=time_of(outcome.decided_at) if outcome is not None else None,
-        sources=tuple(_source_items(outcome, steering.assignment)),
-        targets=tuple(_target_items(outcome)),
-        reasons=reason_items(outcome.decision.reasons) if outcome is not None else (),
-        warnings=tuple(map(Finding.from_domain, warnings)),
-    )
-
-
-def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:
-    if assignment is None:
-        return []
-    decided = {one.source: one for one in outcome.decision.sources} if outcome is not None else {}
-    paths = path_figures(outcome.observed, assignment) if outcome is not None else {}
-    return [
-        _source_item(outcome, assignment, source, decided.get(source), paths)
-        for source in sorted(assignment.sources, key=str)
-    ]
-
-
-def _source_item(
-    outcome: PolicyDecision | None,
-    assignment: Assignment,
-    source: Locality,
-    decided: SourceDecision | None,
-    paths: Mapping[Path, PathFigures],
-) -> SourceItem:
-    own, shares = assignment.sources[source], assignment.sources[source].shares()
-    demand = outcome.observed.demand.get(source) if outcome is not None else None
-    sends_nothing = outcome is not None and outcome.observed.flows is not None
-    unknown = PathFigures(0.0, 0.0, 0.0 if sends_nothing else None)
-    return SourceItem(
-        source=NodeLocality.from_domain(source),
-        standing=str(own.standing),
-        changed_at=time_of(own.changed_at),
-        demand_rps=round(demand.rps, _PLACES) if demand is not None else 0.0,
-        nodes=demand.nodes if demand is not None else 0,
-        silent=demand.silent if demand is not None else 0,
-        dropped_rps=round(demand.dropped_rps, _PLACES) if demand is not None else 0.0,
-        repeats_rps=round(demand.repeats_rps, _PLACES) if demand is not None else 0.0,
-        failed_rps=round(demand.failed_rps, _PLACES) if demand is not None else 0.0,
-        shed=own.shed,
-        reported=time_of(demand.reported_at) if demand is not None and demand.reported_at else None,
-        allotments=tuple(
-            _allotment_item(one, shares.get(one.locality, 0.0), paths.get((source, one.locality), unknown))
-            for one in own.allotments
-        ),
-        wanted=_wanted_items(decided.wanted if decided is not None else {}),
-        reasons=reason_items(decided.reasons) if decided is not None else (),
-    )
-
-
-def _allotment_item(one: Allotment, share: float, path: PathFigures) -> AllotmentItem:
-    return AllotmentItem(
-        locality=NodeLocality.from_domain(one.locality),
-        priority=one.priority,
-        weight=one.weight,
-        share=round(share, _PLACES) if not one.priority else 0.0,
-        real_share=_rounded(path.real_share),
-        real_rps=_rounded(path.real_rps),
-    )
+def _reasons(reasons: Iterable[Reason]) -> tuple[DecisionReason, ...]:
+    return tuple(map(DecisionReason.from_domain, reasons))
 
 
 def _rounded(value: float | None) -> float | None:
     return round(value, _PLACES) if value is not None else None
 
 
-def _wanted_items(wanted: Mapping[Locality, float]) -> tuple[WantedItem, ...]:
+def _wanted(wanted: Mapping[Locality, float]) -> tuple[WantedShare, ...]:
     shares = ((locality, share) for locality, share in wanted.items() if share > 0)
     ordered = sorted(shares, key=lambda one: (-one[1], str(one[0])))
-    return tuple(
-        WantedItem(locality=NodeLocality.from_domain(locality), share=round(share, _PLACES))
-        for locality, share in ordered
-    )
-
-
-def _target_items(outcome: PolicyDecision | None) -> list[TargetItem]:
-    if outcome is None:
-        return []
-    figures, targets = target_figures(outcome.observed, outcome.decision), outcome.observed.targets
-    return [_target_item(name, targets[name], figures[name]) for name in sorted(targets, key=str)]
-
-
-def _target_item(name: Locality, target: Target, figures: TargetFigures) -> TargetItem:
-    return TargetItem(
-        locality=NodeLocality.from_domain(name),
-        endpoints=target.endpoints,
-        healthy=target.healthy,
-        capacity_rps=round(figures.capacity_rps, _PLACES),
-        load_rps=round(target.load_rps, _PLACES),
-        utilisation=_rounded(figures.utilisation),
-        decided_rps=round(figures.decided_rps, _PLACES),
-        decided_share=_rounded(figures.decided_share),
-        real_share=_rounded(figures.real_share),
-        pushed_priority=target.pushed_priority,
-        pushed_weight=target.pushed_weight,
-        metrics={metric: round(value, _PLACES) for metric, value in target.metrics.items()},
-    )
-
-
-def reason_items(reasons: Iterable[Reason]) -> tuple[ReasonItem, ...]:
-    """The reasons of a decision, in their order."""
-    return tuple(map(_reason_item, reasons))
-
-
-def _reason_item(reason: Reason) -> ReasonItem:
-    target = NodeLocality.from_domain(reason.target) if reason.target is not None else None
-    return ReasonItem(code=str(reason.code), detail=reason.detail, target=target)
+    return _shares((locality, round(share, _PLACES)) for locality, share in ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionChangeItem:
+class ChangedShares:
     """The change of what one source is served, by one decision.
 
     * ``number``: grows by one with each change of the cluster;
@@ -321,6 +316,8 @@ class DecisionChangeItem:
     * ``reasons``: the reasons of the change.
     """
 
+    schema_name: ClassVar[str] = "DecisionChangeItem"
+
     number: int
     time: datetime
     source: NodeLocality
@@ -328,34 +325,34 @@ class DecisionChangeItem:
     standing: str
     demand_rps: float
     shed: float
-    before: tuple[WantedItem, ...]
-    after: tuple[WantedItem, ...]
-    reasons: tuple[ReasonItem, ...]
+    before: tuple[WantedShare, ...]
+    after: tuple[WantedShare, ...]
+    reasons: tuple[DecisionReason, ...]
+
+    @classmethod
+    def from_domain(cls, change: DecisionChange) -> ChangedShares:
+        """One change of a decision."""
+        return cls(
+            number=change.number,
+            time=time_of(change.decided_at),
+            source=NodeLocality.from_domain(change.source),
+            actions=tuple(change.actions),
+            standing=str(change.standing),
+            demand_rps=round(change.demand_rps, 4),
+            shed=change.shed,
+            before=_shares(change.before.items()),
+            after=_shares(change.after.items()),
+            reasons=_reasons(change.reasons),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionChangePage:
     """A page of the decision history of a cluster, newest first."""
 
-    items: tuple[DecisionChangeItem, ...]
+    items: tuple[ChangedShares, ...]
     next_page_token: str = ""
 
 
-def decision_change_item(change: DecisionChange) -> DecisionChangeItem:
-    """One change of a decision."""
-    return DecisionChangeItem(
-        number=change.number,
-        time=time_of(change.decided_at),
-        source=NodeLocality.from_domain(change.source),
-        actions=tuple(change.actions),
-        standing=str(change.standing),
-        demand_rps=round(change.demand_rps, 4),
-        shed=change.shed,
-        before=_share_items(change.before),
-        after=_share_items(change.after),
-        reasons=reason_items(change.reasons),
-    )
-
-
-def _share_items(shares: Mapping[Locality, float]) -> tuple[WantedItem, ...]:
-    return tuple(WantedItem(locality=NodeLocality.from_domain(name), share=share) for name, share in shares.items())
+def _shares(shares: Iterable[tuple[Locality, float]]) -> tuple[WantedShare, ...]:
+    return tuple(WantedShare(locality=NodeLocality.from_domain(name), share=share) for name, share in shares)

@@ -18,12 +18,8 @@ from xds.admin.services import Deps
 from xds.push.request import PushOptions
 from xds.steering import operations
 from xds.steering.core.policy_document import parse_policy
-from xds.steering.models import (
-    AssignmentItem,
-    PolicyDeleted,
-    assignment_item,
-    decision_change_item,
-)
+from xds.steering.models import ChangedShares, PolicyDeleted, PolicyState
+from xds.steering.policies import etag_of
 from xds.steering.policy_schema import POLICY_SCHEMA
 from xds.steering.served import ServedSteering
 from xds.store.document_keys import Key
@@ -68,7 +64,8 @@ async def get_assignment_history(
     """
     history = steering.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
-    return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
+    changes = history.latest(before)
+    return await paging.answer(request, changes, lambda change: str(change.number), ChangedShares.from_domain)
 
 
 @router.serve(operations.PUT_ASSIGNMENT)
@@ -96,7 +93,7 @@ async def put_assignment(
     if dry_run:
         steering.policies.check(key, expected)
         active = await steering.assignments.preview(key, policy)
-        item = assignment_item(active, steering.assignments.warnings(key, policy))
+        item = PolicyState.from_domain(active, etag_of(active.policy), steering.assignments.warnings(key, policy))
         return answer_model(replace(item, dry_run=True))
     await steering.assignments.put(key, policy, expected, by)
     found = _item(steering, key)
@@ -117,6 +114,6 @@ async def delete_assignment(
     return answer_model(PolicyDeleted(group=group, cluster=cluster, dry_run=dry_run))
 
 
-def _item(steering: ServedSteering, key: Key) -> AssignmentItem:
+def _item(steering: ServedSteering, key: Key) -> PolicyState:
     active = steering.assignments.get(key)
-    return assignment_item(active, steering.assignments.warnings(key, active.policy))
+    return PolicyState.from_domain(active, etag_of(active.policy), steering.assignments.warnings(key, active.policy))

@@ -82,10 +82,12 @@ class WatchedFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatusItem:
+class ServerStatus:
     """The state of the server.
 
     * ``status``: of ``/livez`` it is ``ok``; of ``/readyz`` the phase of the server, such as ``ready``.
     """
+
+    schema_name: ClassVar[str] = "StatusItem"
 
     status: str

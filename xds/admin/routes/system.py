@@ -17,9 +17,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from xds.access.authorisation import ANONYMOUS
 from xds.admin import operations
-from xds.admin.answers import answer_json, answer_model
+from xds.admin.answers import JSON_TYPE, answer_json, answer_model
 from xds.admin.middleware import Segment
-from xds.admin.models.server import CallerIdentity, ServerVersions, StatusItem, UnappliedFiles, WatchedFiles
+from xds.admin.models.server import CallerIdentity, ServerStatus, ServerVersions, UnappliedFiles, WatchedFiles
 from xds.admin.models.values import time_of
 from xds.admin.routing import ApiRouter, api_router, grant_of, identity_of
 from xds.admin.services import Deps
@@ -111,20 +111,21 @@ def _item(refused: RefusedFiles) -> UnappliedFiles:
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 health_router = ApiRouter("health")
+_STATUS = f"#/components/schemas/{ServerStatus.schema_name}"
 
 
 @health_router.serve(operations.LIVEZ)
 async def livez() -> Response:
     """Liveness: 200 if the event loop answers."""
-    return answer_model(StatusItem(status="ok"))
+    return answer_model(ServerStatus(status="ok"))
 
 
-@health_router.serve(operations.READYZ, responses={503: {"model": StatusItem}})
+@health_router.serve(operations.READYZ, responses={503: {"content": {JSON_TYPE: {"schema": {"$ref": _STATUS}}}}})
 async def readyz(deps: Deps) -> Response:
     """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
     phase = deps.phase()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
-    return answer_model(StatusItem(status=phase.value), status=status)
+    return answer_model(ServerStatus(status=phase.value), status=status)
 
 
 @health_router.serve(operations.METRICS, response_class=PlainTextResponse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from xds.cli.client import Client
 from xds.cli.completion import complete_reported
 from xds.cli.output import Format, counted, to_json, to_yaml
 from xds.cli.table import Column, Style, TableLayout, rendered
+
+if TYPE_CHECKING:
+    from xds.admin.models.load import LoadDetail
 
 Json = dict[str, Any]
 
@@ -42,7 +45,7 @@ def cluster_text(load: Json, style: Style) -> str:
     return rendered(load[ROWS[load["by"]]], _VIEWS[load["by"]], style, _NO_ROWS.get(load["by"], ""))
 
 
-def cluster_load(client: Client, call: ApiCall[Json]) -> Json:
+def cluster_load(client: Client, call: ApiCall[LoadDetail]) -> Json:
     """One cluster with all its rows. Raises ``CommandError``."""
     load = client.run(call)
     rows = load[ROWS[load["by"]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class WalkedRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TriedRouteItem:
+class CheckedRoute:
     """A route of the router that was tried.
 
     * ``route``: its position, from 1 on;
@@ -42,13 +42,15 @@ class TriedRouteItem:
     * ``mismatch``: the first thing that does not match; empty if all does.
     """
 
+    schema_name: ClassVar[str] = "TriedRouteItem"
+
     route: int
     matches: bool
     mismatch: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayItem:
+class RequestWay:
     """One way that such requests may take.
 
     * ``weight``: the percentage of the requests;
@@ -56,6 +58,8 @@ class WayItem:
     * ``target``: the target of the resolver;
     * ``failover``: the targets that it fails over to, in order.
     """
+
+    schema_name: ClassVar[str] = "WayItem"
 
     weight: float
     resolver: str
@@ -77,7 +81,7 @@ class WalkAnswer:
 
     Chain: Mapping[str, Any]
     request: WalkedRequest
-    routes: tuple[TriedRouteItem, ...]
+    routes: tuple[CheckedRoute, ...]
     next_node: str
     path: str
-    ways: tuple[WayItem, ...]
+    ways: tuple[RequestWay, ...]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
 
 from xds.admin.models.values import NodeLocality, time_of
-from xds.services.core.instance import worst
-from xds.services.core.registered_instance import CheckKey, RegisteredCheck, RegisteredNode, Registration
+
+if TYPE_CHECKING:
+    from xds.services.core.registered_instance import RegisteredCheck, Registration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredCheckItem:
+class RegistrationCheck:
     """A check of a registered instance, or of its node.
 
     * ``id``: its id, unique on its node;
@@ -27,6 +29,8 @@ class RegisteredCheckItem:
     * ``expires_at``: when its TTL ends; null if it has no TTL or the TTL has ended.
     """
 
+    schema_name: ClassVar[str] = "RegisteredCheckItem"
+
     id: str
     name: str
     status: str
@@ -38,9 +42,28 @@ class RegisteredCheckItem:
     deregister_after_s: float
     expires_at: datetime | None
 
+    @classmethod
+    def from_domain(cls, check: RegisteredCheck, of_node: bool, expires_s: float | None) -> RegistrationCheck:
+        """A check of an instance or of its node."""
+        return cls(
+            id=check.id,
+            name=check.name,
+            status=check.status,
+            kind=check.kind,
+            output=check.output,
+            notes=check.notes,
+            of_node=of_node,
+            ttl_s=check.ttl_s,
+            deregister_after_s=check.deregister_after_s,
+            expires_at=time_of(expires_s) if expires_s is not None else None,
+        )
+
+
+ExpiryOf = Callable[["RegisteredCheck"], float | None]  # epoch seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationItem:
+class RegisteredInstance:
     """A registered instance with its checks.
 
     * ``id``: its id, unique on its node;
@@ -60,6 +83,8 @@ class RegistrationItem:
     * ``registered_at``: when it was registered first.
     """
 
+    schema_name: ClassVar[str] = "RegistrationItem"
+
     id: str
     node: str
     service: str
@@ -72,16 +97,40 @@ class RegistrationItem:
     warning_weight: int
     locality: NodeLocality
     health: str
-    checks: tuple[RegisteredCheckItem, ...]
+    checks: tuple[RegistrationCheck, ...]
     actor: str
     registered_at: datetime
+
+    @classmethod
+    def from_domain(
+        cls, one: Registration, of_node: Iterable[RegisteredCheck], health: str, expires_s: ExpiryOf
+    ) -> RegisteredInstance:
+        """A registered instance, with the checks ``of_node``; ``health`` is the worst of all."""
+        checks = [(check, False) for check in one.checks] + [(check, True) for check in of_node]
+        return cls(
+            id=one.id,
+            node=one.node,
+            service=one.service,
+            address=one.host,
+            port=one.port,
+            ports={each.name: each.port for each in one.ports},
+            tags=tuple(one.tags),
+            meta=dict(one.meta),
+            weight=one.weight,
+            warning_weight=one.warning_weight,
+            locality=NodeLocality(one.region, one.zone, one.sub_zone),
+            health=health,
+            checks=tuple(RegistrationCheck.from_domain(check, node, expires_s(check)) for check, node in checks),
+            actor=one.actor,
+            registered_at=time_of(one.registered_s),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationPage:
     """A page of registered instances, by id."""
 
-    items: tuple[RegistrationItem, ...]
+    items: tuple[RegisteredInstance, ...]
     next_page_token: str = ""
 
 
@@ -94,47 +143,3 @@ class RegistrationDeleted:
 
     id: str
     service: str
-
-
-def registration_item(
-    one: Registration, node: RegisteredNode | None, expires_at: Callable[[CheckKey], float | None]
-) -> RegistrationItem:
-    """A registered instance, with the checks of its node."""
-    checks = [_check(one.node, check, False, expires_at) for check in one.checks]
-    of_node = [_check(one.node, check, True, expires_at) for check in (node.checks if node is not None else ())]
-    all_checks = (*one.checks, *(node.checks if node is not None else ()))
-    return RegistrationItem(
-        id=one.id,
-        node=one.node,
-        service=one.service,
-        address=one.host,
-        port=one.port,
-        ports={each.name: each.port for each in one.ports},
-        tags=tuple(one.tags),
-        meta=dict(one.meta),
-        weight=one.weight,
-        warning_weight=one.warning_weight,
-        locality=NodeLocality(one.region, one.zone, one.sub_zone),
-        health=worst(check.health for check in all_checks).value,
-        checks=(*checks, *of_node),
-        actor=one.actor,
-        registered_at=time_of(one.registered_s),
-    )
-
-
-def _check(
-    node: str, check: RegisteredCheck, of_node: bool, expires_at: Callable[[CheckKey], float | None]
-) -> RegisteredCheckItem:
-    expires_s = expires_at(CheckKey(node, check.id))
-    return RegisteredCheckItem(
-        id=check.id,
-        name=check.name,
-        status=check.status,
-        kind=check.kind,
-        output=check.output,
-        notes=check.notes,
-        of_node=of_node,
-        ttl_s=check.ttl_s,
-        deregister_after_s=check.deregister_after_s,
-        expires_at=time_of(expires_s) if expires_s is not None else None,
-    )

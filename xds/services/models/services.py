@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
 
 from xds.admin.models.findings import Finding
 from xds.admin.models.values import NodeLocality, time_of
-from xds.live.owners import Owner
-from xds.model.errors import Violation
-from xds.model.natural_order import natural_key
-from xds.services.bindings import BoundAssignment, etag_of
-from xds.services.catalog import ServiceCatalog
-from xds.services.core.index import ServiceInstance
-from xds.services.core.instance import Check, Health
-from xds.store.document_keys import Key
+
+if TYPE_CHECKING:
+    from xds.live.owners import Owner
+    from xds.model.errors import Violation
+    from xds.services.bindings import BoundAssignment
+    from xds.services.catalog import ServiceCatalog
+    from xds.services.core.index import ServiceInstance
+    from xds.services.core.instance import Check
+    from xds.store.document_keys import Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,24 @@ class ServiceSummary:
     bindings: int
     changed_at: datetime | None
 
+    @classmethod
+    def from_domain(cls, service: str, instances: Sequence[ServiceInstance], bindings: int) -> ServiceSummary:
+        """A service in a list."""
+        health = Counter(one.health.value for one in instances)
+        changed_at = max((one.observed.changed_at for one in instances), default=None)
+        return cls(
+            service=service,
+            instances=len(instances),
+            passing=health["passing"],
+            warning=health["warning"],
+            critical=health["critical"],
+            draining=health["draining"],
+            held=sum(one.is_held for one in instances),
+            sources=tuple(sorted({one.source for one in instances})),
+            bindings=bindings,
+            changed_at=time_of(changed_at) if changed_at is not None else None,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSummaryPage:
@@ -55,7 +75,7 @@ class ServiceSummaryPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckItem:
+class InstanceCheck:
     """A health check of an instance.
 
     * ``id``: its id;
@@ -66,6 +86,8 @@ class CheckItem:
     * ``notes``: what its definition says about it.
     """
 
+    schema_name: ClassVar[str] = "CheckItem"
+
     id: str
     status: str
     name: str
@@ -73,21 +95,35 @@ class CheckItem:
     output: str
     notes: str
 
+    @classmethod
+    def from_domain(cls, check: Check) -> InstanceCheck:
+        """A check of an instance."""
+        return cls(
+            id=check.id,
+            status=check.status.value,
+            name=check.name,
+            kind=check.kind,
+            output=check.output,
+            notes=check.notes,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsItem:
+class InstanceWeights:
     """The weights of an instance.
 
     * ``passing``: its weight while it is passing;
     * ``warning``: its weight while a check warns.
     """
 
+    schema_name: ClassVar[str] = "WeightsItem"
+
     passing: int
     warning: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceItem:
+class CatalogInstance:
     """An instance of a service as it is served.
 
     * ``id``: its id, unique among the instances of the service from its source;
@@ -111,6 +147,8 @@ class InstanceItem:
     * ``checks``: its health checks.
     """
 
+    schema_name: ClassVar[str] = "InstanceItem"
+
     id: str
     address: str
     port: int
@@ -123,22 +161,50 @@ class InstanceItem:
     changed_at: datetime
     is_held: bool
     drains_until: datetime | None
-    weights: WeightsItem
+    weights: InstanceWeights
     locality: NodeLocality
     datacenter: str
     node: str
     meta: Mapping[str, str]
     tags: tuple[str, ...]
-    checks: tuple[CheckItem, ...]
+    checks: tuple[InstanceCheck, ...]
+
+    @classmethod
+    def from_domain(cls, served: ServiceInstance, kind: str, read_at: float) -> CatalogInstance:
+        """An instance; ``kind`` and ``read_at`` are of its source."""
+        one = served.instance
+        return cls(
+            id=one.id,
+            address=one.address,
+            port=one.port,
+            ports=dict(one.ports),
+            health=served.health.value,
+            source=served.source,
+            source_kind=kind,
+            source_read_at=time_of(read_at) if read_at else None,
+            since=time_of(served.observed.since),
+            changed_at=time_of(served.observed.changed_at),
+            is_held=served.is_held,
+            drains_until=time_of(served.drains_until) if served.drains_until is not None else None,
+            weights=InstanceWeights(passing=one.weight, warning=one.warning_weight),
+            locality=NodeLocality.from_domain(one.locality),
+            datacenter=one.datacenter,
+            node=one.node,
+            meta=dict(one.meta),
+            tags=tuple(one.tags),
+            checks=tuple(map(InstanceCheck.from_domain, one.checks)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundItem:
+class FollowingAssignment:
     """An assignment that follows a service.
 
     * ``assignment``: the name of the assignment;
     * ``lowered``: true if the assignment belongs to a lowered upstream; false for a binding.
     """
+
+    schema_name: ClassVar[str] = "BoundItem"
 
     group: str
     assignment: str
@@ -146,7 +212,7 @@ class BoundItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceItem:
+class ServiceDetail:
     """A service with its instances.
 
     * ``is_known``: false if no source has ever shown an instance of it;
@@ -154,14 +220,38 @@ class ServiceItem:
     * ``bindings``: the assignments that follow it.
     """
 
+    schema_name: ClassVar[str] = "ServiceItem"
+
     service: str
     is_known: bool
-    instances: tuple[InstanceItem, ...]
-    bindings: tuple[BoundItem, ...]
+    instances: tuple[CatalogInstance, ...]
+    bindings: tuple[FollowingAssignment, ...]
+
+    @classmethod
+    def from_domain(
+        cls,
+        catalog: ServiceCatalog,
+        service: str,
+        instances: Iterable[ServiceInstance],
+        bindings: Iterable[Key],
+        lowered: Iterable[Key],
+    ) -> ServiceDetail:
+        """A service with its instances, and the assignments that follow it."""
+        states = {status.name: (status.kind, status.read_at) for status in catalog.statuses()}
+        return cls(
+            service=catalog.written_name(service),
+            is_known=catalog.is_known(service),
+            instances=tuple(CatalogInstance.from_domain(one, *states.get(one.source, ("", 0.0))) for one in instances),
+            bindings=tuple(
+                FollowingAssignment(group=group, assignment=assignment, lowered=is_lowered)
+                for keys, is_lowered in ((bindings, False), (lowered, True))
+                for group, assignment in keys
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingItem:
+class BindingState:
     """A binding: an assignment that follows a service.
 
     * ``assignment``: the name of the assignment;
@@ -178,6 +268,8 @@ class BindingItem:
     * ``warnings``: findings about the binding;
     * ``changed``: present after a write: false if the binding was the same before.
     """
+
+    schema_name: ClassVar[str] = "BindingItem"
 
     group: str
     assignment: str
@@ -196,12 +288,35 @@ class BindingItem:
     changed: bool | None = None
     dry_run: bool = False
 
+    @classmethod
+    def from_domain(
+        cls, bound: BoundAssignment, owner: Owner | None, endpoints: int, warnings: list[Violation]
+    ) -> BindingState:
+        """A binding with its state."""
+        binding = bound.binding
+        return cls(
+            group=bound.key[0],
+            assignment=bound.key[1],
+            etag=bound.etag,
+            service=binding.service,
+            filter=binding.filter,
+            port=binding.port,
+            datacenter=binding.datacenter,
+            only_passing=binding.only_passing,
+            state="live" if bound.is_live else "waiting",
+            endpoints=endpoints,
+            left_out=bound.selection.failures,
+            actor=owner.actor if owner is not None else "",
+            time=time_of(owner.time_s) if owner is not None and owner.time_s else None,
+            warnings=tuple(map(Finding.from_domain, warnings)),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPage:
     """A page of bindings, by assignment."""
 
-    items: tuple[BindingItem, ...]
+    items: tuple[BindingState, ...]
     next_page_token: str = ""
 
 
@@ -228,97 +343,3 @@ class AcceptedLosses:
     source: str
     accepted: Mapping[str, int]
     dry_run: bool = False
-
-
-def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> ServiceSummary:
-    """A service in a list."""
-    served = catalog.instances(service)
-    health = Counter(one.health for one in served)
-    changed_at = max((one.observed.changed_at for one in served), default=None)
-    return ServiceSummary(
-        service=service,
-        instances=len(served),
-        passing=health[Health.PASSING],
-        warning=health[Health.WARNING],
-        critical=health[Health.CRITICAL],
-        draining=health[Health.DRAINING],
-        held=sum(one.is_held for one in served),
-        sources=tuple(sorted({one.source for one in served})),
-        bindings=bindings,
-        changed_at=time_of(changed_at) if changed_at is not None else None,
-    )
-
-
-def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], lowered: list[Key]) -> ServiceItem:
-    """A service with its instances."""
-    states = {status.name: (status.kind, status.read_at) for status in catalog.statuses()}
-    served = sorted(
-        catalog.instances(service), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
-    )
-    return ServiceItem(
-        service=catalog.written_name(service),
-        is_known=catalog.is_known(service),
-        instances=tuple(_instance_item(one, *states.get(one.source, ("", 0.0))) for one in served),
-        bindings=tuple(
-            BoundItem(group=group, assignment=assignment, lowered=is_lowered)
-            for keys, is_lowered in ((bindings, False), (lowered, True))
-            for group, assignment in keys
-        ),
-    )
-
-
-def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> InstanceItem:
-    one = served.instance
-    return InstanceItem(
-        id=one.id,
-        address=one.address,
-        port=one.port,
-        ports=dict(one.ports),
-        health=served.health.value,
-        source=served.source,
-        source_kind=kind,
-        source_read_at=time_of(read_at) if read_at else None,
-        since=time_of(served.observed.since),
-        changed_at=time_of(served.observed.changed_at),
-        is_held=served.is_held,
-        drains_until=time_of(served.drains_until) if served.drains_until is not None else None,
-        weights=WeightsItem(passing=one.weight, warning=one.warning_weight),
-        locality=NodeLocality.from_domain(one.locality),
-        datacenter=one.datacenter,
-        node=one.node,
-        meta=dict(one.meta),
-        tags=tuple(one.tags),
-        checks=tuple(map(_check_item, one.checks)),
-    )
-
-
-def _check_item(check: Check) -> CheckItem:
-    return CheckItem(
-        id=check.id,
-        status=check.status.value,
-        name=check.name,
-        kind=check.kind,
-        output=check.output,
-        notes=check.notes,
-    )
-
-
-def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, warnings: list[Violation]) -> BindingItem:
-    """A binding with its state."""
-    binding = bound.binding
-    return BindingItem(
-        group=bound.key[0],
-        assignment=bound.key[1],
-        etag=etag_of(binding),
-        service=binding.service,
-        filter=binding.filter,
-        port=binding.port,
-        datacenter=binding.datacenter,
-        only_passing=binding.only_passing,
-        state="live" if bound.is_live else "waiting",
-        endpoints=endpoints,
-        left_out=bound.selection.failures,
-        actor=owner.actor if owner is not None else "",
-        time=time_of(owner.time_s) if owner is not None and owner.time_s else None,
-        warnings=tuple(map(Finding.from_domain, warnings)),
-    )

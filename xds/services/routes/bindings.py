@@ -20,7 +20,7 @@ from xds.services import operations
 from xds.services.binding_review import check_assignment, review_binding
 from xds.services.bindings import BoundAssignment
 from xds.services.core.binding import read_binding
-from xds.services.models.services import BindingDeleted, BindingItem, binding_item
+from xds.services.models.services import BindingDeleted, BindingState
 from xds.services.served import served
 from xds.services.texts import BINDING
 from xds.store.document_keys import Key
@@ -105,10 +105,10 @@ async def delete_binding(
     return answer_model(BindingDeleted(group=group, assignment=assignment, dry_run=dry_run))
 
 
-def _item(deps: Services, bound: BoundAssignment) -> BindingItem:
+def _item(deps: Services, bound: BoundAssignment) -> BindingState:
     owner = deps.publisher.live.owner(*bound.key)
     selected = len(served(deps).bindings.selected(bound))
-    return binding_item(bound, owner, selected, _warnings(deps, bound, selected))
+    return BindingState.from_domain(bound, owner, selected, _warnings(deps, bound, selected))
 
 
 def _warnings(deps: Services, bound: BoundAssignment, selected: int) -> list[Violation]:

@@ -13,9 +13,10 @@ from xds.admin.models.writing import document_of
 from xds.admin.routing import Calling, api_router
 from xds.admin.services import Deps, Services
 from xds.model.errors import NotFoundError
+from xds.model.natural_order import natural_key
 from xds.services import operations
 from xds.services.bindings import USER as BINDINGS
-from xds.services.models.services import AcceptedLosses, service_item, service_summary
+from xds.services.models.services import AcceptedLosses, ServiceDetail, ServiceSummary
 from xds.services.served import served
 from xds.store.document_keys import Key
 
@@ -35,7 +36,10 @@ async def list_services(
     catalog = served(deps).catalog
     return await paging.answer(
         request,
-        (service_summary(catalog, name, sum(map(len, _following_assignments(deps, name)))) for name in names),
+        (
+            ServiceSummary.from_domain(name, catalog.instances(name), sum(map(len, _following_assignments(deps, name))))
+            for name in names
+        ),
         lambda item: item.service,
         lambda item: item,
         lambda item: not source or source in item.sources,
@@ -46,7 +50,11 @@ async def list_services(
 async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
     served(deps).registrations.show_changes()
-    found = service_item(served(deps).catalog, name, *_following_assignments(deps, name))
+    catalog = served(deps).catalog
+    instances = sorted(
+        catalog.instances(name), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
+    )
+    found = ServiceDetail.from_domain(catalog, name, instances, *_following_assignments(deps, name))
     if not (found.instances or found.is_known or found.bindings):
         raise NotFoundError(f"there is no service {name!r}")
     return await answer_json(request, document_of(found))

@@ -37,7 +37,7 @@ from xds.services.consul import (
 from xds.services.core.instance import Health
 from xds.services.core.registered_instance import AGENT_NODE, Key
 from xds.services.core.registration_rules import STATUSES, read_check, read_service
-from xds.services.models.consul import (
+from xds.services.routes.consul_items import (
     AGENT_SERVICE_SHAPE,
     CHECK_SHAPE,
     agent_check,

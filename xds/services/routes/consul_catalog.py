@@ -36,7 +36,7 @@ from xds.services.consul import (
 )
 from xds.services.core.index import ServiceInstance
 from xds.services.core.registration_rules import read_catalog_registration, read_deregistration
-from xds.services.models.consul import (
+from xds.services.routes.consul_items import (
     CATALOG_SHAPE,
     CHECK_SHAPE,
     HEALTH_SHAPE,

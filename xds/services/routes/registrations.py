@@ -20,13 +20,10 @@ from xds.model.compared_name import compared
 from xds.model.errors import NotFoundError
 from xds.services import operations
 from xds.services.consul import BODY_BYTES, permit_of, registrant_of
-from xds.services.core.registered_instance import AGENT_NODE, Key, Registration
+from xds.services.core.instance import worst
+from xds.services.core.registered_instance import AGENT_NODE, CheckKey, Key, RegisteredCheck, Registration
 from xds.services.core.registration_rules import read_service
-from xds.services.models.registrations import (
-    RegistrationDeleted,
-    RegistrationItem,
-    registration_item,
-)
+from xds.services.models.registrations import RegisteredInstance, RegistrationDeleted
 from xds.services.served import served
 from xds.services.texts import SERVICE
 
@@ -106,6 +103,13 @@ def _registration(deps: Services, id: str) -> Registration:
     return one
 
 
-def _item(deps: Services, one: Registration) -> RegistrationItem:
+def _item(deps: Services, one: Registration) -> RegisteredInstance:
     registrations = served(deps).registrations
-    return registration_item(one, registrations.table.node(one.node), registrations.expires_at)
+    node = registrations.table.node(one.node)
+    of_node = node.checks if node is not None else ()
+    health = worst(check.health for check in (*one.checks, *of_node)).value
+
+    def expires_s(check: RegisteredCheck) -> float | None:
+        return registrations.expires_at(CheckKey(one.node, check.id))
+
+    return RegisteredInstance.from_domain(one, of_node, health, expires_s)

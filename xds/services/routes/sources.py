@@ -13,8 +13,8 @@ from xds.admin.routing import api_router
 from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.services import operations
-from xds.services.models.sources import shown_sources, source_item
 from xds.services.served import served
+from xds.services.source_states import shown_sources, source_state
 
 router = api_router("sources")
 
@@ -24,7 +24,7 @@ async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depen
     """All sources of instances by name, with their state."""
     services = served(deps)
     items = await page.find_items_after(shown_sources(services.catalog, services.sources), lambda each: each.name)
-    return await page.answer(request, items, lambda each: each.name, source_item)
+    return await page.answer(request, items, lambda each: each.name, source_state)
 
 
 @router.serve(operations.GET_SOURCE)
@@ -32,5 +32,5 @@ async def get_source(deps: Deps, name: Segment) -> Response:
     """One source of instances, with its state."""
     for each in shown_sources(served(deps).catalog, served(deps).sources):
         if each.name == name:
-            return answer_model(source_item(each))
+            return answer_model(source_state(each))
     raise NotFoundError(f"there is no source named {name[:200]!r}")
