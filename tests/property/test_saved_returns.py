@@ -807,6 +807,20 @@ STORIES: dict[str, Story] = {
         ],
         Plan(texts=("static", "@1", "@1")),
     ),
+    "a listener that warms, of a client whose listeners are not known, gets the earliest version of a route": (
+        SOTW,
+        False,
+        "replicas",
+        Plan(svc="inline"),
+        [
+            Push(Plan(inline="ad", svc="inline", web="r1", texts=("static", "@2", "@1"))),
+            Guard(),
+            Go((0, 0)),
+            Push(Plan(r1="d", texts=("sds:u", "hc:2", "@1"))),
+            Cut(missed=(PLAIN,), moves=True),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -420,6 +420,12 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
         [Push(PLAIN), Guard(), Push(PLAIN)],
         PLAIN,
     ),
+    "a route does not overtake the removal of a listener that is in flight": (
+        "",
+        Plan(svc="inline", texts=("hc:2", "@1", "@1")),
+        [Push(Plan(svc="r2", web="r1", extra="sds:s")), Guard(), Push(PLAIN)],
+        PLAIN,
+    ),
 }
 
 

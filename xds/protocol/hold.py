@@ -6,7 +6,7 @@ the facts, of the cold clusters and of what was held before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
@@ -140,7 +140,7 @@ def _waiting_routes(
     if unready:
         rejected = unready & facts.watches.rejected_in(facts.goal.get(facts.url_of("listeners")))
         unready -= rejected
-        used = facts.releases.used_by(unready, before.ready)
+        used = facts.releases.used_by(unready, before.ready) | _used_in_flight(facts)
         used |= used_by_rejected(facts, rejected, before.ready)
     if unready and before.is_ready_unproved and unready - _naming_absent(facts, before):
         unready = None  # the versions before those that the client showed may use any route
@@ -173,7 +173,7 @@ def _without_needed(
     if filtered:
         # The filters are sent before the listener, which then uses the new filters and the new routes.
         used |= releases.used_by(filtered, facts.goal)
-    needed = without_resources(needed, used | _used_in_flight(facts, goal))
+    needed = without_resources(needed, used)
     # What listeners request that the client has in their newest versions makes these ready.
     requested = without_resources(
         _not_fetched(facts, before), releases.used_by(changed.added_or_changed | filtered, facts.goal)
@@ -181,15 +181,24 @@ def _without_needed(
     return without_names(waiting, merge_names(needed, requested))
 
 
-def _used_in_flight(facts: ClientFacts, goal: ResourceSet) -> frozenset[ResourceId]:
-    """What changed listeners refer to in a version that is in flight: the client may have that version already."""
-    used, releases = _NO_RESOURCES, facts.releases
+def _outdated_in_flight(facts: ClientFacts) -> Iterator[tuple[ResourceSet, frozenset[str]]]:
+    """The sets of listeners in flight, each with the listeners that the newest push changed or removed since.
+
+    The client may have these already.
+    """
+    goal = facts.goal.get(facts.url_of("listeners"))
     for watch in facts.watches.pending(goal.type.type_url):
         if watch.offered is not None and watch.offered.resource_set is not goal:
-            sent = watch.offered.resource_set
-            changed = frozenset(releases.diff(sent, goal).change.changed)
-            used |= releases.used_by(changed, releases.replaced(facts.released, sent))
-    return used
+            change = facts.releases.diff(watch.offered.resource_set, goal).change
+            yield watch.offered.resource_set, frozenset((*change.changed, *change.removed))
+
+
+def _used_in_flight(facts: ClientFacts) -> frozenset[ResourceId]:
+    """What the listeners in `_outdated_in_flight` refer to."""
+    releases = facts.releases
+    outdated = _outdated_in_flight(facts)
+    used = (releases.used_by(names, releases.replaced(facts.released, sent)) for sent, names in outdated)
+    return _NO_RESOURCES.union(*used)
 
 
 # -- listeners ------------------------------------------------------------------------------------------------------
@@ -219,7 +228,7 @@ def _with_unready(facts: ClientFacts, before: Held, changing: NamesByType) -> tu
     unready = facts.releases.diff(acked, goal).added_or_changed
     if unready and facts.view.order.proceed_on_nack:
         unready = unready.difference(facts.rejected_versions(url))
-    unready |= _filters_unready(facts, changing)
+    unready = unready.union(_filters_unready(facts, changing), *(names for _, names in _outdated_in_flight(facts)))
     # docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
     missing = _not_fetched(facts, held)
     held = held._replace(is_fetching=bool(missing))

@@ -315,7 +315,10 @@ def left_names(facts: ClientFacts, url: str) -> frozenset[str]:
 
 
 def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]) -> Resource | None:
-    """The last version of a route that leads to warm clusters, and that the client's listeners may have had."""
+    """The last version of a route that leads to warm clusters, and that the client's listeners may have had.
+
+    Later ones may open what only later listeners guard. So it is the first one of the log if the listeners are unknown.
+    """
     listeners = facts.watches.acked(facts.url_of("listeners"))
     naming = [
         each
@@ -323,7 +326,7 @@ def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]
         if any(one.type_url == url and one.name == name for one in each.references)
     ]
     log = facts.log
-    versions = log.served_with(url, name, naming) if naming else log.stand_ins(url, name)
+    versions = log.served_with(url, name, naming) if naming else [*log.stand_ins(url, name)][-1:]
     return next((each for each in versions if _leads_to_warm(facts, each, cold)), None)
 
 
