@@ -294,7 +294,7 @@ def with_earlier_routes(
 
     These are names that are ``held``, and those that the newest set lacks, which linger from then on.
     docs/internals/engine.md#a-client-that-returns: "the last version that was served with this listener, or an earlier
-    one, if each cluster of it is in *newest* or known, and none is cold".
+    one", "if each cluster of it is in *newest* or known, and none is cold".
     """
     held_names = dict(held)
     for watch in facts.watches.with_pending_release():
