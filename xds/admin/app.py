@@ -104,6 +104,7 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
         groups.router,
         certificates.router,
         endpoints.router,
+        revisions.internal,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything

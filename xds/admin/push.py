@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Depends, Header, Query
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from xds.admin.answers import answer_model
+from xds.admin.fleet_progress import progress_of_all
 from xds.admin.models.findings import Finding
 from xds.admin.models.pushes import PushOutcome, PushProgress
 from xds.admin.problem import RequestError, overridable
 from xds.admin.routing import Calling
 from xds.admin.services import Deps, Services
-from xds.fleet.state import Convergence
 from xds.model.errors import Violation
-from xds.push.progress import PushVerdict, verdict_of
+from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
 from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.retention import DAY_S
@@ -176,11 +176,12 @@ class PushContext:
     deps: Services
     options: PushOptions
     wait_s: float
+    request: Request
 
 
-async def push_context(deps: Deps, options: Options, wait_s: Wait) -> PushContext:
+async def push_context(deps: Deps, request: Request, options: Options, wait_s: Wait) -> PushContext:
     """Everything that a pushing route needs in addition to its input."""
-    return PushContext(deps, options, wait_s)
+    return PushContext(deps, options, wait_s, request)
 
 
 Pushing = Annotated[PushContext, Depends(push_context)]
@@ -202,17 +203,9 @@ async def wait_for_outcome(
     progress: PushProgress | None = None
     is_dry = pushing.options.dry_run
     if pushing.wait_s and not is_dry:
-        reached = await pushing.deps.publisher.groups.pushes.wait_for_verdict(
-            result.group, result.revision, pushing.wait_s
-        )
-        progress = progress_of(reached) if reached is not None else None
+        progress = await progress_of_all(pushing.deps, pushing.request, result.group, result.revision, pushing.wait_s)
     pending = progress is not None and progress.verdict == PushVerdict.PENDING
     return PushOutcome.from_domain(result, findings, is_dry, progress), pending
-
-
-def progress_of(convergence: Convergence) -> PushProgress:
-    """The progress of a push with its verdict."""
-    return PushProgress.from_domain(convergence, verdict_of(convergence).value)
 
 
 def status_of(pending: bool) -> HTTPStatus:

@@ -76,7 +76,7 @@ def _inner(scope: Scope) -> Scope:
     raw = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0].decode("latin-1")
     below = raw.removeprefix(INTERNAL_PREFIX)
     if below == raw or _SHARED.fullmatch(f"{scope['method']} {below}") is None:
-        return dict(scope)
+        return {**scope, "path": raw}  # undecoded, as `RawPath` leaves those of the API
     path = f"{PREFIX}{below}"
     return {**scope, "path": path, "raw_path": path.encode("latin-1")}
 

@@ -53,6 +53,19 @@ class TrackedPush:
     nodes: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class PushShare:
+    """What the nodes of one of several servers have of a push.
+
+    ``is_known``: the server has served the push, or a later one. ``is_behind``: it does not serve it yet; its nodes of
+    the group are pending.
+    """
+
+    convergence: Convergence
+    is_known: bool
+    is_behind: bool
+
+
 class PushLog:
     """The latest pushes, and the progress of each. At most ``PUSHES_KEPT`` are kept."""
 
@@ -88,13 +101,35 @@ class PushLog:
         """
         push = self._pushes.get((group, revision))
         snapshot = self._cache.get(group)
-        if push is None or snapshot is None:
-            return None
+        return (
+            await self._progress_of(push, snapshot, push.nodes) if push is not None and snapshot is not None else None
+        )
+
+    async def share(self, group: str, revision: int) -> PushShare:
+        """What the nodes of this server have of a push, which any server has taken.
+
+        All that are connected now count: a node that was connected to another server at the commit may be here now.
+        """
+        snapshot, here = self._cache.get(group), self._fleet.connected(group)
+        if snapshot is None or snapshot.revision < revision:
+            waiting = Convergence(pending=len(here), pending_nodes=tuple(islice(sorted(here), SHOWN_LIMIT)))
+            return PushShare(waiting, is_known=False, is_behind=True)
+        push = self._first_since(group, revision)
+        known = push or TrackedPush(group, revision, frozenset(snapshot.sets), here)
+        convergence = await self._progress_of(known, snapshot, here)
+        return PushShare(convergence, is_known=push is not None, is_behind=False)
+
+    def _first_since(self, group: str, revision: int) -> TrackedPush | None:
+        """A push; the next one of its group, if this server went from an earlier revision to a later one at once."""
+        later = (each for each in self._pushes.values() if each.group == group and each.revision >= revision)
+        return min(later, key=lambda push: push.revision, default=None)
+
+    async def _progress_of(self, push: TrackedPush, snapshot: Snapshot, among: frozenset[str]) -> Convergence:
         targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
-        variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
+        variants = variant_sets(self._cache, self._fleet, push.group, push.type_urls)
         # Only this takes long. It reads the fleet but not the cache, which belongs to the event loop.
         convergence = await run_sized(
-            self._fleet.convergence, group, targets, push.nodes, variants, resources=len(push.nodes)
+            self._fleet.convergence, push.group, targets, among, variants, resources=len(among)
         )
         moving = self._moving(push)
         return replace(

@@ -51,7 +51,9 @@ class PushProgress:
     * ``nacked``: the number of nodes that have NACKed a changed type;
     * ``pending_nodes``: the ids of some pending nodes;
     * ``nacks``: some open NACKs of these nodes;
-    * ``held``: resources that some pending nodes are not sent yet.
+    * ``held``: resources that some pending nodes are not sent yet;
+    * ``partial``: present if servers did not answer, or do not serve the revision yet: their names. The verdict is then
+      not ``done``.
     """
 
     schema_name: ClassVar[str] = "ProgressItem"
@@ -63,6 +65,7 @@ class PushProgress:
     pending_nodes: tuple[str, ...]
     nacks: tuple[Nack, ...]
     held: tuple[HeldOnNode, ...]
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def from_domain(cls, domain: Convergence, verdict: str) -> PushProgress:
@@ -107,7 +110,8 @@ class GroupRollout:
     * ``types``: the states for single types, by type alias;
     * ``pending_nodes``: the ids of some pending nodes;
     * ``nacks``: some open NACKs;
-    * ``held``: resources that some pending nodes are not sent yet.
+    * ``held``: resources that some pending nodes are not sent yet;
+    * ``partial``: present if servers did not answer: their names. Their nodes are not counted.
     """
 
     schema_name: ClassVar[str] = "RolloutItem"
@@ -121,6 +125,7 @@ class GroupRollout:
     pending_nodes: tuple[str, ...]
     nacks: tuple[Nack, ...]
     held: tuple[HeldOnNode, ...]
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def from_domain(cls, domain: RolloutStatus) -> GroupRollout:

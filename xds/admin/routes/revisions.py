@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import pydantic
 from fastapi import Path, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, Page, Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
+from xds.admin.fleet_progress import document_of_share, progress_of_all, rollout_of_all
 from xds.admin.middleware import Segment
-from xds.admin.models.pushes import ChangedNames, GroupRollout
+from xds.admin.models.pushes import ChangedNames
 from xds.admin.models.revisions import GroupRevision, ResourceDifference, RevisionDifference, UndoProposal
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
@@ -21,10 +22,10 @@ from xds.admin.push import (
     WAIT_LIMIT_S,
     Pushing,
     answer,
-    progress_of,
 )
 from xds.admin.routes.groups import WithLowered, render_for_reader, snapshot_response
 from xds.admin.routing import ShowSecrets, api_router, with_model
+from xds.admin.server_door import internal_router
 from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.push.content import Key, type_label
@@ -37,6 +38,7 @@ REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 6
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
 router = api_router("revisions")
+internal = internal_router()
 
 
 class RollbackRequest(pydantic.BaseModel):
@@ -87,6 +89,7 @@ async def get_revision(
 @router.serve(operations.GET_PROGRESS)
 async def get_progress(
     deps: Deps,
+    request: Request,
     group: Segment,
     revision: Revision,
     wait: Annotated[
@@ -98,16 +101,22 @@ async def get_progress(
 
     The server keeps the progress of the latest 64 pushes until it stops; 404 for others.
     """
-    verdict = await deps.publisher.groups.pushes.wait_for_verdict(group, revision, wait)
-    if verdict is None:
+    progress = await progress_of_all(deps, request, group, revision, wait)
+    if progress is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
-    return answer_model(progress_of(verdict))
+    return answer_model(progress)
+
+
+@internal.get("/groups/{group}/revisions/{revision}/share")
+async def get_share(deps: Deps, group: Segment, revision: Revision) -> Response:
+    """What the nodes of this server have of a push."""
+    return JSONResponse(document_of_share(await deps.publisher.groups.pushes.share(group, revision)))
 
 
 @router.serve(operations.GET_ROLLOUT)
-async def get_rollout(deps: Deps, group: Segment) -> Response:
+async def get_rollout(deps: Deps, request: Request, group: Segment) -> Response:
     """The progress of the connected nodes with the present revision of the group, type by type."""
-    return answer_model(GroupRollout.from_domain(await deps.publisher.groups.rollout(group)))
+    return JSONResponse(await rollout_of_all(deps, request, group))
 
 
 @router.serve(operations.ROLLBACK)

@@ -157,9 +157,11 @@ class _DecodedTransaction:
     warnings: tuple[Violation, ...]
 
 
-async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait, force: Force = False) -> PushContext:
+async def transaction_context(
+    deps: Deps, request: Request, options: SharedOptions, wait_s: Wait, force: Force = False
+) -> PushContext:
     """Everything that a transaction needs in addition to its body."""
-    return PushContext(deps, replace(options, force=force), wait_s)
+    return PushContext(deps, replace(options, force=force), wait_s, request)
 
 
 @router.serve(operations.TRANSACT)

@@ -103,14 +103,14 @@ async def put_upstreams(
         demand(request, ADMIN)  # it decides over the nodes of other groups
         settings = replace(deps.publisher.settings.get(group), selector=selector)
     result = await served(deps).write_upstreams(group, upstreams, options, settings)
-    return await _answer(PushContext(deps, options, wait_s), result)
+    return await _answer(PushContext(deps, options, wait_s, request), result)
 
 
 @router.serve(operations.DELETE_UPSTREAMS)
-async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
+async def delete_upstreams(deps: Deps, request: Request, group: Segment, options: Writing, wait_s: Wait) -> Response:
     """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
     result = await served(deps).write_upstreams(group, None, options)
-    return await _answer(PushContext(deps, options, wait_s), result)
+    return await _answer(PushContext(deps, options, wait_s, request), result)
 
 
 async def _answer(pushing: PushContext, result: PushResult) -> Response:
