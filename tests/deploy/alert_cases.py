@@ -115,6 +115,12 @@ CASES = (
         "The store lacks pushes that were acknowledged",
     ),
     AlertCase(
+        "XdsServerBehindStore",
+        {'xds_server_store_lag_seconds{instance="a"}': "60x80"},
+        ({'xds_server_store_lag_seconds{instance="a"}': "1x80"},),
+        "Server a does not serve what other servers have committed",
+    ),
+    AlertCase(
         "XdsBackupsFail",
         {'xds_server_backups_total{result="failed"}': ONCE},
         ({'xds_server_backups_total{result="made"}': "0+1x80", 'xds_server_backups_total{result="failed"}': "1x80"},),

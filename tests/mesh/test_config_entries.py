@@ -400,7 +400,7 @@ class TestLostAnswers:
     async def test_committed_content_is_served_without_another_write(
         self, forgetful: ForgetfulStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xds.push.lost_commits.RETRY_DERIVED_S", 0.01)
+        monkeypatch.setattr("xds.push.backlog.RETRY_DERIVED_S", 0.01)
         entries, publisher = published_entries(forgetful, CONTEXT)
         forgetful.fails = True
         with pytest.raises(UnavailableError):

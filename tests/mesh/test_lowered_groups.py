@@ -555,7 +555,7 @@ class TestLostAnswers:
     async def test_committed_content_is_served_without_another_write(
         self, forgetful: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xds.push.lost_commits.RETRY_DERIVED_S", 0.01)
+        monkeypatch.setattr("xds.push.backlog.RETRY_DERIVED_S", 0.01)
         sink = forgetful.catalog.sink("s", "file")
         sink.put("web", [Instance("a", "10.0.0.1", 80)])
         await forgetful.catalog.tick()

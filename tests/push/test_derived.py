@@ -21,6 +21,7 @@ from xds.push.derived import NOTHING_DERIVED, Derived, DerivedChange, DerivedCon
 from xds.push.groups import SettingsWrite
 from xds.push.request import PushOptions
 from xds.store.base import Commit, DocumentWrite, GroupPush, Meta, Store
+from xds.store.known_documents import KnownDocuments
 
 KIND = "named_clusters"
 
@@ -28,10 +29,24 @@ KIND = "named_clusters"
 class NamedClusters(Derived):
     """A cluster for each name in the document of a group."""
 
+    kinds = (KIND,)
+
     def __init__(self, store: Store) -> None:
         self.lock = asyncio.Lock()
+        self.known = KnownDocuments(store)
         self.present: dict[str, DerivedContent] = {}
         self._store = store
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        self.present.pop(id, None)
+        if body is not None:
+            self.present[id] = content_of(json.loads(body))
+
+    def has(self, revision: int) -> bool:
+        return True
+
+    def end(self, groups: Collection[str]) -> None:
+        return
 
     def groups(self) -> Collection[str]:
         return list(self.present)

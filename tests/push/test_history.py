@@ -10,7 +10,7 @@ import pytest
 from tests.push.test_publisher import GROUP, clusters
 from tests.support.plane import Plane
 from xds.model.resource_type import CLUSTER
-from xds.push import publisher as publishing
+from xds.push import stored_state
 from xds.push.groups import GroupSettings
 from xds.push.history import StoredReach, pushed_times
 from xds.snapshots.order import OrderRules
@@ -28,8 +28,8 @@ async def pushed(plane: Plane, turns: int = TURNS) -> None:
 
 async def after_s(plane: Plane, passed_s: float, monkeypatch: pytest.MonkeyPatch) -> Plane:
     """A new process, some time later."""
-    monkeypatch.setattr(publishing, "time", lambda: time() + passed_s)
-    monkeypatch.setattr(publishing, "monotonic", lambda: monotonic() + passed_s)
+    monkeypatch.setattr(stored_state, "time", lambda: time() + passed_s)
+    monkeypatch.setattr(stored_state, "monotonic", lambda: monotonic() + passed_s)
     after = plane.restarted()
     await after.publisher.load()
     return after
@@ -63,7 +63,7 @@ async def test_all_revisions_are_read_while_a_node_rejects_newest_content(
 ) -> None:
     await pushed(plane)
     newest = plane.publisher.groups.content(GROUP).snapshot.get(CLUSTER).resources["a"]
-    monkeypatch.setattr(publishing, "time", lambda: time() + 10 * kept_s(plane.rules))
+    monkeypatch.setattr(stored_state, "time", lambda: time() + 10 * kept_s(plane.rules))
     after = plane.restarted()
     after.cache.note_refused(CLUSTER, {"a": (newest.version,)})
     await after.publisher.load()
@@ -85,7 +85,7 @@ async def test_removals_end_after_a_restart_as_before(plane: Plane, monkeypatch:
     before_s = plane.cache.log(GROUP).end_s(gone)
     after = await after_s(plane, 30.0, monkeypatch)
     after_restart_s = after.cache.log(GROUP).end_s(gone)
-    monkeypatch.setattr(publishing, "monotonic", lambda: monotonic() - 7_000.0)
+    monkeypatch.setattr(stored_state, "monotonic", lambda: monotonic() - 7_000.0)
     rebooted = plane.restarted()
     await rebooted.publisher.load()
     after_reboot_s = rebooted.cache.log(GROUP).end_s(gone)

@@ -73,6 +73,7 @@ async def _store(deps: Services) -> Finding:
     """Whether the store keeps what is pushed, and can be read: snapshots are served from memory. Raises."""
     condition = deps.condition()
     wrong = condition.lost or condition.read_only or condition.full or condition.behind
+    wrong = wrong or str(deps.publisher.following.lag())
     if wrong:
         return FAILED, wrong
     groups = deps.publisher.groups.all()

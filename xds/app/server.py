@@ -65,6 +65,7 @@ from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
     CertificateMetrics,
+    FollowingMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -311,6 +312,7 @@ class Server:
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         for collector in (
             StoreMetrics(self.collector, self.store.condition),
+            FollowingMetrics(self.publisher.following),
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
             CertificateMetrics(self.publisher.certificates, self.metrics),
             AuditMetrics(self.publisher.audit.refusals),
@@ -341,6 +343,7 @@ class Server:
             feature.start()
         await self.grpc.start()
         await self.grpc.set_ready()
+        self.publisher.following.start(self._reload_features)
         for part in (self.collector, self.nacks, self.engine, self.by_hand):
             part.start()
         self.phase = Phase.READY

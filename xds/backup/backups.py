@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -145,10 +145,7 @@ class Backups:
 
     async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
-        async with AsyncExitStack() as locks:
-            await locks.enter_async_context(publisher.locks.all_groups())
-            for lock in (publisher.settings.lock, *(table.lock for table in publisher.tables())):
-                await locks.enter_async_context(lock)
+        async with publisher.stored.all_locked():
             heads = {head.group: head.revision for head in await self._store.groups()}
             entries = heads.pop(CONFIG_ENTRIES_LINE, 0)
             old = {"groups": heads, **({"config_entries": entries} if entries else {})}
@@ -157,6 +154,7 @@ class Backups:
                 await self._store.restore(partial(archive.records, file), replace=replace, note=note)
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
+            await publisher.following.note_restored()
             await publisher.reload()
             watched: tuple[str, ...] = ()
             if self._watched is not None:

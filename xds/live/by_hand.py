@@ -3,6 +3,8 @@
 A change is stored first, then served. It makes no revision. No push, undo or rollback changes an assignment that is set
 by hand. Removed endpoints drain first. When an assignment is deleted, the pushed one is served together with the
 draining endpoints. After these have drained, the name has no owner any more and only the pushed assignment is served.
+
+One idea: the life of such an assignment, from the first edit to the end of its last draining endpoint.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag
+from xds.store.known_documents import KnownDocuments
 from xds.tasks.lifecycle import BackgroundTask
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import RunningWrites, WriteLocks
@@ -89,6 +92,8 @@ class HandAssignments:
     ``drain_s`` is how long endpoints drain unless a change says otherwise. ``exists`` says whether a group exists.
     """
 
+    kinds = (KIND,)
+
     def __init__(
         self,
         store: Store,
@@ -102,7 +107,7 @@ class HandAssignments:
     ) -> None:
         self.lock = asyncio.Lock()
         self.drain_s = drain_s
-        self._store = store
+        self.known = KnownDocuments(store)
         self._cache = cache
         self._live = live
         self._locks = locks
@@ -123,19 +128,32 @@ class HandAssignments:
         """
         now_s = self._clock()
         stored: dict[Key, HandAssignment] = {}
-        for doc in await self._store.docs(KIND):
+        for doc in await self.known.read(KIND):
             key = key_of(doc.id)
-            try:
-                assignment = HandAssignment.parse(json.loads(doc.body))
-            except (ValueError, KeyError, TypeError, ValidationError) as error:
-                _log.error("endpoints.unreadable", group=key[0], resource=key[1], error_message=str(error))
-                continue
-            stored[key] = assignment.advanced(now_s)
+            if (assignment := _read_stored(key, doc.body)) is not None:
+                stored[key] = assignment.advanced(now_s)
         self._assignments, self._keys_with_drains = {}, set()
         for key, assignment in stored.items():
             self._set(key, assignment)
         for group, members in _by_group(stored.items()).items():
             self._serve_loaded(group, members)
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Take over an assignment that another server has stored, or deleted (None). The caller holds ``lock``.
+
+        Raises ``OwnedError``.
+        """
+        key = key_of(id)
+        stored = _read_stored(key, body) if body is not None else None
+        after = stored.advanced(self._clock()) if stored is not None else None
+        if after == self._assignments.get(key):
+            return
+        if self._new_owner_kind(key) is not None and (after is None or after.leaving):
+            self._set(key, after)  # its endpoints drain when the binding has ended, which comes next
+            return
+        size = len(after.wanted.body) if after is not None else 0
+        served = await run_sized(after.served, bytes=size) if after is not None else None
+        self._serve(key, after, served)
 
     def _serve_loaded(self, group: str, members: Mapping[str, HandAssignment]) -> None:
         for name, assignment in members.items():
@@ -309,7 +327,7 @@ class HandAssignments:
         by, size = options.by, sum(len(one.wanted.body) for one in (change.before, change.after) if one is not None)
         write = await run_sized(_prepared_write, change, bytes=size)
         note = by.note(f"endpoints.{action}", group=key[0], subject=key[1], old=write.old, new=write.new or None)
-        await self._store.put_doc(KIND, document_id(key), write.body, note=note)
+        await self.known.put(KIND, document_id(key), write.body, note=note)
         self._serve(key, change.after, write.served)
         counts = {"endpoints": write.new["endpoints_n"], "draining": len(change.after.draining)} if change.after else {}
         details: dict[str, str | int] = {**by.names(), "resource": key[1], **counts}
@@ -344,7 +362,7 @@ class HandAssignments:
         """
         leaving = await self._plan_leaving(key, before, (), options)
         if leaving is not None:
-            await self._store.put_doc(KIND, document_id(key), json.dumps(leaving.document()).encode())
+            await self.known.put(KIND, document_id(key), json.dumps(leaving.document()).encode())
         return leaving
 
     def begin_leaving(self, key: Key, leaving: HandAssignment) -> None:
@@ -363,7 +381,7 @@ class HandAssignments:
 
     async def _delete_document(self, key: Key) -> None:
         with suppress(NotFoundError):  # it is deleted already
-            await self._store.put_doc(KIND, document_id(key), None)
+            await self.known.put(KIND, document_id(key), None)
 
     # The end of draining
 
@@ -436,7 +454,7 @@ class HandAssignments:
                 old = self._assignments[key].audit_summary()
                 note = by.note("endpoints.deleted", group=group, subject=key[1], old=old)
                 with suppress(NotFoundError):
-                    await self._store.put_doc(KIND, document_id(key), None, note=note)
+                    await self.known.put(KIND, document_id(key), None, note=note)
             self.dropped(group)
 
     def dropped(self, group: str) -> None:
@@ -446,6 +464,15 @@ class HandAssignments:
             self._set((group, name), None)
         if names:
             self._live.release(group, names, Owner(OwnerKind.HAND))
+
+
+def _read_stored(key: Key, body: bytes) -> HandAssignment | None:
+    """A stored assignment; None, and a line in the log, if this release cannot read it."""
+    try:
+        return HandAssignment.parse(json.loads(body))
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        _log.error("endpoints.unreadable", group=key[0], resource=key[1], error_message=str(error))
+        return None
 
 
 def _by_group(items: Iterable[tuple[Key, HandAssignment]]) -> dict[str, dict[str, HandAssignment]]:

@@ -43,6 +43,7 @@ from xds.push.groups import SettingsWrite
 from xds.push.request import PushResult
 from xds.store.base import Commit, DocumentWrite, GroupPush, Meta, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.store.known_documents import KnownDocuments
 from xds.tasks.threads import run_sized
 
 KIND = "upstreams"
@@ -69,10 +70,12 @@ class LoweredGroups:
     have upstreams.
     """
 
+    kinds = (KIND,)
+
     def __init__(self, store: Store, entries: EntryTable, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT) -> None:
         self.lock = asyncio.Lock()
         self.endpoints: LoweredEndpoints | None = None
-        self._store = store
+        self.known = KnownDocuments(store)
         self._entries = entries
         self.limit = limit
         self._records = LoweredRecords(decoder)
@@ -138,12 +141,9 @@ class LoweredGroups:
         loaded: dict[str, LoweredGroup] = {}
         entries, compiled = self._entries.index.entries, dict[ChainUse, Compiled]()
         lowering = self._lowering(entries, partial(self._compile_once, entries, compiled))
-        for doc in await self._store.docs(KIND):
-            try:
-                document = await asyncio.to_thread(read_upstreams, json.loads(doc.body))
+        for doc in await self.known.read(KIND):
+            if (document := await _read_stored(doc.id, doc.body)) is not None:
                 loaded[doc.id] = await self._lower_loaded(doc.id, document, lowering)
-            except (ValueError, ValidationError) as error:
-                _log.error("upstreams.unreadable", group=doc.id, error_message=str(error))
         for group in [group for group in self._groups if group not in loaded]:
             self._remove(group)
         for lowered in loaded.values():
@@ -152,6 +152,20 @@ class LoweredGroups:
             await self.endpoints.assign_all({group: one.content.assignments for group, one in loaded.items()})
             for group in loaded:
                 self._report_clash(group)
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Lower upstreams that another server has stored; None: they were deleted.
+
+        The caller holds the locks of config entries and of the group, whose snapshot is published next; then it calls
+        ``end``.
+        """
+        document, present = await _read_stored(id, body) if body is not None else None, self._groups.get(id)
+        if document is not None and (present is None or present.document != document):
+            entries = self._entries.index.entries
+            lowering = self._lowering(entries, partial(self._compiled, entries, {}))
+            self.begin({id: await self._lower_loaded(id, document, lowering)})
+        elif document is None and present is not None:
+            self.begin({id: None})
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of the document of a group."""
@@ -163,7 +177,7 @@ class LoweredGroups:
             if group not in self._groups:
                 return
             with suppress(NotFoundError):  # it is deleted already
-                await self._store.put_doc(KIND, group, None, note=self.write(group, None, by).note)
+                await self.known.put(KIND, group, None, note=self.write(group, None, by).note)
             self.dropped(group)
 
     def dropped(self, group: str) -> None:
@@ -184,6 +198,10 @@ class LoweredGroups:
         except ValidationError:
             chains = {}
         return LoweredGroup(group, document, before, chains, error="the stored upstreams cannot be lowered")
+
+    def has(self, revision: int) -> bool:
+        """Whether the config entries are those of this revision, or later ones."""
+        return self._entries.revision >= revision
 
     def adopt(self, group: str, stored: Mapping[ResourceKey, DerivedResource]) -> bool:
         """Take over the ``stored`` lowered resources of a group.
@@ -458,6 +476,15 @@ class LoweringPart:
 def etag_of(document: UpstreamsDocument) -> str:
     """The etag of an upstreams document."""
     return document_etag("u", document.document())
+
+
+async def _read_stored(group: str, body: bytes) -> UpstreamsDocument | None:
+    """A stored document; None, and a line in the log, if this release cannot read it."""
+    try:
+        return await asyncio.to_thread(read_upstreams, json.loads(body))
+    except (ValueError, ValidationError) as error:
+        _log.error("upstreams.unreadable", group=group, error_message=str(error))
+        return None
 
 
 def _is_same(chains: Mapping[ChainUse, Compiled], other: Mapping[ChainUse, Compiled]) -> bool:

@@ -311,6 +311,12 @@ class Derived(GroupDocuments, Protocol):
     def content(self, group: str) -> DerivedContent:
         """The derived resources of a group."""
 
+    def has(self, revision: int) -> bool:
+        """Whether its config entries are those of this revision of their line, or later ones."""
+
+    def end(self, groups: Collection[str]) -> None:
+        """Remove what the published groups no longer have. Nothing is awaited."""
+
     def adopt(self, group: str, stored: Mapping[Key, DerivedResource]) -> bool:
         """Take over the ``stored`` derived resources of a group; they are served until ``settle``.
 
@@ -334,6 +340,19 @@ class DerivedSources:
         """The groups that have derived resources."""
         return {group for source in self.sources for group in source.groups()}
 
+    def kinds(self) -> set[str]:
+        """The kinds of the documents of all sources."""
+        return {kind for source in self.sources for kind in source.kinds}
+
+    def has(self, revision: int) -> bool:
+        """Whether all sources have the config entries of this revision, or later ones."""
+        return all(source.has(revision) for source in self.sources)
+
+    def end(self, groups: Collection[str]) -> None:
+        """Remove what the published groups no longer have."""
+        for source in self.sources:
+            source.end(groups)
+
     def content(self, group: str) -> DerivedContent:
         """The derived resources of a group."""
         return _joined(self._contents(group))
@@ -350,14 +369,16 @@ class DerivedSources:
         _refuse(_clashes(group, change.put, elsewhere))
         return replace(change, before=_joined((change.before, *others)), after=_joined((change.after, *others)))
 
-    def adopt_stored(self, find: Callable[[str], GroupContent | None]) -> list[tuple[Derived, str]]:
-        """Take over the stored derived resources. ``find`` looks up the content of a group.
+    def adopt_stored(
+        self, find: Callable[[str], GroupContent | None], groups: Collection[str] | None = None
+    ) -> list[tuple[Derived, str]]:
+        """Take over the stored derived resources of these groups (None: of all). ``find`` looks up their content.
 
         Returns the sources and groups for which this release makes other ones.
         """
         return [
             (source, group)
-            for group in sorted(self.groups())
+            for group in sorted(self.groups() if groups is None else self.groups().intersection(groups))
             for source, stored in self._shares(group, _stored(find(group)))
             if not source.adopt(group, stored)
         ]

@@ -1,20 +1,38 @@
-"""Documents that belong to groups, as the publisher needs them."""
+"""Tables of documents, as the publisher needs them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Protocol
 
 from xds.access.caller import Caller
+from xds.store.known_documents import KnownDocuments
 
 
-class GroupDocuments(Protocol):
-    """Documents that are loaded before their groups are served, and deleted with them.
+class FollowedDocuments(Protocol):
+    """Documents of ``kinds`` that follow the store, because other servers write them too.
 
-    ``lock`` is held while a document is changed, and while the whole store is restored.
+    ``known`` are the revisions that the table has. ``lock`` is held while a document is changed, while one is applied,
+    and while the whole store is restored.
     """
 
     lock: asyncio.Lock
+    known: KnownDocuments
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The kinds of its documents."""
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Take over a document that another server has stored, or deleted (None). The caller holds ``lock``.
+
+        What the table has already changes nothing. A document that cannot be read is logged and not used.
+        """
+
+
+class GroupDocuments(FollowedDocuments, Protocol):
+    """Documents that are loaded before their groups are served, and deleted with them."""
 
     async def load(self) -> None:
         """Replace all documents by the stored ones. Raises ``StoreError``."""
@@ -22,7 +40,7 @@ class GroupDocuments(Protocol):
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all documents of a group."""
 
-    async def forget(self, group: str, by: Caller) -> None:
+    async def forget(self, group: str, by: Caller) -> object:
         """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""
 
     def dropped(self, group: str) -> None:

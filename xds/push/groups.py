@@ -25,6 +25,7 @@ from xds.snapshots.membership import Rule
 from xds.snapshots.order import DEFAULT_ORDER, GroupOrder
 from xds.store.base import DocumentWrite, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.store.known_documents import KnownDocuments
 from xds.store.retention import DAY_S
 
 KIND = "group"
@@ -135,8 +136,10 @@ class GroupTable:
     ``wake`` is called with the group whose settings changed: streams move to it or leave it, and get their resources.
     """
 
+    kinds = (KIND,)
+
     def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
-        self._store = store
+        self.known = KnownDocuments(store)
         self._cache = cache
         self._wake = wake
         self._settings: dict[str, GroupSettings] = {}
@@ -167,17 +170,29 @@ class GroupTable:
         # Compiling the first filter loads the grammar. Do it now, in a thread, rather than at the first request.
         asyncio.get_running_loop().run_in_executor(None, compile_filter, "node.id is not empty")
         stored: list[tuple[str, GroupSettings, Filter]] = []
-        for doc in await self._store.docs(KIND):
-            try:
-                settings = read_settings(json.loads(doc.body))
-                stored.append((doc.id, settings, await asyncio.to_thread(check_settings, settings)))
-            except (ValueError, ValidationError) as error:
-                _log.error("group.settings_unreadable", group=doc.id, error_message=str(error))
+        for doc in await self.known.read(KIND):
+            read = await _read_stored(doc.id, doc.body)
+            stored += [(doc.id, *read)] if read is not None else []
         self._settings.clear()
         self._selectors.clear()
         for each in stored:
             self._add(*each)
         self._configure_cache()
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of the settings of a group, whether it has any or not."""
+        return ((KIND, group),)
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Take over settings that another server has stored, or deleted (None). The caller holds ``lock``."""
+        stored = await _read_stored(id, body) if body is not None else None
+        if (stored[0] if stored is not None else None) == self._settings.get(id):
+            return
+        if stored is not None:
+            self.apply_stored(SettingsWrite(id, *stored, UNKNOWN_CALLER))
+        else:
+            self.dropped(id)
+            self._wake((id,))
 
     def etag(self, group: str) -> str:
         """The etag of a group's settings; `NO_ETAG` if it has none."""
@@ -200,7 +215,7 @@ class GroupTable:
             if self._settings.get(group) == settings:
                 return False
             write = self.write(group, settings, by)
-            await self._store.put_doc(write.kind, write.id, write.body, note=write.note)
+            await self.known.put(write.kind, write.id, write.body, note=write.note)
             self.apply_stored(SettingsWrite(group, settings, selector, by))
             _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_given_fields(settings))
             return True
@@ -230,7 +245,7 @@ class GroupTable:
                 return False
             with suppress(NotFoundError):  # it is deleted already
                 note = by.note("group.deleted", group=group, old=_given_fields(self._settings[group]))
-                await self._store.put_doc(KIND, group, None, note=note)
+                await self.known.put(KIND, group, None, note=note)
             self.dropped(group)
             self._wake((group,))
             return True
@@ -254,6 +269,16 @@ class GroupTable:
         rules = [Rule(group, selector, self._settings[group].priority) for group, selector in self._selectors.items()]
         orders = {group: own.order() for group, own in self._settings.items()}
         self._cache.configure(rules, {group: order for group, order in orders.items() if order != DEFAULT_ORDER})
+
+
+async def _read_stored(group: str, body: bytes) -> tuple[GroupSettings, Filter] | None:
+    """Stored settings and their selector; None, and a line in the log, if this release cannot read them."""
+    try:
+        settings = read_settings(json.loads(body))
+        return settings, await asyncio.to_thread(check_settings, settings)
+    except (ValueError, ValidationError) as error:
+        _log.error("group.settings_unreadable", group=group, error_message=str(error))
+        return None
 
 
 def settings_etag(settings: GroupSettings) -> str:

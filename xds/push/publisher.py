@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
-from time import monotonic, time
+from time import time
 from uuid import uuid4
 
 from xds.access.caller import SERVER, UNKNOWN_CALLER, Caller
@@ -15,17 +15,16 @@ from xds.live.owners import LiveEndpoints
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.push.audit_log import AuditLog, push_note
+from xds.push.backlog import Backlog
 from xds.push.certificates import PushedCertificates
-from xds.push.content import BlobIds, Key, changes
-from xds.push.derived import Derived, DerivedChange, DerivedSources, DerivedWrite, unchanged
-from xds.push.documents import GroupDocuments
+from xds.push.content import Key
+from xds.push.derived import DerivedChange, DerivedWrite, unchanged
 from xds.push.explain import NodeViews
+from xds.push.following import StoreFollower
 from xds.push.group_names import CONFIG_ENTRIES_LINE, check_group_name, check_new_group_name
-from xds.push.groups import KIND as SETTINGS_KIND
 from xds.push.groups import GroupSettings, GroupTable, SettingsWrite, check_settings
-from xds.push.history import GroupHistory, Retained, StoredReach
+from xds.push.history import GroupHistory
 from xds.push.journal import PushJournal
-from xds.push.lost_commits import LostCommits
 from xds.push.request import (
     DEFAULT_OPTIONS,
     ChangeError,
@@ -38,21 +37,19 @@ from xds.push.request import (
     by_type_label,
     dry_run_result,
     patch,
-    precomputed,
     replace_all,
 )
 from xds.push.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
 from xds.push.served import ServedGroups
+from xds.push.stored_state import StoredState, Wake
 from xds.push.transaction import Transaction, derived_request, refused_group
 from xds.push.undo import REFUSED_SHARE, UndoPlanner
-from xds.snapshots.cache import Precomputed, SnapshotCache
+from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, UnavailableError
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
 from xds.version import __version__
 
-# Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
-Wake = Callable[[Collection[str]], None]
 Review = Callable[[PlannedChange], Iterable[Violation]]  # warnings about a planned change
 
 
@@ -85,52 +82,44 @@ class Publisher:
         self.history = GroupHistory(store, self.groups)
         self.undo = UndoPlanner(store, cache, fleet, self.groups.find, refused_share)
         self.live = live if live is not None else LiveEndpoints(cache, wake)
-        self.derived = DerivedSources()
+        self.locks = WriteLocks()
+        self.stored = StoredState(
+            store, cache, self.groups, self.history, self.settings, self.journal, self.live, self.locks, wake
+        )
+        self.derived, self.documents = self.stored.derived, self.stored.documents
         self.views = NodeViews(cache, fleet, self.live, self.derived.content)
         self.audit = AuditLog(store)
         self.certificates = PushedCertificates(self.groups.names, self.groups.find)
-        self.documents: list[GroupDocuments] = []
         self.reviews: list[Review] = []
-        self.locks = WriteLocks()
         self._store = store
         self._cache = cache
         self._fleet = fleet
         self._wake = wake
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
-        self._lost = LostCommits(self.locks, self._refresh, self._refresh_derived, self._adopt_stored)
+        self.backlog = Backlog(self.locks, self.stored)
+        self.following = StoreFollower(store, self.stored, self.backlog)
         self._request_bytes = request_bytes
 
     # Start and stop
 
     async def load(self) -> None:
         """Publish every group with its retained revisions. Raises ``StoreError``."""
-        await self.settings.load()
-        await self._load_documents()
-        derived_by_blob: dict[str, Resource] = {}
-        for group in await self._stored_groups():
-            retained, computed = await self._read(group, derived_by_blob)
-            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
+        await self.following.begin()
+        await self.stored.load()
         await self._settle()
 
     async def reload(self) -> None:
-        """Publish the restored store in place of everything else. The caller holds the lock of all groups."""
-        groups = await self._stored_groups()
-        contents = [await self._read(group) for group in groups]
-        await self._load_documents()
-        former_groups = {content.group for content in self.groups.all()}
-        for group in former_groups - set(groups):
-            self.groups.withdraw(group)
-        for retained, computed in contents:
-            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
-        await self.settings.load()
+        """Publish the restored store in place of everything else. The caller holds all locks (`StoredState`)."""
+        changed = await self.stored.reload()
         await self._settle()
-        self._wake(former_groups.union(groups))
+        self._wake(changed)
 
     async def close(self) -> None:
         """Wait for the pushes in progress, then stop."""
         await self._running.wait()
-        self._lost.close()
+        await self.following.close()
+        self.backlog.close()
         await self.audit.close()
 
     # Writing
@@ -232,8 +221,7 @@ class Publisher:
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
                     by = Caller(options.meta.actor, options.meta.author, options.peer)
-                    await self.settings.forget(group, by)
-                    for table in self.tables():
+                    for table in self.stored.tables():
                         await table.forget(group, by)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(request, options)
@@ -254,7 +242,7 @@ class Publisher:
         groups = [request.group for request in requests]
         async with self._locked(groups, write) as locks:
             if write is not None:
-                await self._lost.catch_up_derived(locks)  # also before the answer to a repeated write
+                await self.backlog.catch_up_derived(locks)  # also before the answer to a repeated write
             if options.push_id and (commits := await self._committed(requests, options, write)) is not None:
                 return await self._replayed(commits, len(requests), write)
             try:
@@ -277,9 +265,9 @@ class Publisher:
         """
         has_settings = write is not None and write.settings is not None
         while True:
-            locks_line = write is not None or self._lost.is_derived_behind
+            locks_line = write is not None or self.backlog.is_derived_behind
             async with self.locks.groups([CONFIG_ENTRIES_LINE] if locks_line else groups) as locks:
-                if locks_line or not self._lost.is_derived_behind:
+                if locks_line or not self.backlog.is_derived_behind:
                     async with self.settings.lock if has_settings else nullcontext():
                         yield locks
                     return
@@ -297,11 +285,11 @@ class Publisher:
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None, locks: HeldLocks
     ) -> Transaction:
         """Plan all changes, and those that follow from ``write``. Raises ``ChangeError``."""
-        await self._lost.catch_up_derived(locks)
+        await self.backlog.catch_up_derived(locks)
         groups = {request.group for request in requests}
         touched = {*groups, *(await write.plan() if write is not None else ())}
         await locks.add(touched)
-        await self._lost.catch_up(touched)
+        await self.backlog.catch_up(touched)
         deleted = {request.group for request in requests if isinstance(request.change, Drop)}
         changes = await self._derive(write, deleted) if write is not None else {}
         requested = [self._with_derived(each, changes.get(each.group)) for each in requests]
@@ -333,7 +321,7 @@ class Publisher:
             commits = await self._commit(transaction, options, meta)
         except UnavailableError as error:
             if error.maybe_committed:
-                self._lost.note([each.group for each in planned], write is not None)
+                self.backlog.note([each.group for each in planned], write is not None)
             raise
         built = [await build(self._cache, each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
@@ -419,14 +407,13 @@ class Publisher:
     def _forget(self, group: str) -> None:
         """Serve a group no longer, and forget its documents; the store has deleted them with the group."""
         self.groups.withdraw(group)
-        self.settings.dropped(group)
-        for table in self.tables():
+        for table in self.stored.tables():
             table.dropped(group)
 
     def _drop(self, group: str) -> Drop:
         """The deletion of a group with its present documents. The caller holds the lock of the group."""
-        documents = [document for table in self.tables() for document in table.documents(group)]
-        return Drop(docs=((SETTINGS_KIND, group), *documents))
+        documents = [document for table in self.stored.tables() for document in table.documents(group)]
+        return Drop(docs=tuple(documents))
 
     def _check_name(self, group: str) -> None:
         """Raises ``ValidationError`` for the name of a new group. Existing groups keep their names."""
@@ -440,11 +427,8 @@ class Publisher:
 
     async def _settle(self) -> None:
         """Derive resources again where the stored ones differ, as after an upgrade."""
-        for source, group in self._adopt_stored():
+        for source, group in self.stored.adopt_stored():
             self._wake(await source.settle(group, self._apply_derived))
-
-    def _adopt_stored(self) -> list[tuple[Derived, str]]:
-        return self.derived.adopt_stored(self.groups.find)
 
     async def _derive(self, write: DerivedWrite, deleted: Collection[str]) -> dict[str, DerivedChange]:
         """What follows from a write, by group."""
@@ -457,44 +441,3 @@ class Publisher:
         changes = await self._derive(write, ())
         planned = [await self._plan(derived_request(group, each), options) for group, each in changes.items()]
         await self._apply(Transaction(planned, write), options)
-
-    # What the store has
-
-    def tables(self) -> tuple[GroupDocuments, ...]:
-        """All tables of documents that belong to groups."""
-        return (*self.derived.sources, *self.documents)
-
-    async def _load_documents(self) -> None:
-        self.live.forget_owners()
-        for table in self.tables():
-            await table.load()
-        self.live.remove_unowned()
-
-    async def _stored_groups(self) -> list[str]:
-        return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
-
-    async def _read(self, group: str, derived: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
-        """Read what a start serves of a group; ``derived`` as in `GroupHistory.retained`. Raises ``StoreError``."""
-        reach = StoredReach(self._cache.rules_of(group), self._cache.refused_versions(), time(), monotonic())
-        retained = await self.history.retained(group, reach, derived)
-        return retained, await precomputed(self._cache, retained.head)
-
-    async def _refresh(self, group: str) -> None:
-        """Publish the stored head of a group, if it is not served."""
-        head, current = await self._store.head(group), self.groups.find(group)
-        if head is None or (current is not None and current.revision == head.revision):
-            return
-        self.journal.caught_up(group, head.revision)
-        if head.live:
-            content = await self.history.head(group)
-            difference = changes(current.blob_ids if current is not None else BlobIds(), content.blob_ids)
-            self.groups.publish(content, frozenset(difference), await precomputed(self._cache, content))
-        else:
-            self._forget(group)
-        self._wake((group,))
-
-    async def _refresh_derived(self) -> Collection[str]:
-        """Load the documents that resources are derived from. Returns the groups that have derived resources."""
-        for source in self.derived.sources:
-            await source.load()
-        return self.derived.groups()

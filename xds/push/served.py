@@ -5,7 +5,7 @@ The caller wakes the streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import monotonic
 
 from xds.fleet.fleet import Fleet
@@ -15,6 +15,7 @@ from xds.push.content import GroupContent
 from xds.push.groups import GroupTable
 from xds.push.progress import PushLog, RolloutStatus, rollout_status
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
+from xds.store.base import Head
 
 
 class ServedGroups:
@@ -63,15 +64,29 @@ class ServedGroups:
         pushed = self.content(group).snapshot
         return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
 
+    def has(self, head: Head) -> bool:
+        """Whether the published content of a group is that of this head, or a later one."""
+        content = self._contents.get(head.group)
+        revision = content.revision if content is not None else 0
+        return revision >= head.revision if head.live else revision == 0 or revision > head.revision
+
     # Publishing: nothing is awaited
 
     def publish(
-        self, content: GroupContent, changed_types: frozenset[str], precomputed: Precomputed = NOTHING_PRECOMPUTED
+        self,
+        content: GroupContent,
+        changed_types: frozenset[str],
+        precomputed: Precomputed = NOTHING_PRECOMPUTED,
+        earlier: Sequence[tuple[float, Snapshot]] = (),
     ) -> None:
-        """Serve this content of a group from now on. ``precomputed`` is what its streams will need."""
+        """Serve this content of a group from now on. ``precomputed`` is what its streams will need.
+
+        ``earlier`` are revisions before it that were not published here, oldest first, with the times of their pushes.
+        """
         self._contents[content.group] = content
-        self._cache.set(content.snapshot, on_nack=self._on_nack, precomputed=precomputed, now_s=monotonic())
-        self._fleet.published(content.snapshot)
+        self._cache.set(content.snapshot, earlier, self._on_nack, precomputed, monotonic())
+        for snapshot in (*(snapshot for _, snapshot in earlier), content.snapshot):
+            self._fleet.published(snapshot)
         self.pushes.record(content.group, content.revision, changed_types)
 
     def serve(

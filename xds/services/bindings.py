@@ -30,6 +30,7 @@ from xds.services.followed_target import FollowedTarget
 from xds.store.base import Store
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.store.known_documents import KnownDocuments
 from xds.tasks.writes import WriteLocks
 
 KIND = "binding"
@@ -67,6 +68,8 @@ class Bindings:
     binding drain. ``exists`` says whether a group exists; ``datacenter`` is the datacenter of this server.
     """
 
+    kinds = (KIND,)
+
     def __init__(
         self,
         store: Store,
@@ -79,7 +82,7 @@ class Bindings:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = asyncio.Lock()
-        self._store = store
+        self.known = KnownDocuments(store)
         self._catalog = catalog
         self._live = live
         self._locks = locks
@@ -149,14 +152,12 @@ class Bindings:
 
         A binding that this release cannot read is logged, not used, and kept in the store.
         """
-        docs = await self._store.docs(KIND)
+        docs = await self.known.read(KIND)
         stored: dict[Key, Binding] = {}
         for doc in docs:
             key = key_of(doc.id)
-            try:
-                stored[key] = await asyncio.to_thread(read_binding, json.loads(doc.body))
-            except (ValueError, ValidationError) as error:
-                _log.error("binding.unreadable", group=key[0], assignment=key[1], error_message=str(error))
+            if (binding := await _read_stored(key, doc.body)) is not None:
+                stored[key] = binding
         for key in [key for key in self._bound if stored.get(key) != self._bound[key].binding]:
             self._forget(key)  # its live assignment has no owner, so ``remove_unowned`` removes it
         for key, binding in stored.items():
@@ -172,6 +173,23 @@ class Bindings:
                 _log.error("binding.refused", group=key[0], assignment=key[1], error_message=str(error))
         self.followed.use()
         await self.followed.follow(list(self.followed.services))
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Take over a binding that another server has stored, or deleted (None). The caller holds ``lock``.
+
+        Raises ``OwnedError``.
+        """
+        key = key_of(id)
+        binding = await _read_stored(key, body) if body is not None else None
+        present = self._bound.get(key)
+        if binding == (present.binding if present is not None else None):
+            return
+        if binding is not None:
+            self._begin(key, binding, _owner(binding))
+            self.followed.use()
+            self.followed.serve(key[0], (key,))
+        else:
+            self._end_bound(key, self._by_hand.find(key))
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all bindings of a group."""
@@ -219,7 +237,7 @@ class Bindings:
             document, old = binding.document(), present.binding.document() if present is not None else None
             note = by.note("binding.put", group=key[0], subject=key[1], old=old, new=document)
             try:
-                await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
+                await self.known.put(KIND, document_id(key), json.dumps(document).encode(), note=note)
             except BaseException:
                 self._live.set_owner(*key, former_owner)
                 raise
@@ -250,15 +268,19 @@ class Bindings:
         group, name = bound.key
         note = by.note("binding.deleted", group=group, subject=name, old=bound.binding.document())
         with suppress(NotFoundError):  # it is deleted already
-            await self._store.put_doc(KIND, document_id(bound.key), None, note=note)
-        self._forget(bound.key)
-        if leaving is not None:
-            self._live.set_owner(group, name, leaving.owner())
-            self._by_hand.begin_leaving(bound.key, leaving)
-        else:
-            self._live.release(group, (name,), _BOUND)
-        self.followed.use()
+            await self.known.put(KIND, document_id(bound.key), None, note=note)
+        self._end_bound(bound.key, leaving)
         _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
+
+    def _end_bound(self, key: Key, leaving: HandAssignment | None) -> None:
+        """End a binding whose document is deleted. The endpoints of ``leaving`` drain."""
+        self._forget(key)
+        if leaving is not None:
+            self._live.set_owner(*key, leaving.owner())
+            self._by_hand.begin_leaving(key, leaving)
+        else:
+            self._live.release(key[0], (key[1],), _BOUND)
+        self.followed.use()
 
     def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
         bound = self.draft(key, binding)
@@ -272,6 +294,15 @@ class Bindings:
     def _forget(self, key: Key) -> None:
         del self._bound[key]
         self.followed.forget(key)
+
+
+async def _read_stored(key: Key, body: bytes) -> Binding | None:
+    """A stored binding; None, and a line in the log, if this release cannot read it."""
+    try:
+        return await asyncio.to_thread(read_binding, json.loads(body))
+    except (ValueError, ValidationError) as error:
+        _log.error("binding.unreadable", group=key[0], assignment=key[1], error_message=str(error))
+        return None
 
 
 def _lower(name: str, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:

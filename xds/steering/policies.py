@@ -16,6 +16,7 @@ from xds.steering.core.policy_document import parse_policy, policy_document
 from xds.store.base import Store
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag, document_etag
+from xds.store.known_documents import KnownDocuments
 
 KIND = "policy"
 DECIDED_KIND = "assignment"  # the last decision, so that a restart moves no traffic
@@ -32,8 +33,10 @@ def etag_of(policy: Policy) -> str:
 class PolicyTable:
     """The policies of all groups. A change is stored first and then takes effect; one change at a time."""
 
+    kinds = (KIND,)
+
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.known = KnownDocuments(store)
         self._policies: dict[Key, Policy] = {}
         self.lock = asyncio.Lock()
 
@@ -68,14 +71,26 @@ class PolicyTable:
 
         A policy that this release cannot read is logged, not used, and kept in the store.
         """
-        docs = await self._store.docs(KIND)
+        docs = await self.known.read(KIND)
         self._policies.clear()
         for doc in docs:
-            key = key_of(doc.id)
-            try:
-                self._policies[key] = parse_policy(json.loads(doc.body), key[1])
-            except (ValueError, ValidationError) as error:
-                _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
+            self._take(doc.id, doc.body)
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Take over a policy that another server has stored, or deleted (None). The caller holds ``lock``."""
+        self._take(id, body)
+
+    def _take(self, id: str, body: bytes | None) -> None:
+        """Use a stored policy, unless this release cannot read it."""
+        key, policy = key_of(id), None
+        try:
+            policy = parse_policy(json.loads(body), key[1]) if body is not None else None
+        except (ValueError, ValidationError) as error:
+            _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
+        if policy is None:
+            self._policies.pop(key, None)
+        elif self._policies.get(key) != policy:
+            self._policies[key] = policy
 
     def check(self, key: Key, etag: str = "") -> None:
         """Raises ``ConflictError`` if the etag differs, ``ValidationError`` when there are too many policies."""
@@ -97,7 +112,7 @@ class PolicyTable:
                 return False
             old = policy_document(present) if present is not None else None
             note = by.note("policy.put", group=key[0], subject=key[1], old=old, new=document)
-            await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
+            await self.known.put(KIND, document_id(key), json.dumps(document).encode(), note=note)
             self._policies[key] = policy
             who = {"actor": by.actor, "author": by.author}
             _log.info("policy.put", group=key[0], cluster=key[1], strategy=str(policy.strategy), **who)
@@ -111,7 +126,7 @@ class PolicyTable:
             note = by.note("policy.deleted", group=key[0], subject=key[1], old=policy_document(policy))
             for kind in (KIND, DECIDED_KIND):
                 with suppress(NotFoundError):  # it is deleted already
-                    await self._store.put_doc(kind, document_id(key), None, note=note if kind == KIND else None)
+                    await self.known.put(kind, document_id(key), None, note=note if kind == KIND else None)
             self._policies.pop(key, None)
             _log.info("policy.deleted", group=key[0], cluster=key[1], actor=by.actor, author=by.author)
 

@@ -85,9 +85,11 @@ class WatchedFiles:
 class ServerStatus:
     """The state of the server.
 
-    * ``status``: of ``/livez`` it is ``ok``; of ``/readyz`` the phase of the server, such as ``ready``.
+    * ``status``: of ``/livez`` it is ``ok``; of ``/readyz`` the phase of the server, such as ``ready``;
+    * ``detail``: of ``/readyz`` what a server that is ready lacks of its store; empty if it lacks nothing.
     """
 
     schema_name: ClassVar[str] = "StatusItem"
 
     status: str
+    detail: str = ""

@@ -125,7 +125,8 @@ async def readyz(deps: Deps) -> Response:
     """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
     phase = deps.phase()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
-    return answer_model(ServerStatus(status=phase.value), status=status)
+    lacks = str(deps.publisher.following.lag()) if phase is Phase.READY else ""
+    return answer_model(ServerStatus(status=phase.value, detail=lacks), status=status)
 
 
 @health_router.serve(operations.METRICS, response_class=PlainTextResponse)

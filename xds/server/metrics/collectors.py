@@ -20,6 +20,7 @@ from xds.fleet.fleet import Fleet
 from xds.push import collector
 from xds.push.audit_log import APART, TOGETHER
 from xds.push.certificates import PushedCertificates
+from xds.push.following import StoreFollower
 from xds.server.flow.write_limiter import WriteLanes
 from xds.server.load_streams import LoadStreams
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
@@ -255,6 +256,22 @@ class StoreMetrics(Collector):
         yield _counter("store_collected_blobs", "Blobs deleted", done.blobs)
         yield _counter("store_collected_bytes", "Bytes of deleted blobs", done.blob_bytes)
         yield _counter("store_collection_failures", "Collections that failed", self._collector.failures)
+
+
+class FollowingMetrics(Collector):
+    """How far the server is behind its store."""
+
+    def __init__(self, following: StoreFollower) -> None:
+        self._following = following
+
+    def collect(self) -> Iterator[Metric]:
+        """The current metrics."""
+        lag = self._following.lag()
+        text = "How long the server has lacked commits of the store, or has had no answer of it"
+        yield _gauge("store_lag_seconds", text, max(lag.seconds, lag.silent_s))
+        yield _gauge("store_backlog", "Groups and documents that could not be taken over yet", len(lag.behind))
+        text = "Commits that could not be taken over because of a fault of this server"
+        yield _counter("store_following_failures", text, self._following.failures)
 
 
 class AuditMetrics(Collector):

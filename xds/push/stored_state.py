@@ -1,0 +1,186 @@
+"""Publishes what the store has: at the start, after a restore, and what was committed elsewhere or unanswered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic, time
+
+from xds.live.owners import LiveEndpoints
+from xds.model.resource import Resource
+from xds.model.snapshot import Snapshot
+from xds.push.content import BlobIds, GroupContent, changes
+from xds.push.derived import Derived, DerivedSources
+from xds.push.documents import GroupDocuments
+from xds.push.group_names import CONFIG_ENTRIES_LINE
+from xds.push.groups import GroupTable
+from xds.push.history import GroupHistory, Retained, StoredReach
+from xds.push.journal import PushJournal
+from xds.push.request import precomputed
+from xds.push.served import ServedGroups
+from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
+from xds.store.base import Head, Store
+from xds.tasks.writes import WriteLocks
+
+# Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
+Wake = Callable[[Collection[str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What a server lacks of a group: the ``head``, and revisions ``earlier`` than that. No content: it is deleted."""
+
+    head: Head
+    content: GroupContent | None = None
+    earlier: Sequence[tuple[float, Snapshot]] = ()
+    precomputed: Precomputed = NOTHING_PRECOMPUTED
+
+
+class StoredState:
+    """Takes over what the store has. ``documents`` are tables besides ``settings`` and those of ``derived``."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        groups: ServedGroups,
+        history: GroupHistory,
+        settings: GroupTable,
+        journal: PushJournal,
+        live: LiveEndpoints,
+        locks: WriteLocks,
+        wake: Wake,
+    ) -> None:
+        self.derived = DerivedSources()
+        self.documents: list[GroupDocuments] = []
+        self.groups = groups
+        self.locks = locks
+        self._store = store
+        self._cache = cache
+        self._history = history
+        self._settings = settings
+        self._journal = journal
+        self._live = live
+        self.wake = wake
+
+    def tables(self) -> tuple[GroupDocuments, ...]:
+        """All tables of documents that belong to groups."""
+        return (self._settings, *self.derived.sources, *self.documents)
+
+    def table(self, kind: str) -> GroupDocuments | None:
+        """The table of the documents of a kind; None if the server has none."""
+        return next((table for table in self.tables() if kind in table.kinds), None)
+
+    @asynccontextmanager
+    async def all_locked(self) -> AsyncIterator[None]:
+        """Nobody writes meanwhile."""
+        async with AsyncExitStack() as locks:
+            await locks.enter_async_context(self.locks.all_groups())
+            for lock in (table.lock for table in self.tables()):
+                await locks.enter_async_context(lock)
+            yield
+
+    # All
+
+    async def load(self) -> None:
+        """Publish every group with its retained revisions. Raises ``StoreError``."""
+        await self._settings.load()
+        await self._load_documents()
+        derived_by_blob: dict[str, Resource] = {}
+        for group in await self._stored_groups():
+            retained, computed = await self._read(group, derived_by_blob)
+            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
+
+    async def reload(self) -> Collection[str]:
+        """Publish the restored store in place of everything else. The caller holds all locks.
+
+        Returns the groups that there were and that there are; the caller wakes their streams. Raises ``StoreError``.
+        """
+        groups = await self._stored_groups()
+        contents = [await self._read(group) for group in groups]
+        await self._load_documents()
+        former_groups = {content.group for content in self.groups.all()}
+        for group in former_groups - set(groups):
+            self.groups.withdraw(group)
+        for retained, computed in contents:
+            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
+        await self._settings.load()
+        return former_groups.union(groups)
+
+    # What is missing
+
+    async def refresh(self, groups: Collection[str]) -> None:
+        """Publish what the store has of these groups, in one step. The caller holds their locks."""
+        found = [await self._news(group) for group in groups]
+        news = [each for each in found if each is not None]
+        # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
+        for each in news:
+            self._publish(each)
+        if news:
+            self.wake([each.head.group for each in news])
+
+    async def load_derived(self) -> Collection[str]:
+        """Load the documents that resources are derived from. Returns the groups that have derived resources."""
+        for source in self.derived.sources:
+            await source.load()
+        return self.derived.groups()
+
+    def adopt_stored(self, groups: Collection[str] | None = None) -> list[tuple[Derived, str]]:
+        """Take over the stored derived resources of these groups; None: of all.
+
+        Returns the sources and groups for which this release makes other ones.
+        """
+        return self.derived.adopt_stored(self.groups.find, groups)
+
+    async def refresh_document(self, kind: str, id: str) -> None:
+        """Take over what the store has of a document that no resource is derived from."""
+        table = self.table(kind)
+        if table is None:
+            return
+        async with table.lock:
+            stored = await table.known.find(kind, id)
+            body = stored.body if stored is not None else None
+            await table.apply(kind, id, body)
+            table.known.note_read(kind, id, stored)
+
+    async def _news(self, group: str) -> _News | None:
+        """What is lacking of a group; None for nothing."""
+        head, current = await self._store.head(group), self.groups.find(group)
+        present = current.revision if current is not None else 0
+        if head is None or (not head.live and current is None) or (head.live and head.revision == present):
+            return None
+        if not head.live:
+            return _News(head)
+        if current is not None and head.revision == present + 1:
+            content = await self._history.content(group, head.revision)
+            return _News(head, content, (), await precomputed(self._cache, content))
+        retained, computed = await self._read(group)
+        # Clients that come from another server may have any of the revisions between.
+        between = tuple(each for each in retained.earlier if each[1].revision > present)
+        return _News(Head(group, retained.head.revision), retained.head, between, computed)
+
+    def _publish(self, news: _News) -> None:
+        group, content = news.head.group, news.content
+        self._journal.caught_up(group, news.head.revision)
+        if content is None:
+            self.groups.withdraw(group)  # its documents are deleted one by one: there may be new ones already
+            return
+        current = self.groups.find(group)
+        difference = changes(current.blob_ids if current is not None else BlobIds(), content.blob_ids)
+        self.groups.publish(content, frozenset(difference), news.precomputed, news.earlier)
+
+    async def _load_documents(self) -> None:
+        self._live.forget_owners()
+        for table in (*self.derived.sources, *self.documents):
+            await table.load()
+        self._live.remove_unowned()
+
+    async def _stored_groups(self) -> list[str]:
+        return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
+
+    async def _read(self, group: str, derived: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
+        """Read what a start serves of a group; ``derived`` as in `GroupHistory.retained`. Raises ``StoreError``."""
+        reach = StoredReach(self._cache.rules_of(group), self._cache.refused_versions(), time(), monotonic())
+        retained = await self._history.retained(group, reach, derived)
+        return retained, await precomputed(self._cache, retained.head)
