@@ -24,6 +24,7 @@ from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
     CertificateMetrics,
+    FollowingMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -174,7 +175,12 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     await collector.collect()
     backups = Backups(store, plane.publisher, assignments.load)
     backups.made = 1
-    for each in (StoreMetrics(collector, store.condition), AuditMetrics({}), BackupMetrics(backups)):
+    for each in (
+        StoreMetrics(collector, store.condition),
+        FollowingMetrics(plane.publisher.following),
+        AuditMetrics({}),
+        BackupMetrics(backups),
+    ):
         server.metrics.registry.register(each)
     server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, {}))
     server.metrics.registry.register(SourceMetrics(Sources()))

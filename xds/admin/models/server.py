@@ -92,4 +92,4 @@ class ServerStatus:
     schema_name: ClassVar[str] = "StatusItem"
 
     status: str
-    detail: str = ""
+    detail: str

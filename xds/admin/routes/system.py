@@ -117,7 +117,7 @@ _STATUS = f"#/components/schemas/{ServerStatus.schema_name}"
 @health_router.serve(operations.LIVEZ)
 async def livez() -> Response:
     """Liveness: 200 if the event loop answers."""
-    return answer_model(ServerStatus(status="ok"))
+    return answer_model(ServerStatus(status="ok", detail=""))
 
 
 @health_router.serve(operations.READYZ, responses={503: {"content": {JSON_TYPE: {"schema": {"$ref": _STATUS}}}}})
