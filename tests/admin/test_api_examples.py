@@ -67,9 +67,9 @@ STORY = (
     "put_config_entry", "list_config_entries", "get_config_entry", "list_config_entry_revisions",
     "get_config_entry_revision", "get_config_entry_difference", "get_discovery_chain", "walk_chain",
     "get_config_entry_undo", "roll_back_config_entries", "delete_config_entry", "transact", "get_events",
-    "list_audit", "check", "get_watch", "test_access", "get_version", "get_caller", "get_config", "get_schema",
-    "get_store", "get_backup", "restore", "disconnect_node", "delete_registration", "delete_resource",
-    "delete_snapshot", "delete_group", "livez", "readyz", "metrics",
+    "list_audit", "check", "list_members", "get_watch", "test_access", "get_version", "get_caller",
+    "get_config", "get_schema", "get_store", "get_backup", "restore", "disconnect_node", "delete_registration",
+    "delete_resource", "delete_snapshot", "delete_group", "livez", "readyz", "metrics",
 )
 # fmt: on
 

@@ -52,6 +52,7 @@ BY_TIME: dict[str, list[str]] = {
 # By the steps of what they describe, or in the order that was pushed.
 BY_STEP: dict[str, list[str]] = {
     "check": [],
+    "members": [],
     "troubleshoot": [ONE, "--to", ONE],
     "rollout status": ["edge"],
     "endpoints show": [ONE, "-g", "edge"],

@@ -210,6 +210,7 @@ ADMIN_API: Walk = [
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
     (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
     (f"curl -sf {API}/sources", answers(items=named("name", "registration"))),
+    (f"curl -sf {API}/members", answers(items=lambda found: [each["is_holder"] for each in found] == [True])),
     (f"curl -sf {API}/watch", answers(directory=lambda found: found is None)),
     (
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",

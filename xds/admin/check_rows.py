@@ -50,6 +50,8 @@ async def check(deps: Services) -> list[CheckRow]:
     """All rows, in their order. A row whose facts cannot be read has failed."""
     rows = []
     for name, (find, next_step) in _ROWS.items():
+        if name == "members" and not deps.members().is_shared:
+            continue  # there is only this one
         try:
             state, detail = await find(deps)
         except StoreError as error:
@@ -82,6 +84,17 @@ async def _store(deps: Services) -> Finding:
     group = groups[0].group
     (head,) = await deps.publisher.history.lines(group, None, 1)
     return OK, f"reads: group {group} is at revision {head.revision}"
+
+
+async def _members(deps: Services) -> Finding:
+    """Whether the servers of the database know each other, and one of them does what only one does."""
+    known = deps.members()
+    if known.problem:
+        return FAILED, known.problem
+    servers = sorted(each.id for each in (known.me, *known.others))
+    if not known.holder:
+        return WARNING, f"{', '.join(servers)}: none holds the lease"
+    return OK, f"{', '.join(servers)}: {known.holder} holds the lease"
 
 
 async def _streams(deps: Services) -> Finding:
@@ -188,6 +201,7 @@ def _listed(texts: Sequence[str], total: int, between: str = "; ") -> str:
 _ROWS: Mapping[str, tuple[Callable[[Services], Awaitable[Finding]], str]] = {
     "ready": (_ready, "xds check --wait"),
     "store": (_store, "the server's log"),
+    "members": (_members, "xds members"),
     "streams": (_streams, "xds watch --kinds auth --since 1h --no-follow"),
     "nacks": (_nacks, "xds nacks"),
     "load": (_load, "xds load"),

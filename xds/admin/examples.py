@@ -116,6 +116,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "get_events": example(kinds="push,nack"),
     "list_audit": example(since="1h"),
     "check": example(),
+    "list_members": example(),
     "get_watch": example(),
     "test_access": example({"certificate": {"uris": ["spiffe://example.org/edge-1"]}, "node": {"id": "edge-1"}}),
     "get_version": example(),

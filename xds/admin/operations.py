@@ -143,6 +143,7 @@ GET_VERSION = Operation("GET /version", "admin.server.ServerVersions", scope=ANY
 GET_CALLER = Operation("GET /whoami", "admin.server.CallerIdentity", scope=ANY)
 GET_CONFIG = Operation("GET /config")
 GET_SCHEMA = Operation("GET /schema/{type}")
+LIST_MEMBERS = Operation("GET /members", "admin.members.ServerMembers")
 GET_WATCH = Operation("GET /watch", "admin.server.WatchedFiles")
 TEST_ACCESS = Operation("POST /auth/test", "admin.access.AccessVerdict", ABSENT, scope=READ)
 GET_STORE = Operation("GET /store", "admin.backups.StoreState")

@@ -28,8 +28,10 @@ from xds.model.units import MIB
 from xds.push.directory import WatchedDirectory
 from xds.push.publisher import Publisher
 from xds.store.document_keys import Key
+from xds.store.member_register import KnownMembers, Member
 from xds.store.retention import StoreCondition
 from xds.tasks.lifecycle import Phase
+from xds.version import __version__
 
 F = TypeVar("F")
 
@@ -116,7 +118,8 @@ class Services:
     * ``features``: the features that are served;
     * ``condition``: the condition of the store;
     * ``refused``: the streams of proxies that were refused; ``refuse`` records one;
-    * ``others``: the other servers of the installation; ``accepts``: whether a secret proves that one of them asks.
+    * ``others``: the other servers of the installation; ``accepts``: whether a secret proves that one of them asks;
+    * ``members``: all servers of the installation, as this one knows them.
     """
 
     publisher: Publisher
@@ -140,6 +143,7 @@ class Services:
     refuse: RecordRefusal = record_nothing
     others: OtherServers = field(default_factory=NoOthers)
     accepts: Callable[[str], bool] = lambda secret: False
+    members: Callable[[], KnownMembers] = lambda: KnownMembers(Member("", "", __version__))
 
     def feature(self, kind: type[F], name: str) -> F:
         """The feature of this class. Raises ``NotFoundError`` if it is not served."""

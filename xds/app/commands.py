@@ -19,6 +19,7 @@ from xds.cli.commands import (  # noqa: F401
     group,
     health,
     load,
+    members,
     nodes,
     resources,
     rollout,

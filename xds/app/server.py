@@ -46,6 +46,7 @@ from xds.backup.backups import Backups
 from xds.cli.errors import CommandError, Exit
 from xds.cluster.fan_out import FanOut
 from xds.cluster.members import members_of
+from xds.cluster.metrics import MemberMetrics
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.envoy.translation import V2, translate_to_v2
@@ -318,6 +319,7 @@ class Server:
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
             WatchMetrics(self.watched.refused if self.watched is not None else ()),
+            MemberMetrics(self.members),
             *(collector for feature in self.features for collector in feature.collectors()),
         ):
             self.metrics.registry.register(collector)
@@ -498,6 +500,7 @@ class Server:
             refuse=self.grpc.refusals.record,
             others=self.fan_out,
             accepts=self.members.accepts,
+            members=self.members.known,
         )
         polls = rest_routes(self.cache, self.fleet, self.metrics, self.grpc.node_auth, stream_limits(settings))
         return create_app(services, polls)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from xds.admin.models.audit import AuditedWrite
     from xds.admin.models.backups import RestoredBackup, StoreState
     from xds.admin.models.checks import CheckedRow
+    from xds.admin.models.members import ServerMembers
     from xds.admin.models.server import CallerIdentity, ServerStatus, ServerVersions, WatchedFiles
 
 TAR = "application/x-tar"
@@ -36,6 +37,11 @@ def version() -> ApiCall[ServerVersions]:
 def check() -> ApiCall[tuple[CheckedRow, ...]]:
     """The checks that the server makes of itself."""
     return ask_items(operations.CHECK)
+
+
+def members() -> ApiCall[ServerMembers]:
+    """The servers that share the store, and those that did not answer."""
+    return ask(operations.LIST_MEMBERS)
 
 
 def config() -> ApiCall[Json]:

@@ -114,6 +114,7 @@ class Calls:
     ready = Sent(server.ready)
     version = Sent(server.version)
     check = Sent(server.check)
+    members = Sent(server.members)
     config = Sent(server.config)
     store = Sent(server.store)
     watched_directory = Sent(server.watched_directory)

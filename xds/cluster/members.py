@@ -19,7 +19,7 @@ import structlog
 from xds.cluster import secret
 from xds.cluster.lease import Lease
 from xds.store.base import Store, StoreError
-from xds.store.member_register import GONE_AFTER_S, NO_NUMBER, Heartbeat, Member, MemberRegister
+from xds.store.member_register import GONE_AFTER_S, NO_NUMBER, Heartbeat, KnownMembers, Member, MemberRegister
 from xds.tasks.lifecycle import BackgroundTask
 from xds.version import __version__
 
@@ -34,15 +34,19 @@ class Members(Protocol):
 
     ``me`` is this server; it has no number (``NO_NUMBER``) until it has joined. ``holder`` is the id of the member that
     holds the lease; empty for none. ``problem`` is why this server is no member, or hears nothing of the others; empty
-    where all is well.
+    where all is well. ``failures`` counts heartbeats without an answer.
     """
 
     me: Member
     holder: str
     problem: str
+    failures: int
 
     def others(self) -> Sequence[Member]:
         """The other members, by id."""
+
+    def known(self) -> KnownMembers:
+        """All that this server knows of them."""
 
     def holds_lease(self) -> bool:
         """Whether this server may do what only one server does."""
@@ -67,10 +71,15 @@ class OneServer(Members):
         self.me = Member("", "", __version__, 0)
         self.holder = ""
         self.problem = ""
+        self.failures = 0
         self._secret = secrets.token_hex()
 
     def others(self) -> Sequence[Member]:
         return ()
+
+    def known(self) -> KnownMembers:
+        now_s = time.time()
+        return KnownMembers(replace(self.me, seen_s=now_s), holder=self.holder, now_s=now_s)
 
     def holds_lease(self) -> bool:
         return True
@@ -82,7 +91,7 @@ class OneServer(Members):
         return secrets.compare_digest(self._secret.encode(), given.encode())
 
     async def start(self, url: str) -> None:
-        self.me = replace(self.me, id=member_id(url), url=url)
+        self.me = replace(self.me, id=member_id(url), url=url, started_s=time.time())
         self.holder = self.me.id
 
     async def close(self) -> None:
@@ -96,7 +105,7 @@ class RegisteredMembers(Members):
         self.me = Member("", "", __version__)
         self.holder = ""
         self.problem = ""
-        self.failures = 0  # heartbeats without an answer
+        self.failures = 0
         self._register = register
         self._clock = clock
         self._process = secrets.token_hex(8)
@@ -109,6 +118,11 @@ class RegisteredMembers(Members):
     def others(self) -> Sequence[Member]:
         heard = self._heard
         return [each for each in heard.members if each.id != self.me.id] if heard is not None else ()
+
+    def known(self) -> KnownMembers:
+        heard = self._heard
+        now_s = heard.now_s + self._clock() - heard.sent_s if heard is not None else 0.0
+        return KnownMembers(self.me, self.others(), self.holder, self.problem, now_s, is_shared=True)
 
     def holds_lease(self) -> bool:
         return self._lease.holds(self._clock())

@@ -1,4 +1,4 @@
-"""The state of the connected fleet, built from the events of the engine: nodes, streams, types, NACK records.
+"""One idea: the state of the connected fleet, built from the events of the engine: nodes, streams, types, NACK records.
 
 Applying an event costs a few attribute writes. States for operators are built on demand. Times are epoch seconds and
 always arguments.
@@ -238,6 +238,11 @@ class Fleet:
     def identities(self) -> list[tuple[str, Node]]:
         """The ids and identities of all nodes, as `identity` gives them."""
         return [(node_id, record.node) for node_id, record in self._nodes.items() if record.node is not None]
+
+    @property
+    def streams_n(self) -> int:
+        """The number of open streams."""
+        return len(self._streams)
 
     def streams(self) -> Iterator[StreamState]:
         """The open streams, including those that have not named their node yet."""

@@ -5,6 +5,7 @@ All times are by the database's clock: those of the servers may differ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +60,22 @@ class Heartbeat:
     holder: str
     epoch: int
     secret: SharedSecret
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMembers:
+    """The servers of a store, as ``me`` knows them. ``holder`` is the id of the one that holds the lease.
+
+    ``now_s`` is the time by the database's clock. ``problem`` is why ``me`` is no member, or hears nothing of the
+    others; empty where all is well. ``is_shared``: the store is one that several servers may use.
+    """
+
+    me: Member
+    others: Sequence[Member] = ()
+    holder: str = ""
+    problem: str = ""
+    now_s: float = 0.0
+    is_shared: bool = False
 
 
 class MemberRegister(Protocol):

@@ -1,0 +1,53 @@
+"""Command ``members``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from xds.calls import server
+from xds.cli.app import Command, app, shared
+from xds.cli.errors import CommandError, Exit
+from xds.cli.table import Column, TableLayout
+
+Json = dict[str, Any]
+
+
+def _state(item: Json) -> str:
+    problem = item["problem"]
+    return "does not answer" if problem is None else problem or "ok"
+
+
+MEMBERS = TableLayout(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("SERVER", lambda item: item["id"]),
+        Column("VERSION", lambda item: item["version"]),
+        Column("AGE", lambda item: item["started"], is_time=True),
+        Column("SEEN", lambda item: f"{item['silent_s']:.0f}s ago"),
+        Column("STREAMS", lambda item: "-" if item["streams"] is None else str(item["streams"])),
+        Column("LEASE", lambda item: "holds" if item["is_holder"] else ""),
+        Column("STATE", _state, lambda item: "good" if item["problem"] == "" else "bad", is_prose=True),
+        Column("URL", lambda item: item["url"], is_wide=True),
+    ),
+    in_order=lambda item: str(item["id"]),
+)
+
+
+@app.command(cls=Command)
+def members(context: typer.Context) -> None:
+    """List the servers that share the database. Exits 1 if one does not answer.
+
+    \b
+    Examples:
+      xds members
+      xds members -o wide
+    """
+    from xds.cli.table import write_items
+
+    options = shared(context)
+    answer = options.connect().run(server.members())
+    write_items(answer["items"], MEMBERS, options.style())
+    if answer.get("partial"):
+        raise CommandError(Exit.NEGATIVE, f"did not answer: {', '.join(answer['partial'])}")
