@@ -109,6 +109,20 @@ class PostgresServer:
                     os.kill(pid, signal.SIGKILL)
             process.wait()
 
+    def freeze(self) -> None:
+        """Stop all its processes: it keeps its connections, and answers nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "PostgreSQL was not started"
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def promote(self) -> None:
         """Make a standby the primary."""
         self._run("pg_ctl", "promote", "-D", str(self._data))

@@ -74,8 +74,7 @@ async def _ready(deps: Services) -> Finding:
 async def _store(deps: Services) -> Finding:
     """Whether the store keeps what is pushed, and can be read: snapshots are served from memory. Raises."""
     condition = deps.condition()
-    wrong = condition.lost or condition.read_only or condition.full or condition.behind
-    wrong = wrong or str(deps.publisher.following.lag())
+    wrong = condition.wrong or str(deps.publisher.following.lag())
     if wrong:
         return FAILED, wrong
     groups = deps.publisher.groups.all()
@@ -83,6 +82,8 @@ async def _store(deps: Services) -> Finding:
         return OK, "has no group yet"
     group = groups[0].group
     (head,) = await deps.publisher.history.lines(group, None, 1)
+    if condition.copy:
+        return WARNING, condition.copy
     return OK, f"reads: group {group} is at revision {head.revision}"
 
 

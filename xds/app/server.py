@@ -84,14 +84,17 @@ from xds.services.source_builders import build_sources
 from xds.settings.settings import Settings, auth_files, shown_settings
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
+from xds.snapshots.removal_log import PUSHES_KEPT, kept_s
 from xds.store.audit_entries import AuditNote
-from xds.store.base import Store, StoreError
+from xds.store.base import SilentError, Store, StoreError
+from xds.store.copy.copy_rows import Kept
 from xds.store.engines import open_store
 from xds.store.member_register import NUMBER_BITS
 from xds.tasks.lifecycle import Phase
 from xds.version import __version__
 
 NONCE_PREFIX_BYTES = 4
+STORE_RETRY_S = 1.0
 F = TypeVar("F")
 FORMATS = {"auto": None, "json": True, "console": False}  # of the log: whether it is JSON
 
@@ -142,7 +145,8 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, reloader.request)
     following = asyncio.create_task(reloader.follow())
     try:
-        await server.start()
+        if not await _starts(server, stop):
+            return
         if not is_json:
             sys.stderr.write(welcome(*server.addresses(), is_https=settings.server.http.tls is not None))
             sys.stderr.flush()
@@ -150,6 +154,19 @@ async def _serve(
     finally:
         following.cancel()
         await server.close()
+
+
+async def _starts(server: Server, stop: asyncio.Event) -> bool:
+    """Start a server; False if it is stopped before it has started, as while it waits for its database."""
+    starting, stopping = asyncio.create_task(server.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    await asyncio.wait((starting,))
+    return False
 
 
 def warn_of_unchecked_hosts(settings: Settings) -> None:
@@ -208,7 +225,8 @@ class Server:
         self.phase = Phase.STARTING
         self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         storage = settings.store
-        self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes, storage.url)
+        kept = self._kept_in_copy if storage.keep_copy else None
+        self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes, storage.url, kept)
         self.members = members_of(self.store)
         self.fan_out = FanOut(self.members, self.members.secret, server_trust(settings))
         self.fleet = new_fleet()
@@ -364,9 +382,29 @@ class Server:
             self._background_tasks.append(asyncio.create_task(follow(self._http.config.ssl, files)))
         self._http_task = asyncio.create_task(self._http.serve([listening]))
 
+    def _kept_in_copy(self) -> Kept:
+        """How far back the copy of a shared database goes: as far as the removal logs."""
+        rules = [self.settings.order.rules(), *map(self.cache.rules_of, self.cache.groups())]
+        return Kept(PUSHES_KEPT, max(map(kept_s, rules)), max(each.linger_max for each in rules))
+
+    async def _open_store(self) -> None:
+        """Open the store; wait for one that is silent and has no copy. Raises ``StoreError``."""
+        is_told = False
+        while True:
+            try:
+                await self.store.open()
+                return
+            except SilentError as error:
+                if error.is_refusal:
+                    raise
+                if not is_told:
+                    _log.error("store.awaited", error_message=str(error))
+                is_told = True
+            await asyncio.sleep(STORE_RETRY_S)
+
     async def _load(self) -> None:
         """Load the stored state and the watched directory. Raises ``StoreError``."""
-        await self.store.open()
+        await self._open_store()
         await self.members.start(advertised(self.settings, self._http_port))
         self.fleet.nack_log.number((time_ns() // 1_000_000 << NUMBER_BITS) + self.members.me.number, 1 << NUMBER_BITS)
         await self.engine.load()

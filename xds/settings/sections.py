@@ -137,7 +137,8 @@ class StoreSettings(Section):
     restored, at most ``keep_revisions_limit``. The history (who pushed what, and when) is kept for
     ``keep_history_days``. A deleted group can be restored for ``keep_days``. Pushes of endpoints alone are counted
     separately: the last ``keep_endpoint_revisions`` of them can be read. The audit list is kept for
-    ``keep_audit_days``, and its entries of changes take at most ``audit_max_bytes``.
+    ``keep_audit_days``, and its entries of changes take at most ``audit_max_bytes``. ``keep_copy``: of a database, a
+    copy of the newest state is kept in ``data``.
     """
 
     kind: Literal["memory", "sqlite", "postgres"] = "sqlite"
@@ -150,6 +151,7 @@ class StoreSettings(Section):
     keep_history_days: float = Field(365, ge=0)
     keep_endpoint_revisions: int = Field(100, ge=1)
     keep_audit_days: float = Field(365, ge=0)
+    keep_copy: bool = True
     audit_max_bytes: int = Field(64 * MIB, ge=MIB)
     collect_every_s: float = Field(300, gt=0)
 

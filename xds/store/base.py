@@ -325,6 +325,14 @@ class UnavailableError(StoreError):
         self.maybe_committed = maybe_committed
 
 
+class SilentError(UnavailableError):
+    """The store cannot be reached. ``is_refusal``: it answers, and refuses this server, as for a wrong password."""
+
+    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+        super().__init__(message)
+        self.is_refusal = is_refusal
+
+
 class OutOfSpaceError(StoreError):
     """The disk or a quota is full; nothing was committed. The message says what to do."""
 

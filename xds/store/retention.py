@@ -87,13 +87,23 @@ class StoreCondition:
 
     ``lost``: the files of the store were moved or replaced, and nothing is written. ``read_only``: the store cannot be
     written since it was opened. ``full``: a write found no space, and no change was stored since. ``behind``:
-    acknowledged commits are missing.
+    acknowledged commits are missing. ``copy``: there is no copy of the present state on this disk.
+
+    ``cut_off_s`` is the epoch time since which the database of a store has not answered, 0 while it does; then
+    ``read_only`` says why.
     """
 
     lost: str = ""
     read_only: str = ""
     full: str = ""
     behind: str = ""
+    copy: str = ""
+    cut_off_s: float = 0.0
+
+    @property
+    def wrong(self) -> str:
+        """The worst problem of the store itself; empty for none."""
+        return self.lost or self.read_only or self.full or self.behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class ServerStatus:
     """The state of the server.
 
     * ``status``: of ``/livez`` it is ``ok``; of ``/readyz`` the phase of the server, such as ``ready``;
-    * ``detail``: of ``/readyz`` what a server that is ready lacks of its store; empty if it lacks nothing.
+    * ``detail``: of ``/readyz`` what is wrong with the store, and since when; empty if nothing is.
     """
 
     schema_name: ClassVar[str] = "StatusItem"

@@ -122,11 +122,14 @@ async def livez() -> Response:
 
 @health_router.serve(operations.READYZ, responses={503: {"content": {JSON_TYPE: {"schema": {"$ref": _STATUS}}}}})
 async def readyz(deps: Deps) -> Response:
-    """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
-    phase = deps.phase()
+    """Readiness: 200 if the stored state is loaded and the server does not drain, else 503.
+
+    A server that serves without its database is ready too: ``detail`` tells why, and since when.
+    """
+    phase, condition = deps.phase(), deps.condition()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
-    lacks = str(deps.publisher.following.lag()) if phase is Phase.READY else ""
-    return answer_model(ServerStatus(status=phase.value, detail=lacks), status=status)
+    wrong = condition.wrong or (str(deps.publisher.following.lag()) if phase is Phase.READY else "")
+    return answer_model(ServerStatus(status=phase.value, detail=wrong), status=status)
 
 
 @health_router.serve(operations.METRICS, response_class=PlainTextResponse)

@@ -250,6 +250,9 @@ class StoreMetrics(Collector):
         )
         yield _gauge("store_read_only", "1 while the store is read-only: pushes are refused", bool(state.read_only))
         yield _gauge("store_behind", "1 while the store lacks acknowledged commits", bool(state.behind))
+        text = "1 while the database does not answer: proxies are served, pushes are refused"
+        yield _gauge("store_cut_off", text, bool(state.cut_off_s))
+        yield _gauge("store_copy_failed", "1 while this disk has no copy of the database's state", bool(state.copy))
         if stats is not None:
             yield from _sizes(stats)
         yield _counter("store_collected_revisions", "Revisions whose content was deleted", done.revisions)

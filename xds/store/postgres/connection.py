@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,8 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from xds.store.sql.connection import Rows
 
 SCHEMA = "xds"
+ANSWER_S = 3.0  # a database that does not answer within this time is silent
+IsSilent = Callable[[float], bool]
 # A URL may give other values. A server that does not answer is noticed within ten seconds. Of several hosts, the one
 # that can be written is taken: after a failover that is another.
 _DEFAULTS = {
@@ -41,6 +44,35 @@ _SETTINGS = "; ".join(
     }.items()
 )
 _MARK = re.compile(r"\?|:(\w+)")
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that is closed when its server is known to be silent amid a statement.
+
+    A server whose processes are stopped, or hang on their disk, still answers the network's own probes.
+    """
+
+    is_silent: IsSilent = staticmethod(lambda idle_s: False)
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().wait(self._within(gen), *args, **kwargs)
+
+    def _within(self, gen: Any) -> Any:
+        """The same steps. Raises ``psycopg.OperationalError`` where the server is silent."""
+        heard_s = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                now_s = time.monotonic()
+                if ready:
+                    heard_s = now_s
+                elif self.is_silent(now_s - heard_s):
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError("it does not answer")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class PostgresConnection:
@@ -77,10 +109,14 @@ def place_of(url: str) -> str:
     return f"the database {known.get('dbname') or known.get('user') or 'of this user'} at {where}"
 
 
-def connect(url: str) -> PostgresConnection:
-    """A connection, each statement of which is a transaction of its own. Raises ``psycopg.Error``."""
+def connect(url: str, is_silent: IsSilent) -> PostgresConnection:
+    """A connection, each statement of which is a transaction of its own. Raises ``psycopg.Error``.
+
+    ``is_silent`` says, of the seconds in which a statement has heard nothing, whether the server is silent.
+    """
     parameters = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-    raw = psycopg.connect(make_conninfo(**{**_DEFAULTS, **parameters}), autocommit=True)
+    raw = _Connection.connect(make_conninfo(**{**_DEFAULTS, **parameters}), autocommit=True)
+    raw.is_silent = is_silent
     # One type for all numbers: else a statement is planned anew for small and for large ones.
     raw.adapters.register_dumper(int, Int8Dumper)
     raw.adapters.register_dumper(int, Int8BinaryDumper)

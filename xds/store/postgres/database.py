@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 import psycopg
 import structlog
 
-from xds.store.base import StoreError, UnavailableError
+from xds.store.base import SilentError, StoreError, UnavailableError
 from xds.store.postgres import schema
-from xds.store.postgres.connection import PostgresConnection, connect, place_of
-from xds.store.postgres.failures import failure, is_passing, reason
+from xds.store.postgres.connection import ANSWER_S, PostgresConnection, connect, place_of
+from xds.store.postgres.failures import failure, is_passing, is_refusal, reason
 from xds.store.sql.connection import Job
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ ATTEMPTS = 4
 RECONNECT_S = 5.0  # a call that loses its connection waits this long for another one
 RETRY_EVERY_S = 0.25
 REST_S = 1.0  # after a failure, calls fail at once for this long
+OPENING_S = 20.0  # for a statement of the start, before the listener knows whether the database answers
 COMMIT_LOCK = 0x7864735F31  # of all commits
 SERVER_LOCK = 0x7864735F32  # of the one server
 
@@ -52,6 +54,7 @@ class PostgresDatabase:
         self._connection: PostgresConnection | None = None
         self._down = ""  # why it cannot be used
         self._rests_until_s = 0.0
+        self.silence: Callable[[], tuple[float, str]] | None = None  # as `Listener.silence`
 
     def open(self) -> None:
         """Connect, and create the tables. Raises ``UnavailableError``."""
@@ -109,22 +112,36 @@ class PostgresDatabase:
                 raise
         raise UnavailableError(f"{self.place} cannot be written now; nothing was written") from lost
 
+    def note_answer(self) -> None:
+        """The listener has an answer again: try at once. From any thread."""
+        self._rests_until_s, self._down = 0.0, ""
+
     def down_reason(self) -> str:
         """Why the database cannot be used; empty where it can. From any thread."""
-        return self._down
+        return self._down or (self.silence()[1] if self.silence is not None else "")
+
+    def _is_silent(self, idle_s: float) -> bool:
+        """Whether a statement waits for a database that is silent, and not for a lock or a slow disk."""
+        if self.silence is None:
+            return idle_s > OPENING_S
+        return idle_s > ANSWER_S and self._is_down()
+
+    def _is_down(self) -> bool:
+        """Whether the listener, which goes on to try, gets no answer."""
+        return self.silence is not None and self.silence()[0] > 0
 
     def _connect(self) -> PostgresConnection:
-        """A connection. Raises ``_AwayError``, also when another server uses the database.
+        """A connection. Raises ``_AwayError``; ``UnavailableError`` when another server uses the database.
 
         Each serves only what it wrote itself.
         """
         try:
-            connection = connect(self._url)
+            connection = connect(self._url, self._is_silent)
             if self._alone and connection.execute(_TAKE, (SERVER_LOCK,)).fetchone() != (True,):
                 connection.raw.close()
-                raise _AwayError("it is in use by another server")
+                raise UnavailableError(f"{self.place} cannot be used: it is in use by another server")
         except psycopg.Error as error:
-            raise _AwayError(reason(error)) from error
+            raise _AwayError(error) from error
         return connection
 
     def _was_committed(self) -> bool:
@@ -151,10 +168,12 @@ class PostgresDatabase:
 
     def _connected(self, wait_s: float) -> PostgresConnection:
         """The connection, which is opened here if there is none. Raises ``UnavailableError`` after ``wait_s``."""
-        if self._connection is not None and not self._connection.raw.closed:
+        is_open = self._connection is not None and not self._connection.raw.closed
+        rests = not is_open and time.monotonic() < self._rests_until_s
+        if not wait_s and (rests or self._is_down()):
+            raise UnavailableError(f"{self.place} cannot be used: {self.down_reason()}")
+        if self._connection is not None and is_open:
             return self._connection
-        if not wait_s and time.monotonic() < self._rests_until_s:
-            raise UnavailableError(f"{self.place} cannot be used: {self._down}")
         end_s = time.monotonic() + wait_s
         while True:
             try:
@@ -164,7 +183,8 @@ class PostgresDatabase:
                 self._down = str(error)
                 self._rests_until_s = time.monotonic() + REST_S
                 if time.monotonic() >= end_s:
-                    raise UnavailableError(f"{self.place} cannot be used: {self._down}") from error
+                    message = f"{self.place} cannot be used: {self._down}"
+                    raise SilentError(message, is_refusal=is_refusal(self._down)) from error
             time.sleep(RETRY_EVERY_S)
 
     def _disconnect(self) -> None:
@@ -175,6 +195,9 @@ class PostgresDatabase:
 
 class _AwayError(Exception):
     """There is no connection now. The message says why."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(reason(error))
 
 
 def read_once(connection: PostgresConnection, job: Job[T]) -> T:

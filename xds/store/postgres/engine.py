@@ -6,11 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
 from xds.store.base import READER_BUFFER, ChangeItem, Reset, StoreError, UnavailableError
+from xds.store.copy.copied_store import NO_KEPT, CopiedStore
+from xds.store.copy.copy_rows import Kept
 from xds.store.member_register import Heartbeat, Member, MemberRegister
 from xds.store.postgres import member_rows
 from xds.store.postgres.connection import SCHEMA
@@ -19,33 +23,35 @@ from xds.store.postgres.listener import CHANNEL, Listener
 from xds.store.retention import StoreCondition
 from xds.store.sql import ledger
 from xds.store.sql.connection import Job, SqlConnection
-from xds.store.sql.store import SqlStore
 
 T = TypeVar("T")
 
 _log = structlog.get_logger(logger_name="xds.store")
 
 
-class PostgresStore(SqlStore):
-    """A ``Store`` in the database of ``url``, as libpq reads it.
+class PostgresStore(CopiedStore):
+    """A ``Store`` in the database of ``url``, as libpq reads it; ``copy`` and ``kept`` as in `CopiedStore`.
 
     ``alone``: no other server may use the database at the same time. ``clock`` returns epoch seconds, for the age of
     push ids.
     """
 
-    _database: PostgresDatabase
-
     def __init__(
         self,
         url: str,
+        copy: Path | None = None,
+        kept: Callable[[], Kept] = lambda: NO_KEPT,
         *,
         alone: bool = True,
         reader_buffer: int = READER_BUFFER,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(PostgresDatabase(url, alone=alone), reader_buffer=reader_buffer, clock=clock)
+        self._postgres = PostgresDatabase(url, alone=alone)
+        super().__init__(self._postgres, copy, kept, reader_buffer=reader_buffer, clock=clock)
         self._url = url
         self._listener: Listener | None = None
+        self._listens = False  # the database is used: what is committed there is published
+        self._may_join = False  # it has answered the listener
         self._cursor = 0  # of the last item that the watches have
         self._behind = ""
 
@@ -54,8 +60,8 @@ class PostgresStore(SqlStore):
 
     async def beat(self, me: Member, process: str) -> Heartbeat:
         """Join or stay, and take or renew the lease. Raises ``StoreError``."""
-        if self._listener is None:
-            raise UnavailableError("the store is not open")
+        if self._listener is None or not self._listens:
+            raise UnavailableError("the store is not open" if self._listener is None else "the database is silent")
         return await asyncio.wrap_future(self._listener.submit(lambda each: member_rows.beat(each, me, process)))
 
     async def leave(self, process: str) -> None:
@@ -67,10 +73,14 @@ class PostgresStore(SqlStore):
         await self._step(member_rows.rotate_secret)
 
     def condition(self) -> StoreCondition:
-        down = self._database.down_reason()
-        return StoreCondition(
-            read_only=f"{self._database.place} cannot be used: {down}" if down else "", behind=self._behind
-        )
+        silent_s = self._listener.silence()[0] if self._listener is not None else 0.0
+        condition = replace(super().condition(), behind=self._behind)
+        if silent_s and not condition.cut_off_s:
+            condition = replace(condition, cut_off_s=self._clock() - silent_s)
+        down, place = self._postgres.down_reason(), self._postgres.place
+        if condition.cut_off_s:
+            return replace(condition, read_only=f"{place} {self.cut_off_text(condition.cut_off_s)}: {down}")
+        return replace(condition, read_only=f"{place} cannot be used: {down}" if down else "")
 
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
         sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r'"
@@ -80,7 +90,9 @@ class PostgresStore(SqlStore):
     def _open(self) -> None:
         super()._open()
         self._cursor = self._database.read(ledger.newest_cursor)
-        self._listener = Listener(self._url, self._publish_news)
+        self._listens = not self.is_copy
+        self._listener = Listener(self._url, self._look, self._postgres.note_answer)
+        self._postgres.silence = self._listener.silence
 
     def _close(self) -> None:
         listener, self._listener = self._listener, None
@@ -90,7 +102,8 @@ class PostgresStore(SqlStore):
                 self._database.write(_notify)  # wakes it
             listener.join()
             with suppress(StoreError):
-                self._database.read(self._publish_news)
+                if self._listens:
+                    self._database.read(self._publish_news)
         super()._close()
 
     def _start_over(self) -> None:
@@ -109,6 +122,23 @@ class PostgresStore(SqlStore):
             return result, events
 
         return await super()._write(write_and_notify)
+
+    def _answers(self) -> bool:
+        return self._may_join
+
+    def _join(self) -> None:
+        self._may_join = False  # the listener looks again
+        super()._join()
+        newest = self._database.read(ledger.newest_cursor)
+        self._note_reset(Reset((), newest))
+        self._cursor, self._listens = newest, True
+
+    def _look(self, connection: SqlConnection) -> None:
+        """The listener has an answer of the database."""
+        if self._listens:
+            self._publish_news(connection)
+        else:
+            self._may_join = True
 
     def _publish_news(self, connection: SqlConnection) -> None:
         """Give the watches what was committed since the last time."""

@@ -21,6 +21,8 @@ _PASSING = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
 )
+# The same at a connection, where libpq gives no code.
+_PASSING_REFUSALS = ("starting up", "shutting down", "recovery", "not accepting", "too many", "remaining connection")
 # What other errors mean, by their class: the first that fits. Their texts have a place and a reason.
 _MEANINGS: Sequence[tuple[tuple[type[psycopg.Error], ...], type[Exception], str]] = (
     (
@@ -55,6 +57,11 @@ def failure(error: psycopg.Error, place: str) -> Exception:
             return meaning(text.format(place=place, reason=reason(error)))
     bug: Exception = error
     return bug
+
+
+def is_refusal(message: str) -> bool:
+    """Whether a connection failed because the server refuses it for good, as for a wrong name or password."""
+    return "FATAL:" in message and not any(passing in message for passing in _PASSING_REFUSALS)
 
 
 def reason(error: psycopg.Error) -> str:

@@ -52,7 +52,7 @@ def write(
     had; the new highest rank is returned.
     """
     ranks = _ranks(connection, group, edit, current, last_rank)
-    types = {url: _type_id(connection, url) for url in {*edit.types(), *(url for url, _ in ranks)}}
+    types = {url: id_of_type(connection, url) for url in {*edit.types(), *(url for url, _ in ranks)}}
     in_place = [key for key in edit.put if key not in ranks]
     moved = [key for key in ranks if key in current]
     removed = _row_keys(group, types, edit.removed)
@@ -155,7 +155,8 @@ def lifetimes(connection: SqlConnection, group: int, since: int) -> list[Lifetim
     return [Lifetime(Entry(url, name, h.hex()), born, died) for url, name, h, born, died in rows]
 
 
-def _type_id(connection: SqlConnection, url: str) -> int:
+def id_of_type(connection: SqlConnection, url: str) -> int:
+    """The row id of a type, which is added here if it is new."""
     row = connection.execute("SELECT id FROM type WHERE url = ?", (url,)).fetchone()
     if row is None:
         row = connection.execute("INSERT INTO type (url) VALUES (?) RETURNING id", (url,)).fetchone()

@@ -285,6 +285,10 @@ class SqlStore(Store, ABC):
     async def _catch_up(self, cursor: int | None) -> list[WatchItem]:
         return await self._read(lambda connection: ledger.catch_up(connection, cursor))
 
+    async def query(self, job: Job[T]) -> T:
+        """Run a job that reads on the state of one moment. Raises ``StoreError``."""
+        return await self._read(job)
+
     async def _read(self, job: Job[T]) -> T:
         return await self._running().submit(lambda: self._database.read(job))
 

@@ -21,11 +21,11 @@ class MemoryStore(SqliteStore):
 
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
         super().__init__(_IN_MEMORY, reader_buffer=reader_buffer, clock=clock)
-        self._database = _MemoryDatabase()
+        self._database = MemoryDatabase()
         self._acknowledged = _NothingAcknowledged(_IN_MEMORY)
 
 
-class _MemoryDatabase(SqliteDatabase):
+class MemoryDatabase(SqliteDatabase):
     """A database without a file: there is nothing to lock, to lose or to copy."""
 
     def __init__(self) -> None:
