@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.registry import Collector
 
+    from xds.admin.dependencies import ServerCheck
     from xds.admin.examples import ApiTexts
     from xds.admin.models.nodes import LinkerdAnswer
-    from xds.admin.services import ServerCheck
     from xds.cluster.members import Members
     from xds.fleet.fleet import Fleet
     from xds.live.by_hand import HandAssignments

@@ -11,7 +11,7 @@ import pytest
 
 from tests.steering.assigned import Reports
 from tests.support.plane import Plane
-from xds.admin.services import ApiOptions, Services
+from xds.admin.dependencies import ApiOptions, Dependencies
 from xds.app.admin import create_app
 from xds.backup.backups import Backups
 from xds.mesh.lowered_endpoints import USER as UPSTREAMS
@@ -43,7 +43,7 @@ class Api:
         assert plane.mesh.lowered.endpoints is not None
         self.served.followed[UPSTREAMS] = plane.mesh.lowered.endpoints.followed
         self.catalog, self.view, self.registrations = plane.catalog, self.served.view, self.served.registrations
-        self.services = Services(
+        self.services = Dependencies(
             self.plane.publisher,
             self.plane.fleet,
             lambda: b"up 1\n",

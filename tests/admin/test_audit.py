@@ -16,7 +16,7 @@ from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.model.node import Node
 from xds.push.audit_log import APART, TOGETHER
 from xds.store.audit_entries import LIMITS, AuditLane

@@ -12,7 +12,7 @@ import pytest
 from tests.admin.conftest import Api
 from tests.support.resources import static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.fleet.event_log import EventFilter, EventKind
 
 Json = dict[str, Any]

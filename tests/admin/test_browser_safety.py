@@ -10,7 +10,7 @@ import pytest
 from tests.admin.conftest import Api
 from xds.access.tokens import EVERYTHING, Tokens
 from xds.admin.browser_rules import ANY, BrowserRules
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 
 HERE = "127.0.0.1:18080"
 VALIDATE = "/api/v1/validate"

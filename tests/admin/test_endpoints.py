@@ -10,7 +10,7 @@ from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, load_assignment
 from xds.access.tokens import Grant, Tokens, write_scope
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.codec.resources import decode_resource
 from xds.live.owners import Owner, OwnerKind
 from xds.model.node import Node

@@ -13,7 +13,7 @@ from tests.admin.conftest import Api
 from tests.support.process import REPOSITORY
 from tests.support.resources import CLUSTER_TYPE, static_cluster
 from xds.access.tokens import EVERYTHING, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder, decode_resource
 from xds.tasks.lifecycle import Phase

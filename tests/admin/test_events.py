@@ -14,9 +14,9 @@ from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
+from xds.admin.dependencies import ApiOptions
 from xds.admin.routes import events as feed
 from xds.admin.routes.events import follow, ndjson, parse_kinds, server_sent
-from xds.admin.services import ApiOptions
 from xds.fleet.event_log import EventFilter, EventKind, EventLog
 from xds.model.node import Node
 

@@ -13,8 +13,8 @@ from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
+from xds.admin.dependencies import ApiOptions
 from xds.admin.routing import SCOPE_KEY
-from xds.admin.services import ApiOptions
 from xds.model.node import Node
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

@@ -12,9 +12,9 @@ import pytest
 import xds.admin
 from tests.admin.conftest import Api
 from xds.access.tokens import READ, XDS, Grant, Tokens
+from xds.admin.dependencies import ApiOptions
 from xds.admin.middleware import PAGE_PATHS
 from xds.admin.routes.pages import PAGES
-from xds.admin.services import ApiOptions
 
 ASSETS = Path(xds.admin.__file__).parent / "assets"
 _REFERENCE = re.compile(r"""(?:src|href)="([^"]+)"|from "([^"]+)"|url\(([^)]+)\)""")

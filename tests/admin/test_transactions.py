@@ -14,7 +14,7 @@ from tests.admin.conftest import Api
 from tests.support.labels import stems
 from tests.support.resources import static_cluster
 from xds.access.tokens import Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 
 PATH = "/api/v1/transactions"
 A, B, C = (static_cluster(name, 80) for name in "abc")

@@ -11,7 +11,7 @@ from tests.admin.conftest import Api
 from tests.support import resources as r
 from tests.support.envoy import envoy_binary
 from xds.access.tokens import Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 
 VALIDATE = "/api/v1/validate"
 SNAPSHOT = "/api/v1/groups/edge/snapshot"

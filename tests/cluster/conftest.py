@@ -15,7 +15,7 @@ import uvicorn
 from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.plane import Plane
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.app.admin import create_app
 from xds.cluster.fan_out import FanOut, Trust
 from xds.model.node import Locality, Node

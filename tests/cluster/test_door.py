@@ -18,10 +18,10 @@ from tests.cluster.conftest import HOST, SECRET, Member, Site
 from tests.support.pki import CertificateAuthority
 from tests.support.resources import static_cluster
 from xds.access.tokens import Grant, Tokens
+from xds.admin.dependencies import ApiOptions
 from xds.admin.gathering import CALLER_HEADER
 from xds.admin.other_servers import Asked
 from xds.admin.server_door import BODY_BYTES
-from xds.admin.services import ApiOptions
 from xds.cluster import fan_out
 from xds.cluster.fan_out import FanOut, Trust
 

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from xds.admin import problem
 from xds.admin.browser_safety import BrowserSafety
+from xds.admin.dependencies import Dependencies
 from xds.admin.description import describe
 from xds.admin.examples import ApiTexts
 from xds.admin.middleware import (
@@ -44,40 +45,39 @@ from xds.admin.routes import (
 )
 from xds.admin.routing import operation_id
 from xds.admin.server_door import ServerDoor
-from xds.admin.services import Services
 from xds.version import __version__
 
 OPENAPI_PATH = f"{PREFIX}/openapi.json"
 
 
 def create_app(
-    services: Services,
+    deps: Dependencies,
     routers: Sequence[APIRouter] = (),
     extra_routes: Sequence[BaseRoute] = (),
     texts: Sequence[ApiTexts] = (),
 ) -> FastAPI:
-    """The application with its collaborators.
+    """The application; its routes use ``deps``.
 
     ``routers`` and ``texts`` are those of features. ``extra_routes`` are served under their own paths, without a
     description.
     """
     app = _described_app(routers, texts)
-    app.state.services = services
+    app.state.dependencies = deps
     app.router.routes.extend(extra_routes)
     app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
     app.add_middleware(Waiting)
-    options = services.options
+    options = deps.options
     app.add_middleware(
         Authentication,
         access=options.accepted(),
-        phase=services.phase,
-        refuse=services.refuse,
+        phase=deps.phase,
+        refuse=deps.refuse,
         wants_certificates=options.wants_certificates,
     )
-    app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
+    app.add_middleware(BrowserSafety, rules=options.browser, refused=deps.foreign_refused)
     app.add_middleware(ConsulToken)
-    app.add_middleware(ServerDoor, accepts=services.accepts)
-    app.add_middleware(RefusedWrites, audit=services.publisher.audit)
+    app.add_middleware(ServerDoor, accepts=deps.accepts)
+    app.add_middleware(RefusedWrites, audit=deps.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(HeadRequests)
     app.add_middleware(RequestQueue)

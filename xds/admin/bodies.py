@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request
 
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.problem import RETRY_AFTER_S, RequestError
-from xds.admin.services import Deps, Services
 from xds.codec.document import parse_values
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
@@ -41,7 +41,7 @@ async def read_body(request: Request, deps: Deps) -> AsyncIterator[bytes]:
         deps.bodies_in_flight -= size
 
 
-def _check_size(size: int, deps: Services) -> None:
+def _check_size(size: int, deps: Dependencies) -> None:
     limit = deps.options.body_bytes
     if size > limit:
         deps.limit_hits["body_bytes"] += 1

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from time import time
 
+from xds.admin.dependencies import Dependencies, ServerCheck
 from xds.admin.failing_clusters import failure_text, find_failing_clusters
-from xds.admin.services import ServerCheck, Services
 from xds.fleet.refused_streams import MINUTE_S, RECENT_S
 from xds.fleet.state import NackState
 from xds.live.draining import has_serving_endpoint
@@ -46,7 +46,7 @@ class CheckRow:
     see: str
 
 
-async def check(deps: Services) -> list[CheckRow]:
+async def check(deps: Dependencies) -> list[CheckRow]:
     """All rows, in their order. A row whose facts cannot be read has failed."""
     rows = []
     for name, (find, next_step) in _ROWS.items():
@@ -66,12 +66,12 @@ def _of_feature(check: ServerCheck) -> CheckRow:
     return CheckRow(check.name, OK if is_well else WARNING, detail, check.next, f"{GUIDE}check-{check.name}")
 
 
-async def _ready(deps: Services) -> Finding:
+async def _ready(deps: Dependencies) -> Finding:
     phase = deps.phase()
     return (OK if phase is Phase.READY else FAILED), phase.value
 
 
-async def _store(deps: Services) -> Finding:
+async def _store(deps: Dependencies) -> Finding:
     """Whether the store keeps what is pushed, and can be read: snapshots are served from memory. Raises."""
     condition = deps.condition()
     wrong = condition.wrong or str(deps.publisher.following.lag())
@@ -87,7 +87,7 @@ async def _store(deps: Services) -> Finding:
     return OK, f"reads: group {group} is at revision {head.revision}"
 
 
-async def _members(deps: Services) -> Finding:
+async def _members(deps: Dependencies) -> Finding:
     """Whether the servers of the database know each other, and one of them does what only one does."""
     known = deps.members()
     if known.problem:
@@ -98,13 +98,13 @@ async def _members(deps: Services) -> Finding:
     return OK, f"{', '.join(servers)}: {known.holder} holds the lease"
 
 
-async def _streams(deps: Services) -> Finding:
+async def _streams(deps: Dependencies) -> Finding:
     """Whether proxies reach the server and are turned away."""
     summary = deps.refused.summary(time())
     return (WARNING, summary) if summary else (OK, f"none refused in {RECENT_S // MINUTE_S} min")
 
 
-async def _nacks(deps: Services) -> Finding:
+async def _nacks(deps: Dependencies) -> Finding:
     records = list(deps.fleet.nack_log.select(state=NackState.OPEN))
     if not records:
         return OK, "none open"
@@ -113,7 +113,7 @@ async def _nacks(deps: Services) -> Finding:
     return WARNING, f"{len(records)} open, by {', '.join(nodes[:NAMED_LIMIT])}{more}: xds nacks --state open"
 
 
-async def _load(deps: Services) -> Finding:
+async def _load(deps: Dependencies) -> Finding:
     """Whether a cluster fails most of its requests; an outage has failed. Raises ``StoreError``."""
     failing = await find_failing_clusters(deps)
     if not failing:
@@ -122,7 +122,7 @@ async def _load(deps: Services) -> Finding:
     return (FAILED if any(each.is_outage for each in failing) else WARNING), _listed(texts, len(failing))
 
 
-async def _endpoints(deps: Services) -> Finding:
+async def _endpoints(deps: Dependencies) -> Finding:
     """Whether a cluster that connected proxies use has an assignment without an endpoint that takes requests."""
     snapshots = map(deps.publisher.live.snapshot, sorted(deps.fleet.connected_groups()))
     served = [each for each in snapshots if each is not None]
@@ -151,7 +151,7 @@ def clusters_without_endpoints(served: Sequence[Snapshot]) -> list[str]:
     return empty
 
 
-async def _watch(deps: Services) -> Finding:
+async def _watch(deps: Dependencies) -> Finding:
     watched = deps.watched()
     if watched is None:
         return OK, "no directory is watched"
@@ -170,7 +170,7 @@ def _refused_text(refused: RefusedFiles) -> str:
     return f"{at} refused {span_text(max(0.0, time() - refused.since_s))} ago: {refused.detail}{others}"
 
 
-async def _certificates(deps: Services) -> Finding:
+async def _certificates(deps: Dependencies) -> Finding:
     """Whether a certificate that was pushed expires soon."""
     certificates = sorted(await asyncio.to_thread(deps.publisher.certificates.all), key=lambda each: each.not_after)
     if not certificates:
@@ -199,7 +199,7 @@ def _listed(texts: Sequence[str], total: int, between: str = "; ") -> str:
     return between.join(texts[:NAMED_LIMIT]) + more
 
 
-_ROWS: Mapping[str, tuple[Callable[[Services], Awaitable[Finding]], str]] = {
+_ROWS: Mapping[str, tuple[Callable[[Dependencies], Awaitable[Finding]], str]] = {
     "ready": (_ready, "xds check --wait"),
     "store": (_store, "the server's log"),
     "members": (_members, "xds members"),

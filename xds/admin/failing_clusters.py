@@ -13,7 +13,7 @@ from math import inf
 from time import time
 from typing import NamedTuple
 
-from xds.admin.services import Services
+from xds.admin.dependencies import Dependencies
 from xds.lrs.figures import ChartPoint, ClusterFigures
 from xds.model.errors import NotFoundError
 from xds.model.units import span_text
@@ -49,7 +49,7 @@ class FailureStart(NamedTuple):
     step_s: float
 
 
-async def find_failing_clusters(deps: Services) -> list[FailingCluster]:
+async def find_failing_clusters(deps: Dependencies) -> list[FailingCluster]:
     """The clusters that fail most of their requests in one of the windows, the worst first."""
     windows = [await asyncio.to_thread(deps.load.clusters, window_s) for window_s in WINDOWS_S]
     return failing_of(windows)
@@ -69,7 +69,7 @@ def failing_of(windows: Iterable[Iterable[ClusterFigures]]) -> list[FailingClust
     return [FailingCluster(each) for each in ordered]
 
 
-async def failure_text(deps: Services, failing: FailingCluster) -> str:
+async def failure_text(deps: Dependencies, failing: FailingCluster) -> str:
     """One cluster: its failure ratio, since when, and the last push to its groups before. Raises ``StoreError``."""
     figures = failing.figures
     lost = f"{figures.failed_ratio:.0%} of {figures.attempts:.0f} requests to {figures.cluster} fail"
@@ -94,7 +94,7 @@ def _push_text(push: RevisionInfo) -> str:
     return f"the push before it: revision {push.revision} of {push.group}{by}, {age} ago"
 
 
-async def _failure_start(deps: Services, cluster: str) -> FailureStart | None:
+async def _failure_start(deps: Dependencies, cluster: str) -> FailureStart | None:
     """The first step of the failure that lasts until now. None if it is unknown."""
     begin = None
     for window_s, step_s in _SEARCHES:
@@ -116,7 +116,7 @@ def failing_steps(points: Sequence[ChartPoint]) -> list[ChartPoint]:
     return failing[::-1]
 
 
-async def push_before(deps: Services, group: str, start: FailureStart | None) -> RevisionInfo | None:
+async def push_before(deps: Dependencies, group: str, start: FailureStart | None) -> RevisionInfo | None:
     """The latest revision of a group that may have caused a failure; None if there is none. Raises ``StoreError``."""
     before_s = start.at + start.step_s + _REPORTED_S if start is not None else inf
     try:

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from fastapi import Request
 
+from xds.admin.dependencies import Dependencies
 from xds.admin.gathering import asks_others, gather
 from xds.admin.merged_pages import summed
 from xds.admin.models.pushes import GroupRollout, PushProgress
 from xds.admin.models.reading import read_object
 from xds.admin.models.writing import document_of
-from xds.admin.services import Services
 from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.state import Convergence
 from xds.push.progress import PushShare, PushVerdict, verdict_of
@@ -28,7 +28,7 @@ _SHARE = ("is_known", "is_behind")
 
 
 async def progress_of_all(
-    deps: Services, request: Request, group: str, revision: int, wait_s: float
+    deps: Dependencies, request: Request, group: str, revision: int, wait_s: float
 ) -> PushProgress | None:
     """The progress of a push; waits until it is not pending any more, for ``wait_s`` at most.
 
@@ -86,7 +86,7 @@ def _added(documents: Iterable[Json]) -> Json:
     return added
 
 
-async def rollout_of_all(deps: Services, request: Request, group: str) -> Json:
+async def rollout_of_all(deps: Dependencies, request: Request, group: str) -> Json:
     """The rollout of a group. The nodes of a server that does not serve its latest revision yet are pending."""
     own: Json = document_of(GroupRollout.from_domain(await deps.publisher.groups.rollout(group)))
     others = await gather(deps, request)

@@ -23,11 +23,11 @@ from starlette.types import Scope
 
 from xds.access.authorisation import Identity
 from xds.access.tokens import Grant
+from xds.admin.dependencies import Dependencies
 from xds.admin.operations import PREFIX
 from xds.admin.other_servers import Answers, Asked
 from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
 from xds.admin.routing import identity_of
-from xds.admin.services import Services
 from xds.fleet.state import NodeState
 from xds.tasks.threads import run_sized
 
@@ -74,12 +74,12 @@ def is_of_server(scope: Scope) -> bool:
     return bool(scope.get("state", {}).get(OF_SERVER, False))
 
 
-def asks_others(deps: Services, request: Request) -> bool:
+def asks_others(deps: Dependencies, request: Request) -> bool:
     """Whether there are other servers whose answers belong to this one."""
     return not is_of_server(request.scope) and bool(deps.others.names())
 
 
-def own_name(deps: Services, request: Request) -> str:
+def own_name(deps: Dependencies, request: Request) -> str:
     """The name of this server in answers; empty where there is only one."""
     return deps.others.me if is_of_server(request.scope) or deps.others.names() else ""
 
@@ -96,7 +96,12 @@ def asked(
 
 
 async def gather(
-    deps: Services, request: Request, path: str = "", query: str | None = None, method: str = "GET", body: object = None
+    deps: Dependencies,
+    request: Request,
+    path: str = "",
+    query: str | None = None,
+    method: str = "GET",
+    body: object = None,
 ) -> Gathered:
     """Ask the others, as `asked`. A server that fails counts as one that did not answer."""
     if not asks_others(deps, request):
@@ -118,7 +123,7 @@ async def gathered_of(answers: Answers) -> Gathered:
     return Gathered(documents, tuple(sorted(silent)))
 
 
-async def relay(deps: Services, request: Request, name: str, partial: tuple[str, ...] = ()) -> Response:
+async def relay(deps: Dependencies, request: Request, name: str, partial: tuple[str, ...] = ()) -> Response:
     """The answer of another server to this request. Raises ``RequestError`` (503) if it does not answer."""
     answer = await deps.others.ask_one(name, asked(request, method=request.method), COMMAND_WITHIN_S)
     if answer is None:
@@ -143,7 +148,7 @@ class NodeAnswer:
 
 
 async def answer_of_holder(
-    deps: Services, request: Request, id: str, node: NodeState | None, *, needs_stream: bool = False
+    deps: Dependencies, request: Request, id: str, node: NodeState | None, *, needs_stream: bool = False
 ) -> NodeAnswer:
     """Let the server answer that has the streams of a node, or knew it last. ``node`` is what this one knows of it.
 
@@ -164,7 +169,7 @@ async def answer_of_holder(
     return NodeAnswer(partial=gathered.partial)
 
 
-def standings(deps: Services, ids: Iterable[str]) -> dict[str, tuple[bool, float]]:
+def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, tuple[bool, float]]:
     """Of those nodes that this server knows: whether they are connected to it, and when it saw them last."""
     now = time()
     known = filter(None, map(deps.fleet.node, ids))

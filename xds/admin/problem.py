@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
+from xds.admin.dependencies import dependencies_of
 from xds.admin.models.findings import Finding, shorten
 from xds.admin.models.writing import document_of
-from xds.admin.services import services_of
 from xds.codec.effort import AbandonedError
 from xds.live.owners import OwnedError
 from xds.model.errors import (
@@ -176,13 +176,13 @@ def place_in_transaction(violation: Violation, change: int, part: str = "/snapsh
 def _violations(request: Request, error: ValidationError) -> Response:
     path = request.url.path
     if request.method != "GET" and (path.endswith(_PUSHED_AT) or "/resources/" in path):
-        services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
+        dependencies_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
     findings = [document_of(Finding.from_domain(violation)) for violation in error.violations[:ERRORS_SHOWN]]
     for limit in {
         _LIMITS[each.code] for each in error.violations if each.code in _LIMITS and not _is_about_chain(each)
     }:
-        services_of(request).limit_hits[limit] += 1
+        dependencies_of(request).limit_hits[limit] += 1
     count = len(error.violations)
     first = "invalid input"
     if error.violations:  # Consul's paths answer with one text, which needs the hint

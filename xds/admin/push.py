@@ -15,12 +15,12 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from xds.admin.answers import answer_model
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.fleet_progress import progress_of_all
 from xds.admin.models.findings import Finding
 from xds.admin.models.pushes import PushOutcome, PushProgress
 from xds.admin.problem import RequestError, overridable
 from xds.admin.routing import Calling
-from xds.admin.services import Deps, Services
 from xds.model.errors import Violation
 from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
@@ -69,7 +69,7 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
     return None, tag[1]
 
 
-def check_precondition_present(deps: Services, if_match: str | None, if_none_match: str | None) -> None:
+def check_precondition_present(deps: Dependencies, if_match: str | None, if_none_match: str | None) -> None:
     """Raises ``RequestError`` (428) for a write without a precondition where one is required."""
     if deps.options.require_if_match and if_match is None and if_none_match is None:
         detail = "this server requires If-Match or If-None-Match for every write (server.require_if_match)"
@@ -84,7 +84,7 @@ IF_MATCH = (
 )
 
 
-def revision_precondition(absent: str) -> Callable[[Services, str | None, str | None], Awaitable[Precondition]]:
+def revision_precondition(absent: str) -> Callable[[Dependencies, str | None, str | None], Awaitable[Precondition]]:
     """A dependency: the precondition of a write to something with revisions, from its headers.
 
     ``absent`` says in the description what ``If-None-Match: *`` asks for.
@@ -171,9 +171,9 @@ Wait = Annotated[float, Depends(wait_preference)]
 
 @dataclass(frozen=True, slots=True)
 class PushContext:
-    """The collaborators and options of a pushing request."""
+    """The options of a pushing request, and what its route uses."""
 
-    deps: Services
+    deps: Dependencies
     options: PushOptions
     wait_s: float
     request: Request
@@ -221,7 +221,7 @@ def preference_headers(pushing: PushContext) -> dict[str, str]:
 
 def etag_precondition(
     prefix: str, absent: str, shown: str = "Succeed only if the present etag is this one, such as"
-) -> Callable[[Services, str | None, str | None], Awaitable[str]]:
+) -> Callable[[Dependencies, str | None, str | None], Awaitable[str]]:
     """A dependency: the etag that a document without revisions must have; empty if any will do.
 
     ``prefix`` is that of its etags. ``absent`` says in the description what ``If-None-Match: *`` asks for, ``shown``
@@ -240,7 +240,7 @@ def etag_precondition(
     return expected
 
 
-def _wanted_etag(deps: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
+def _wanted_etag(deps: Dependencies, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
     check_precondition_present(deps, if_match, if_none_match)
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:

@@ -9,14 +9,14 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
 from xds.admin import app
+from xds.admin.dependencies import Dependencies
 from xds.admin.examples import ApiTexts
-from xds.admin.services import Services
 from xds.app.features import FEATURES
 
 
-def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
-    """The application with its collaborators. ``extra_routes`` are served under their own paths."""
-    return app.create_app(services, _routers(), extra_routes, _texts())
+def create_app(deps: Dependencies, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
+    """The application; its routes use ``deps``. ``extra_routes`` are served under their own paths."""
+    return app.create_app(deps, _routers(), extra_routes, _texts())
 
 
 def openapi_document() -> dict[str, Any]:

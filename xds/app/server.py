@@ -23,8 +23,8 @@ from fastapi import FastAPI
 from xds.access.authorisation import Access
 from xds.access.caller import SERVER, Caller
 from xds.admin.browser_rules import ANY
+from xds.admin.dependencies import ApiOptions, Dependencies
 from xds.admin.load_view import LoadView
-from xds.admin.services import ApiOptions, Services
 from xds.app.admin import create_app
 from xds.app.features import FEATURES
 from xds.app.ports import (
@@ -518,7 +518,7 @@ class Server:
             grpc_address=self._grpc_address,
             http_address=self._http_address,
         )
-        services = Services(
+        services = Dependencies(
             self.publisher,
             self.fleet,
             self.metrics.text,

@@ -17,9 +17,9 @@ from typing import NoReturn, Protocol
 from fastapi import Request
 
 from xds.access.tokens import READ
+from xds.admin.dependencies import Dependencies
 from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.admin.routing import demand, identity_of
-from xds.admin.services import Services
 from xds.consul.http import is_number, refuse
 from xds.consul.quantities import SECOND_NS, parse_duration
 from xds.tasks.waiting import TooManyWaitersError
@@ -29,7 +29,7 @@ LONGEST_WAIT_S = 600.0
 JITTER = 16  # up to one part in this many is added to a wait
 
 
-def refuse_waiting(deps: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
+def refuse_waiting(deps: Dependencies, error: TooManyWaitersError, limit: str) -> NoReturn:
     """Refuse a blocking query, because the limit with the name ``limit`` is reached."""
     deps.limit_hits[limit] += 1
     raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})
@@ -85,7 +85,7 @@ class Watched(Protocol):
 
 async def wait_for_change(
     request: Request,
-    deps: Services,
+    deps: Dependencies,
     watched: Watched,
     revision: Callable[[], int],
     content: Callable[[], object] | None = None,
@@ -106,7 +106,7 @@ async def wait_for_change(
 
 async def _wait(
     request: Request,
-    deps: Services,
+    deps: Dependencies,
     whole: Watched,
     blocking: Blocking,
     revision: Callable[[], int],
@@ -146,7 +146,7 @@ async def _wait_for_disconnect(request: Request) -> None:
         pass
 
 
-def _check_still_admitted(request: Request, deps: Services) -> None:
+def _check_still_admitted(request: Request, deps: Dependencies) -> None:
     """Raises ``RequestError`` if the credential of the caller has expired or was revoked during the wait."""
     renewed = deps.options.accepted().renew(identity_of(request))
     if renewed is None or renewed.is_over(time()):

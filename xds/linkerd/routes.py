@@ -9,10 +9,10 @@ from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from xds.admin.answers import answer_model
+from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.linkerd import operations
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.models import DestinationAnswer

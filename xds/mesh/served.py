@@ -9,7 +9,7 @@ from dataclasses import replace
 from prometheus_client.registry import Collector
 
 from xds.access.caller import Caller
-from xds.admin.services import Services
+from xds.admin.dependencies import Dependencies
 from xds.codec.resources import ResourceDecoder
 from xds.feature import Kernel, ServedFeature
 from xds.fleet.event_log import EventLog
@@ -127,6 +127,6 @@ class ServedMesh(ServedFeature):
         self.entries.end_waits()
 
 
-def served(deps: Services) -> ServedMesh:
+def served(deps: Dependencies) -> ServedMesh:
     """The mesh of a server, for its routes."""
     return deps.feature(ServedMesh, "the mesh")

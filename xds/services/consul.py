@@ -14,8 +14,8 @@ from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, REGISTER_ALL, register_scope
 from xds.admin.answers import JSON_TYPE
 from xds.admin.bodies import parse_one
+from xds.admin.dependencies import Dependencies
 from xds.admin.routing import demand, grant_of, peer_of
-from xds.admin.services import Services
 from xds.consul.http import check_datacenter, findings_text, refuse
 from xds.filter.expression import FilterError
 from xds.filter.filter import Filter, compile_filter
@@ -89,12 +89,12 @@ def caller_of(request: Request) -> Caller:
 # Selection
 
 
-def own_datacenter(deps: Services) -> str:
+def own_datacenter(deps: Dependencies) -> str:
     """The name of the datacenter of this server."""
     return served(deps).datacenter
 
 
-def requested_datacenter(request: Request, deps: Services) -> str:
+def requested_datacenter(request: Request, deps: Dependencies) -> str:
     """The datacenter of the request. Raises ``RequestError`` for one that has no instances."""
     return check_datacenter(request, own_datacenter(deps), served(deps).view.datacenters())
 
@@ -133,7 +133,7 @@ class Selection:
     node_meta: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: Request, deps: Services, *, by_tags: bool) -> Selection:
+    def of(cls, request: Request, deps: Dependencies, *, by_tags: bool) -> Selection:
         """The selection of a request. Without ``by_tags`` its tags are ignored. Raises ``RequestError``."""
         pairs = (text.partition(":") for text in request.query_params.getlist("node-meta"))
         tags = frozenset(tag.lower() for tag in request.query_params.getlist("tag")) if by_tags else frozenset()

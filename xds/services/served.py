@@ -1,4 +1,4 @@
-"""Services on one server: the catalog, sources, registrations and bindings."""
+"""Dependencies on one server: the catalog, sources, registrations and bindings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from prometheus_client.registry import Collector
 
-from xds.admin.services import ServerCheck, Services
+from xds.admin.dependencies import Dependencies, ServerCheck
 from xds.feature import Kernel, ServedFeature
 from xds.live.owners import EndpointOrigin, OwnerKind
 from xds.push.documents import GroupDocuments
@@ -136,6 +136,6 @@ class ServedServices(ServedFeature):
         await self.catalog.close()
 
 
-def served(deps: Services) -> ServedServices:
+def served(deps: Dependencies) -> ServedServices:
     """The services of a server, for its routes."""
     return deps.feature(ServedServices, "the catalog of services")

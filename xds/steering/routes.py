@@ -10,11 +10,11 @@ from fastapi.responses import Response
 
 from xds.admin.answers import Paging, answer_json, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.push import Strict, etag_precondition
 from xds.admin.routing import Calling, api_router, with_body
-from xds.admin.services import Deps
 from xds.push.request import PushOptions
 from xds.steering import operations
 from xds.steering.core.policy_document import parse_policy

@@ -14,7 +14,7 @@ import yaml
 from tests.admin.conftest import Api
 from tests.support.resources import static_cluster
 from xds.access.tokens import Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.mesh.entry_records import LINE
 from xds.store.base import Delta, Entry, blob_id

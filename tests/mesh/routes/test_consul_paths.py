@@ -15,7 +15,7 @@ from fastapi import Request
 from tests.admin.conftest import Api
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.browser_rules import BrowserRules
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.consul.blocking_queries import Blocking
 
 PATIENCE_S = 10.0

@@ -12,7 +12,7 @@ from tests.admin.conftest import Api
 from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.access.tokens import Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, V2_URLS
 from xds.services.core.instance import Instance

@@ -13,7 +13,7 @@ import pytest
 
 from tests.admin.conftest import Api
 from xds.access.tokens import EVERYTHING, Grant, Tokens
-from xds.admin.services import ApiOptions
+from xds.admin.dependencies import ApiOptions
 from xds.services.core.instance import Check, Health, Instance
 
 PATIENCE_S = 10.0

@@ -14,11 +14,11 @@ from xds.access.tokens import XDS
 from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.dependencies import Deps
 from xds.admin.models.access import AccessVerdict, TriedRule
 from xds.admin.problem import RequestError
 from xds.admin.request_bodies import ACCESS_TEST
 from xds.admin.routing import api_router, with_body
-from xds.admin.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node

@@ -11,12 +11,12 @@ from fastapi.responses import Response
 
 from xds.admin import operations
 from xds.admin.answers import answer_model
+from xds.admin.dependencies import Deps
 from xds.admin.models.audit import AuditedWrite, AuditedWrites
 from xds.admin.models.values import time_of
 from xds.admin.problem import RequestError
 from xds.admin.routes.fleet import point_in_time
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.store.audit_entries import AuditEntry, AuditFilter, AuditLane, AuditPage
 from xds.tasks.threads import run_sized
 

@@ -16,11 +16,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from xds.admin import operations
 from xds.admin.answers import answer_model
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.models.backups import RestoredBackup, StoreState
 from xds.admin.models.values import time_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import Calling, api_router, with_body
-from xds.admin.services import Deps, Services
 from xds.backup.backups import BackupOptions, RestoreResult
 
 TAR_TYPE = "application/x-tar"
@@ -116,7 +116,7 @@ async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGener
             yield chunk
 
 
-async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
+async def _receive(request: Request, deps: Dependencies, file: IO[bytes]) -> None:
     """Write the body to a file.
 
     Raises ``RequestError`` above the limit, and if the client sends nothing for too long.

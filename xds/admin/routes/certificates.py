@@ -10,10 +10,10 @@ from fastapi.responses import Response
 
 from xds.admin import operations
 from xds.admin.answers import Paging
+from xds.admin.dependencies import Deps
 from xds.admin.models.certificates import CertificateExpiry
 from xds.admin.models.values import time_of
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.push.certificates import PushedCertificate
 

@@ -6,12 +6,12 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.admin import check_rows, operations
+from xds.admin.dependencies import Deps
 from xds.admin.gathering import gather
 from xds.admin.merged_pages import STATES, checks_of
 from xds.admin.models.checks import CheckedRow, CheckedServer
 from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 
 router = api_router("about")
 

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from xds.admin import operations
 from xds.admin.answers import Paging, answer_json, etag_header
 from xds.admin.bodies import Body, ContentType, decode_one, parse_one
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.endpoints import (
     AssignedEndpoint,
@@ -24,7 +25,6 @@ from xds.admin.models.writing import document_of
 from xds.admin.push import DrainTime, Strict, etag_precondition
 from xds.admin.request_bodies import ASSIGNMENT, PATCH
 from xds.admin.routing import Calling, api_router, with_body
-from xds.admin.services import Deps, Services
 from xds.codec.render import render_resource
 from xds.live.assignment_edits import check_priorities
 from xds.live.by_hand import EditResult, HandChange, WriteOptions
@@ -154,7 +154,7 @@ async def delete_endpoints(deps: Deps, request: Request, group: Segment, name: S
 
 async def _answer(
     request: Request,
-    deps: Services,
+    deps: Dependencies,
     key: Key,
     change: HandChange,
     options: WriteOptions,
@@ -170,7 +170,7 @@ async def _answer_model(request: Request, assignment: ServedAssignment) -> Respo
     return await answer_json(request, document_of(assignment), etag_header(assignment.etag) if assignment.etag else {})
 
 
-def _warnings(deps: Services, key: Key, change: HandChange) -> list[Violation]:
+def _warnings(deps: Dependencies, key: Key, change: HandChange) -> list[Violation]:
     warnings = [_absent_warning(key[1], address) for address in change.absent]
     if change.after is not None and not change.after.leaving and not deps.by_hand.is_used(key):
         warnings.append(_unused_warning(*key))
@@ -200,7 +200,7 @@ class _AssignmentState:
     served: Resource | None
 
 
-def _state_of(deps: Services, key: Key, planned: HandAssignment | None = None) -> _AssignmentState:
+def _state_of(deps: Dependencies, key: Key, planned: HandAssignment | None = None) -> _AssignmentState:
     group, name = key
     held = planned or deps.by_hand.find(key)
     owner = held.owner() if held is not None else deps.publisher.live.owner(group, name)

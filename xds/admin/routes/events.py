@@ -20,12 +20,12 @@ from starlette.types import Message, Receive, Scope, Send
 from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.tokens import READ
 from xds.admin import operations
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.models.events import ServerEvent
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.admin.routes.fleet import point_in_time
 from xds.admin.routing import api_router, identity_of
-from xds.admin.services import Deps, Services
 from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage, FleetEvent
 from xds.tasks.lifecycle import Phase
 
@@ -162,7 +162,9 @@ class EventStream(StreamingResponse):
     ``RequestError`` above the limit.
     """
 
-    def __init__(self, deps: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, deps: Dependencies, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]
+    ) -> None:
         super().__init__(feed, media_type=media_type, headers=headers)
         self._here = deps
 
@@ -176,7 +178,7 @@ class EventStream(StreamingResponse):
 
 
 @contextmanager
-def _reader_slot(deps: Services) -> Iterator[None]:
+def _reader_slot(deps: Dependencies) -> Iterator[None]:
     if deps.event_readers >= READERS_LIMIT:
         deps.limit_hits["event_readers"] += 1
         retry = {"Retry-After": str(RETRY_AFTER_S)}
@@ -191,7 +193,7 @@ def _reader_slot(deps: Services) -> Iterator[None]:
 
 
 async def _feed(
-    deps: Services,
+    deps: Dependencies,
     cursor: int,
     wanted: EventFilter,
     encode: Encode,
@@ -209,7 +211,7 @@ async def _feed(
         yield encode(page)
 
 
-def _is_still_allowed(deps: Services, identity: Identity) -> bool:
+def _is_still_allowed(deps: Dependencies, identity: Identity) -> bool:
     """Whether the reader may still read: tokens are revoked, and certificates expire."""
     renewed = deps.options.accepted().renew(identity)
     return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())

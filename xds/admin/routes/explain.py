@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.dependencies import Deps
 from xds.admin.gathering import answer_of_holder, marks
 from xds.admin.middleware import Segment
 from xds.admin.models.endpoints import AssignmentOwner
@@ -22,7 +23,6 @@ from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.request_bodies import NODE
 from xds.admin.routing import api_router, with_body
-from xds.admin.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.live.owners import EndpointOrigin, Owner
 from xds.model.errors import ValidationError, Violation

@@ -21,6 +21,7 @@ from xds.access.tokens import ADMIN, write_scope
 from xds.admin import operations
 from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
 from xds.admin.bodies import accepts_yaml
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import STANDINGS_PATH, answer_of_holder, gather, marks, own_name, standings
 from xds.admin.merged_pages import is_cut, nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
 from xds.admin.middleware import Segment
@@ -31,7 +32,6 @@ from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import Calling, api_router, demand
 from xds.admin.server_door import internal_router
-from xds.admin.services import Deps, Services
 from xds.codec.effort import check_effort
 from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.filter.expression import EvaluationError, FilterSyntaxError
@@ -83,7 +83,7 @@ async def release_group(deps: Deps, request: Request, group: Segment, by: Callin
     return JSONResponse({**counts, "released": summed(each["released"] for each in answers), **others.marks})
 
 
-async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleasedNodes:
+async def _release(deps: Dependencies, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleasedNodes:
     """End the lingering; recorded in the audit list if anything was released."""
     lingering = {each: clients for each in nodes if (clients := _lingering(deps, each))}
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
@@ -97,7 +97,7 @@ async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, 
     return ReleasedNodes(len(lingering), sum(map(len, lingering.values())), released)
 
 
-def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
+def _lingering(deps: Dependencies, node: str) -> list[ClientOrderState]:
     return [facts for facts in deps.fleet.clients(node).values() if facts.lingering]
 
 
@@ -182,7 +182,7 @@ async def list_nodes(
     return await answer_json(request, answer)
 
 
-async def _without_moved(deps: Services, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _without_moved(deps: Dependencies, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The nodes of a filtered page without those that are connected to a server whose page leaves them out."""
     gone = [node["id"] for node in items if not node["connected"]]
     if not gone:
@@ -225,7 +225,7 @@ async def disconnect_node(deps: Deps, request: Request, id: Segment, by: Calling
     return JSONResponse(document_of(DisconnectedNode(id, streams)))
 
 
-def _status(deps: Services, node: NodeState, server: str) -> NodeStatus:
+def _status(deps: Dependencies, node: NodeState, server: str) -> NodeStatus:
     identity = deps.fleet.identity(node.id)
     admin = identity.metadata.get(ADMIN_KEY) if identity is not None else None
     return NodeStatus.from_domain(
@@ -293,7 +293,7 @@ def _place_in(paging: Page) -> tuple[str, int] | None:
     return last, int(number)
 
 
-async def _list_merged(deps: Services, request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
+async def _list_merged(deps: Dependencies, request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
     """A page of equal NACKs. Of the other servers all are asked for, because equal ones may stand at any place."""
     query = [pair for pair in request.query_params.multi_items() if pair[0] not in {"page_token", "limit"}]
     others = await gather(deps, request, query=urlencode([*query, ("limit", LIMIT)]))

@@ -30,6 +30,7 @@ from xds.admin.bodies import (
     decode_pushed,
     parse_one,
 )
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.findings import Finding
@@ -45,7 +46,6 @@ from xds.admin.problem import RequestError
 from xds.admin.push import Force, Pushing, Strict, answer, etag_precondition
 from xds.admin.request_bodies import PUSH, PUSHED_TYPES, RESOURCE, SETTINGS
 from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, with_body
-from xds.admin.services import Deps, Services
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
@@ -314,7 +314,7 @@ async def put_group(
     return _answer_state(_state_of(deps, group, settings))
 
 
-def _own_settings_etag(deps: Services, request: Request, group: str, settings: GroupSettings, etag: str) -> str:
+def _own_settings_etag(deps: Dependencies, request: Request, group: str, settings: GroupSettings, etag: str) -> str:
     """The etag that the settings must still have when they are written by who may write this group only.
 
     Selector and priority of a group decide over the nodes of other groups: they must stay as they are. Raises
@@ -329,7 +329,7 @@ def _own_settings_etag(deps: Services, request: Request, group: str, settings: G
 
 
 def _state_of(
-    deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None
+    deps: Dependencies, group: str, settings: GroupSettings | None = None, nodes: int | None = None
 ) -> GroupState:
     """The state of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
     publisher = deps.publisher
@@ -351,7 +351,7 @@ def _answer_state(state: GroupState) -> Response:
     return answer_model(state, etag_header(state.etag) if state.etag else {})
 
 
-def envoy_binary(deps: Services, request: Request) -> Path:
+def envoy_binary(deps: Dependencies, request: Request) -> Path:
     """The Envoy binary for validation.
 
     Raises ``RequestError`` if there is none (400) or the caller may not use it (403).

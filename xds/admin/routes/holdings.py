@@ -12,13 +12,13 @@ from fastapi.responses import Response
 
 from xds.admin import operations
 from xds.admin.answers import Page, Paging, answer_json
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import answer_of_holder
 from xds.admin.middleware import Segment
 from xds.admin.models.holdings import HeldResource
 from xds.admin.models.values import time_of
 from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router, secrets_shown
-from xds.admin.services import Deps, Services
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
 from xds.fleet.node_records import Holding
@@ -98,7 +98,7 @@ def _page(paging: Page, chosen: list[HeldSet], glob: str, render: Render | None,
     return document
 
 
-def _side_of(deps: Services, holding: Holding, side: Side, node_id: str) -> ResourceSet | None:
+def _side_of(deps: Dependencies, holding: Holding, side: Side, node_id: str) -> ResourceSet | None:
     if side is Side.ACKED:
         return holding.acked
     if side is Side.SENT:

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from xds.admin import operations
 from xds.admin.answers import Paging, answer_json
+from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.load import (
     LoadDetail,
@@ -24,7 +25,6 @@ from xds.admin.models.load import (
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.lrs.figures import (
     Breakdown,
     ChartLine,

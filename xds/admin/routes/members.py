@@ -9,11 +9,11 @@ from fastapi.responses import Response
 
 from xds.admin import operations
 from xds.admin.answers import answer_model
+from xds.admin.dependencies import Deps
 from xds.admin.gathering import gather, is_of_server
 from xds.admin.models.members import ServerMember, ServerMembers
 from xds.admin.models.values import time_of
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.model.natural_order import natural_key
 from xds.store.member_register import KnownMembers, Member
 

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, Page, Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
+from xds.admin.dependencies import Deps
 from xds.admin.fleet_progress import document_of_share, progress_of_all, rollout_of_all
 from xds.admin.middleware import Segment
 from xds.admin.models.pushes import ChangedNames
@@ -26,7 +27,6 @@ from xds.admin.push import (
 from xds.admin.routes.groups import WithLowered, render_for_reader, snapshot_response
 from xds.admin.routing import ShowSecrets, api_router, with_model
 from xds.admin.server_door import internal_router
-from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.push.content import Key, type_label
 from xds.push.history import ComparedResources

@@ -11,13 +11,13 @@ from fastapi.responses import JSONResponse, Response
 
 from xds.admin import operations
 from xds.admin.answers import answer_model
+from xds.admin.dependencies import Deps
 from xds.admin.gathering import gather
 from xds.admin.merged_pages import refused_of
 from xds.admin.models.streams import RefusedPeer, RefusedPeers
 from xds.admin.models.values import time_of
 from xds.admin.models.writing import document_of
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.fleet.refused_streams import RECENT_S, ROWS_LIMIT, RefusedClient
 
 router = api_router("fleet")

@@ -18,11 +18,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from xds.access.authorisation import ANONYMOUS
 from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, answer_json, answer_model
+from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.server import CallerIdentity, ServerStatus, ServerVersions, UnappliedFiles, WatchedFiles
 from xds.admin.models.values import time_of
 from xds.admin.routing import ApiRouter, api_router, grant_of, identity_of
-from xds.admin.services import Deps
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
 from xds.model.errors import NotFoundError
 from xds.model.resource_type import type_url_of

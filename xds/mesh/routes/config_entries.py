@@ -21,12 +21,12 @@ from xds.admin.answers import (
     is_not_modified,
 )
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.admin.push import DryRun, IdempotencyKey, Message, Precondition, Strict, revision_precondition
 from xds.admin.routing import Calling, api_router, with_body, with_model
-from xds.admin.services import Deps, Services
 from xds.mesh import operations
 from xds.mesh.core.entries.entry import Key, ReadEntries, check_kind, read_entries
 from xds.mesh.entry_records import DeleteEntry, EntryResult, EntryWrite, PutEntry
@@ -246,7 +246,7 @@ async def _answer_write(result: EntryResult, etag: str = "") -> Response:
     return await run_sized(lambda: answer_model(EntryOutcome.from_domain(result), headers), resources=size)
 
 
-def _etag(deps: Services, kind: str, name: str) -> str:
+def _etag(deps: Dependencies, kind: str, name: str) -> str:
     record = served(deps).entries.record(kind, name)
     return record.etag if record is not None else ""
 

@@ -17,8 +17,8 @@ from xds.access.caller import Caller
 from xds.access.tokens import READ
 from xds.admin.answers import JSON_TYPE
 from xds.admin.bodies import Body, parse_one
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.routing import Calling, consul_router, needs
-from xds.admin.services import Deps, Services
 from xds.codec.findings import normalized_name
 from xds.consul.blocking_queries import wait_for_change
 from xds.consul.http import answer_read, answer_write, check_cas, check_datacenter, refuse, refuse_findings
@@ -42,7 +42,7 @@ NAME_LIMIT = 1024  # characters of a service's name
 router = consul_router()
 
 
-def _entries(deps: Services, request: Request) -> EntryTable:
+def _entries(deps: Dependencies, request: Request) -> EntryTable:
     entries = served(deps).entries
     check_datacenter(request, entries.index.context.datacenter)
     return entries
@@ -156,7 +156,7 @@ async def post_chain(deps: Deps, request: Request, service: str, body: Body) -> 
     return await _chain(deps, request, service, _overrides(value))
 
 
-async def _chain(deps: Services, request: Request, service: str, overrides: Overrides) -> Response:
+async def _chain(deps: Dependencies, request: Request, service: str, overrides: Overrides) -> Response:
     entries = _entries(deps, request)
     if not service:
         refuse(HTTPStatus.BAD_REQUEST, "Missing chain name")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from fastapi import Request
 from fastapi.responses import Response
 
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.routing import consul_router
-from xds.admin.services import Deps, Services
 from xds.consul.http import answer_write, check_datacenter
 from xds.services.consul import own_datacenter
 from xds.services.core.registered_instance import AGENT_NODE
@@ -66,6 +66,6 @@ async def list_peers(deps: Deps, request: Request) -> Response:
     return answer_write(request, [_address(deps)])
 
 
-def _address(deps: Services) -> str:
+def _address(deps: Dependencies) -> str:
     host, port = deps.options.http_address()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -20,10 +20,10 @@ from xds.admin.answers import (
     is_not_modified,
 )
 from xds.admin.bodies import accepts_yaml
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
-from xds.admin.services import Deps, Services
 from xds.consul.quantities import parse_duration
 from xds.mesh import operations
 from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
@@ -128,7 +128,9 @@ async def walk_chain(
     return await answer_json(request, walk_json(chain, followed, walk(chain, followed)))
 
 
-def _chain(deps: Services, service: str, overrides: Overrides | None = None, datacenter: str = "") -> DiscoveryChain:
+def _chain(
+    deps: Dependencies, service: str, overrides: Overrides | None = None, datacenter: str = ""
+) -> DiscoveryChain:
     """The chain of a service. Raises ``ValidationError`` if its entries contradict each other."""
     try:
         return served(deps).entries.chain(service, overrides, datacenter)

@@ -16,6 +16,7 @@ from xds.access.tokens import ADMIN, write_scope
 from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, media_of
+from xds.admin.dependencies import Deps
 from xds.admin.problem import RequestError, place_in_transaction
 from xds.admin.push import (
     Force,
@@ -29,7 +30,6 @@ from xds.admin.push import (
     wait_for_outcome,
 )
 from xds.admin.routing import api_router, demand, with_model
-from xds.admin.services import Deps
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.mesh.core.entries.entry import check_kind, read_entry

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from xds.access.tokens import ADMIN
 from xds.admin.answers import Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, parse_one
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.push import (
@@ -23,7 +24,6 @@ from xds.admin.push import (
     wait_for_outcome,
 )
 from xds.admin.routing import api_router, demand, with_body
-from xds.admin.services import Deps, Services
 from xds.mesh import operations
 from xds.mesh.core.lower.upstreams import read_upstreams
 from xds.mesh.lowered_groups import etag_of
@@ -121,7 +121,7 @@ async def _answer(pushing: PushContext, result: PushResult) -> Response:
     return answer_model(outcome, {**tag, **preference_headers(pushing)}, status_of(pending))
 
 
-def _upstreams(deps: Services, group: str) -> GroupUpstreams:
+def _upstreams(deps: Dependencies, group: str) -> GroupUpstreams:
     made = served(deps).lowered.get(group)
     selector = deps.publisher.settings.get(group).selector
     nodes = len(deps.fleet.connected(group))

@@ -10,10 +10,10 @@ from fastapi.responses import Response
 
 from xds.admin.answers import Paging, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.push import DrainTime, Strict, etag_precondition
 from xds.admin.routing import Calling, api_router, with_body
-from xds.admin.services import Deps, Services
 from xds.model.errors import Violation
 from xds.push.request import PushOptions
 from xds.services import operations
@@ -105,11 +105,11 @@ async def delete_binding(
     return answer_model(BindingDeleted(group=group, assignment=assignment, dry_run=dry_run))
 
 
-def _item(deps: Services, bound: BoundAssignment) -> BindingState:
+def _item(deps: Dependencies, bound: BoundAssignment) -> BindingState:
     owner = deps.publisher.live.owner(*bound.key)
     selected = len(served(deps).bindings.selected(bound))
     return BindingState.from_domain(bound, owner, selected, _warnings(deps, bound, selected))
 
 
-def _warnings(deps: Services, bound: BoundAssignment, selected: int) -> list[Violation]:
+def _warnings(deps: Dependencies, bound: BoundAssignment, selected: int) -> list[Violation]:
     return review_binding(bound, deps.by_hand.is_used(bound.key), selected, served(deps).catalog)

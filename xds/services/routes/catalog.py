@@ -1,4 +1,4 @@
-"""Services and their instances, and losses of sources that are held."""
+"""Dependencies and their instances, and losses of sources that are held."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fastapi import Path, Query, Request
 from fastapi.responses import Response
 
 from xds.admin.answers import Paging, answer_json, answer_model
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.routing import Calling, api_router
-from xds.admin.services import Deps, Services
 from xds.model.errors import NotFoundError
 from xds.model.natural_order import natural_key
 from xds.services import operations
@@ -60,7 +60,7 @@ async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
     return await answer_json(request, document_of(found))
 
 
-def _following_assignments(deps: Services, service: str) -> tuple[list[Key], list[Key]]:
+def _following_assignments(deps: Dependencies, service: str) -> tuple[list[Key], list[Key]]:
     """The assignments that follow a service: those of bindings, and the others."""
     services = served(deps)
     others = [followed for user, followed in services.followed.items() if user != BINDINGS]

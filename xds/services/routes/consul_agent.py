@@ -15,9 +15,9 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.admin.bodies import Body
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.operations import ANY
 from xds.admin.routing import consul_router, needs
-from xds.admin.services import Deps, Services
 from xds.consul.http import answer_write, make_filtered, refuse
 from xds.filter.values import FixedRecord
 from xds.model.errors import NotFoundError, ValidationError
@@ -90,7 +90,7 @@ async def update_check(deps: Deps, request: Request, id: str, body: Body) -> Res
     return await _update(deps, request, id, Health(status), output)
 
 
-async def _update(deps: Services, request: Request, id: str, status: Health, output: str) -> Response:
+async def _update(deps: Dependencies, request: Request, id: str, status: Health, output: str) -> Response:
     _check_datacenter(request, deps)
     try:
         await served(deps).registrations.update_check(id, status, output, permit_of(request))
@@ -215,6 +215,6 @@ async def deregister_check(deps: Deps, request: Request, id: str) -> Response:
     return empty_answer()
 
 
-def _check_datacenter(request: Request, deps: Services) -> None:
+def _check_datacenter(request: Request, deps: Dependencies) -> None:
     """Raises ``RequestError`` for a datacenter without instances."""
     requested_datacenter(request, deps)

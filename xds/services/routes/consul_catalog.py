@@ -14,9 +14,9 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.admin.bodies import Body
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.operations import ANY
 from xds.admin.routing import consul_router, needs
-from xds.admin.services import Deps, Services
 from xds.consul.blocking_queries import wait_for_change
 from xds.consul.http import answer_read, answer_write, check_datacenter, findings_text, refuse
 from xds.filter.filter import Filter
@@ -87,7 +87,7 @@ async def deregister(deps: Deps, request: Request, body: Body) -> Response:
     return answer_write(request, True)
 
 
-def _check_datacenter(deps: Services, request: Request, value: object) -> None:
+def _check_datacenter(deps: Dependencies, request: Request, value: object) -> None:
     """Raises ``RequestError`` unless the request and the registration in it are for the datacenter of this server."""
     check_datacenter(request, own_datacenter(deps))
     datacenter = (
@@ -131,7 +131,7 @@ async def list_services(deps: Deps, request: Request) -> Response:
     return await answer_read(request, lambda: tags_by_name, index, len(tags_by_name) // 10)
 
 
-def _tags(deps: Services, service: str, selection: Selection) -> dict[str, list[str]]:
+def _tags(deps: Dependencies, service: str, selection: Selection) -> dict[str, list[str]]:
     """The tags of the selected instances of a service, by its name as their sources write it."""
     state = served(deps).view.state(service)
     if state is None:
@@ -184,7 +184,7 @@ async def get_checks(deps: Deps, request: Request, name: str) -> Response:
 
 
 async def _found(
-    deps: Services, request: Request, name: str, *, by_tags: bool = True
+    deps: Dependencies, request: Request, name: str, *, by_tags: bool = True
 ) -> tuple[list[ShownInstance], int]:
     """The selected instances of a service after the wait of a blocking query, and the index."""
     if not name:

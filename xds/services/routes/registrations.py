@@ -13,9 +13,9 @@ from fastapi.responses import Response
 
 from xds.admin.answers import Paging, answer_model
 from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.routing import Calling, api_router, with_body
-from xds.admin.services import Deps, Services
 from xds.model.compared_name import compared
 from xds.model.errors import NotFoundError
 from xds.services import operations
@@ -96,14 +96,14 @@ async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling
     return answer_model(_item(deps, _registration(deps, id)))
 
 
-def _registration(deps: Services, id: str) -> Registration:
+def _registration(deps: Dependencies, id: str) -> Registration:
     one = served(deps).registrations.table.get(Key(AGENT_NODE, id))
     if one is None:
         raise NotFoundError(f"no instance is registered with the id {id[:80]!r}")
     return one
 
 
-def _item(deps: Services, one: Registration) -> RegisteredInstance:
+def _item(deps: Dependencies, one: Registration) -> RegisteredInstance:
     registrations = served(deps).registrations
     node = registrations.table.node(one.node)
     of_node = node.checks if node is not None else ()

@@ -8,9 +8,9 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from xds.admin.answers import Page, answer_model, page
+from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
 from xds.admin.routing import api_router
-from xds.admin.services import Deps
 from xds.model.errors import NotFoundError
 from xds.services import operations
 from xds.services.served import served

@@ -1,4 +1,4 @@
-"""The collaborators of the routes. The composition root makes them."""
+"""What routes use of the server. The composition root makes it."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class AnsweringFeature(Protocol):
 
 
 @dataclass(slots=True)
-class Services:
-    """The application's collaborators.
+class Dependencies:
+    """What the routes of the application use.
 
     * ``load``: the reported load;
     * ``metrics``: renders the Prometheus text; it is called in a thread; ``phase``: the phase of the server;
@@ -153,14 +153,14 @@ class Services:
         raise NotFoundError(f"{name} is not served")
 
 
-def services_of(request: Request) -> Services:
-    """The collaborators of the application that received the request."""
-    return cast(Services, request.app.state.services)
+def dependencies_of(request: Request) -> Dependencies:
+    """Those of the application that received the request."""
+    return cast(Dependencies, request.app.state.dependencies)
 
 
-async def services(request: Request) -> Services:
-    """The collaborators as a dependency. FastAPI would call a plain function in a thread, so this is a coroutine."""
-    return services_of(request)
+async def _dependencies(request: Request) -> Dependencies:
+    """As a dependency of a route. FastAPI would call a plain function in a thread, so this is a coroutine."""
+    return dependencies_of(request)
 
 
-Deps = Annotated[Services, Depends(services)]
+Deps = Annotated[Dependencies, Depends(_dependencies)]
