@@ -821,6 +821,21 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a filter that a push removed is answered in the version that the listener in flight was served with": (
+        SOTW,
+        False,
+        "replicas",
+        PLAIN,
+        [
+            Push(Plan(svc="r2", texts=("@2", "hc:2", "@1"))),
+            Cut(moves=True),
+            Wait(40.0),
+            Guard(),
+            Push(Plan(texts=("hc:2", "eds:y", "@1"), extra="ecds:f")),
+            Push(Plan(texts=("hc:2", "@1", "@1"), tidy=True)),
+        ],
+        PLAIN,
+    ),
 }
 
 

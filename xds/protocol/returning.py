@@ -319,15 +319,18 @@ def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]
 
     Later ones may open what only later listeners guard. So it is the first one of the log if the listeners are unknown.
     """
-    listeners = facts.watches.acked(facts.url_of("listeners"))
-    naming = [
-        each
-        for each in (listeners.resources.values() if listeners is not None else ())
-        if any(one.type_url == url and one.name == name for one in each.references)
-    ]
-    log = facts.log
-    versions = log.served_with(url, name, naming) if naming else [*log.stand_ins(url, name)][-1:]
+    log, listeners_url = facts.log, facts.url_of("listeners")
+    sent_sets = [each for watch in facts.watches.of(listeners_url) for each in watch.sent_sets()]
+    named = ([each for each in listeners.resources.values() if _names(each, url, name)] for listeners in sent_sets)
+    naming = next(filter(None, named), None)
+    versions = log.served_with(url, name, naming) if naming else log.stand_ins(url, name)
+    if not sent_sets or facts.watches.may_hold_anything(listeners_url):
+        versions = iter([*versions][-1:])
     return next((each for each in versions if _leads_to_warm(facts, each, cold)), None)
+
+
+def _names(listener: Resource, url: str, name: str) -> bool:
+    return any(each.type_url == url and each.name == name for each in listener.references)
 
 
 def _leads_to_warm(facts: ClientFacts, route: Resource, cold: frozenset[str]) -> bool:
