@@ -16,6 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from xds.app.admin import openapi_document
 from xds.app.settings import SETTINGS
+from xds.settings.settings import MOVED
 from xds.steering.policy_schema import POLICY_SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "api"
@@ -32,13 +33,25 @@ class _Untitled(GenerateJsonSchema):
 
 
 def settings_schema() -> Document:
-    """The JSON Schema of the file that ``xds serve --config`` reads."""
+    """The JSON Schema of the file that ``xds serve --config`` reads, with the names of earlier releases."""
+    schema = SETTINGS.model_json_schema(schema_generator=_Untitled)
+    for old, new in MOVED.items():
+        (old_section, old_name), (section, name) = old.split("."), new.split(".")
+        earlier = {"description": f"The earlier name of `{new}`", "deprecated": True}
+        _settings_of(schema, old_section)[old_name] = {**_settings_of(schema, section)[name], **earlier}
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
-        **SETTINGS.model_json_schema(schema_generator=_Untitled),
+        **schema,
         "title": "Settings of xds-server",
         "description": "The file of `xds serve --config` (docs/configuration.md)",
     }
+
+
+def _settings_of(schema: Document, section: str) -> Document:
+    """The schemas of the settings of a section, by name."""
+    kind = schema["properties"][section]["$ref"].rpartition("/")[2]
+    settings: Document = schema["$defs"][kind]["properties"]
+    return settings
 
 
 def policy_schema() -> Document:

@@ -47,6 +47,12 @@ def test_an_unknown_setting_is_invalid() -> None:
     assert not jsonschema_rs.validator_for(schema("settings")).is_valid({"server": {"grpc": {"prot": 1}}})
 
 
+def test_the_names_of_earlier_releases_are_valid() -> None:
+    """`xds.settings.settings.MOVED`"""
+    check = jsonschema_rs.validator_for(schema("settings"))
+    assert check.is_valid({"server": {"order": False}}) and not check.is_valid({"server": {"order": 7}})
+
+
 def test_the_policy_of_the_example_is_valid() -> None:
     policy = yaml.safe_load((REPOSITORY / "examples/two-zones/policy.yaml").read_text())
     check = jsonschema_rs.validator_for(schema("policy"))
