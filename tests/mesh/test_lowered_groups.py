@@ -28,7 +28,7 @@ from xds.push.groups import GroupSettings
 from xds.push.request import DEFAULT_OPTIONS, ChangeError, PushOptions, PushResult, patch, replace_all
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
-from xds.store.base import LOWERED, UnavailableError
+from xds.store.base import DERIVED, UnavailableError
 from xds.store.sqlite.memory import MemoryStore
 
 Json = dict[str, Any]
@@ -103,7 +103,7 @@ class TestDocuments:
         assert set(served(shop, ROUTE)) == {"web"}
         assert version(shop, ROUTE).startswith("e1+")
         lines = await shop.publisher.history.lines(GROUP)
-        assert [line.kind for line in lines] == [LOWERED, "push"]
+        assert [line.kind for line in lines] == [DERIVED, "push"]
 
     async def test_a_document_creates_a_group_with_a_selector(self, plane: Plane) -> None:
         settings = GroupSettings(selector="node.metadata.app == shop")
@@ -317,7 +317,7 @@ class TestPushes:
         await publisher.rollback(GROUP, 1)
         assert bodies(shop) == {**lowered, (CLUSTER, "pushed"): cluster("pushed").body}
         kinds = {line.revision: (line.kind, line.undone_by) for line in await publisher.history.lines(GROUP)}
-        assert kinds == {5: ("rollback", 0), 4: (LOWERED, 0), 3: ("push", 5), 2: (LOWERED, 0), 1: ("push", 0)}
+        assert kinds == {5: ("rollback", 0), 4: (DERIVED, 0), 3: ("push", 5), 2: (DERIVED, 0), 1: ("push", 0)}
         await publisher.rollback(GROUP, 4, keeps_endpoints=True)
         assert bodies(shop) == {**lowered, (CLUSTER, "new"): cluster("new").body}
 
@@ -494,7 +494,7 @@ class TestRestart:
         await again.publisher.load()
         assert set(served(again, CLUSTER)) == {"pushed", "api.default.dc1.internal.consul"}
         line = (await again.publisher.history.lines(GROUP))[0]
-        assert (line.kind, line.revision) == (LOWERED, 3)
+        assert (line.kind, line.revision) == (DERIVED, 3)
         assert len(lowered) == 1
 
     async def test_an_unreadable_document_is_kept_and_served_content_stays(self, shop: Plane) -> None:

@@ -372,7 +372,7 @@ class TestBesideLowered:
         shop.put("shop.yaml", "pushed", WEB)
         await shop.wait(lambda: WEB in shop.held()["shop"])
         deleted = shop.plane.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
-        with pytest.raises(ValidationError, match=f"upstream 'web' .*clusters/{WEB}, which is pushed to this group"):
+        with pytest.raises(ValidationError, match=f"clusters/{WEB}, which is pushed to this group, .* upstream 'web'"):
             await deleted
         shop.put("shop.yaml", "pushed")
         await shop.wait(lambda: WEB not in shop.held()["shop"])

@@ -7,18 +7,18 @@ import pytest
 from tests.store.contract import CDS, cluster, contents, delta, endpoints, full
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store.audit_entries import AuditNote
-from xds.store.base import LOWERED, DocumentWrite, GroupPush, ReusedPushIdError, Rollback, Store
+from xds.store.base import DERIVED, DocumentWrite, GroupPush, ReusedPushIdError, Rollback, Store
 
 
 class DerivedContract:
     async def test_derived_content_is_committed_with_its_push(self, store: Store) -> None:
         pushes = [
             GroupPush("line", delta(cluster("entry"))),
-            GroupPush("g", delta(cluster("lowered")), is_derived=True, kind=LOWERED),
+            GroupPush("g", delta(cluster("lowered")), is_derived=True, kind=DERIVED),
         ]
         commits = await store.commit_all(pushes, push_id="p")
         assert [(each.group, each.revision) for each in commits] == [("line", 1), ("g", 1)]
-        assert [line.kind for line in await store.history("g")] == [LOWERED]
+        assert [line.kind for line in await store.history("g")] == [DERIVED]
         assert [line.kind for line in await store.history("line")] == ["push"]
 
     async def test_a_repeated_push_is_known_whatever_followed_from_it(self, store: Store) -> None:
@@ -76,7 +76,7 @@ class DerivedContract:
 
     async def test_a_rollback_undoes_nothing_that_was_lowered(self, store: Store) -> None:
         await store.commit("g", full(cluster("a")), push_id="1")
-        lowered = GroupPush("g", delta(cluster("l")), is_derived=True, kind=LOWERED)
+        lowered = GroupPush("g", delta(cluster("l")), is_derived=True, kind=DERIVED)
         await store.commit_all([GroupPush("line", delta(cluster("entry"))), lowered], push_id="2")
         await store.commit("g", full(cluster("b"), cluster("l")), push_id="3")
         await store.commit("g", Rollback(1, keep=((CDS, "l"),)), push_id="4")

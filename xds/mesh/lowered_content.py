@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from weakref import WeakValueDictionary
@@ -19,6 +19,7 @@ from xds.push.content import Key
 from xds.push.derived import DerivedContent, DerivedOrigin, DerivedResource
 
 _DIGEST_BYTES = 20
+ENTRIES_NAMED = 5  # in a text
 
 
 class LoweredRecords:
@@ -62,10 +63,23 @@ class LoweredContent(DerivedContent):
     parts: Mapping[str, LoweredPart] = field(default_factory=dict)
     warnings: tuple[Violation, ...] = ()
 
-    def origin(self, key: Key) -> DerivedOrigin | None:
+    def origin(self, key: Key) -> DerivedOrigin:
         """The upstreams and the config entries that a resource or an assignment is lowered from."""
-        origin_of = self.origins.get(key) or (self.assignments.get(key[1]) if key[0] == ENDPOINT else None)
-        return DerivedOrigin(tuple(origin_of.upstreams), tuple(origin_of.entries)) if origin_of is not None else None
+        lowered = self.origins.get(key) or (self.assignments.get(key[1]) if key[0] == ENDPOINT else None)
+        upstreams = tuple(lowered.upstreams) if lowered is not None else ()
+        entries = tuple(lowered.entries) if lowered is not None else ()
+        hint = "change the config entries or the upstreams, or push under another name"
+        return DerivedOrigin(_origin_text(upstreams, entries), hint, upstreams, entries)
+
+
+def _origin_text(upstreams: Sequence[str], entries: Sequence[tuple[str, str]]) -> str:
+    """Such as ``lowered from upstream 'web' by service-splitter/web``."""
+    if not upstreams:
+        return "lowered from the upstreams"
+    named = ", ".join("/".join(each) for each in entries[:ENTRIES_NAMED])
+    more = f" and {len(entries) - ENTRIES_NAMED} more" if len(entries) > ENTRIES_NAMED else ""
+    by = f" by {named}{more}" if named else ""
+    return f"lowered from upstream{'s' if len(upstreams) > 1 else ''} {' and '.join(map(repr, upstreams))}{by}"
 
 
 NOTHING_LOWERED = LoweredContent()

@@ -36,7 +36,6 @@ from xds.store.base import (
 )
 
 OWNED_NAME = "owned_name"  # the code of a finding: a name has another owner
-_ENTRIES_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -49,18 +48,15 @@ class DerivedResource:
 
 @dataclass(frozen=True, slots=True)
 class DerivedOrigin:
-    """Where a derived resource comes from: ``upstreams`` of the group, and config ``entries`` by kind and name."""
+    """Where a derived resource comes from, in the words of its feature, and how else a push could have its name.
 
+    ``upstreams`` and config ``entries`` (by kind and name) are those of the mesh, which answers list.
+    """
+
+    text: str = "made from a document of the group"
+    hint: str = "push under another name"
     upstreams: tuple[str, ...] = ()
     entries: tuple[tuple[str, str], ...] = ()
-
-    def __str__(self) -> str:
-        """Such as ``upstream 'web' by service-splitter/web``."""
-        upstreams = " and ".join(map(repr, self.upstreams)) or "?"
-        entries = [f"{kind}/{name}" for kind, name in self.entries[:_ENTRIES_NAMED]]
-        more = len(self.entries) - len(entries)
-        by = f" by {', '.join(entries)}{f' and {more} more' if more else ''}" if entries else ""
-        return f"upstream{'s' if len(self.upstreams) > 1 else ''} {upstreams}{by}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,14 +77,9 @@ class DerivedContent:
         """Whether this is the type URL and name of a derived resource or assignment."""
         return key in self.records or (key[0] == ENDPOINT and key[1] in self.assignments)
 
-    def origin(self, key: Key) -> DerivedOrigin | None:
-        """Where a resource or an assignment comes from; None if that is not known."""
-        return None
-
-    def origin_text(self, key: Key) -> str:
-        """The origin in words."""
-        origin = self.origin(key)
-        return str(origin) if origin is not None else "the upstreams of the group"
+    def origin(self, key: Key) -> DerivedOrigin:
+        """Where a resource or an assignment comes from."""
+        return DerivedOrigin()
 
 
 NOTHING_DERIVED = DerivedContent()
@@ -212,12 +203,9 @@ def _clashes(group: str, keys: Iterable[Key], after: DerivedContent) -> Iterator
     """Findings for names in a change of pushed resources that belong to derived resources."""
     for index, key in enumerate(keys):
         if after.owns(key):
-            label = f"{type_label(key[0])}/{key[1]}"
-            detail = (
-                f"this name is lowered from {after.origin_text(key)} of group {group!r}: it cannot be pushed or deleted"
-            )
-            hint = "change the config entries or the upstreams, or push under another name"
-            yield Violation(OWNED_NAME, detail, label, hint=hint, index=index)
+            label, origin = f"{type_label(key[0])}/{key[1]}", after.origin(key)
+            detail = f"this name is {origin.text} of group {group!r}: it cannot be pushed or deleted"
+            yield Violation(OWNED_NAME, detail, label, hint=origin.hint, index=index)
 
 
 def _pushed_clashes(
@@ -230,8 +218,8 @@ def _pushed_clashes(
     for key in made:
         if key in current.blob_ids and key not in derived.before.records and key not in change.delete:
             label = f"{type_label(key[0])}/{key[1]}"
-            origin = derived.after.origin_text(key)
-            detail = f"{origin} of group {group!r} would be lowered to {label}, which is pushed to this group"
+            origin = derived.after.origin(key).text
+            detail = f"{label}, which is pushed to this group, would be {origin} of group {group!r}"
             hint = "delete the pushed one, or give it another name"
             yield Violation(OWNED_NAME, detail, label, hint=hint)
 
@@ -261,7 +249,7 @@ def unchanged(content: DerivedContent) -> DerivedChange:
 class DerivedWrite(Protocol):
     """A write of the documents that resources are derived from, as a part of a transaction.
 
-    The publisher holds the lock of config entries from the first call to the last; it is taken before those of groups.
+    The publisher holds the lock of the source from the first call to the last; it is taken before those of groups.
     ``settings`` are settings of a group that are written with it.
     """
 
@@ -410,9 +398,9 @@ class _JoinedContent(DerivedContent):
 
     parts: tuple[DerivedContent, ...] = ()
 
-    def origin(self, key: Key) -> DerivedOrigin | None:
+    def origin(self, key: Key) -> DerivedOrigin:
         """As the source says that has the name."""
-        return next((part.origin(key) for part in self.parts if part.owns(key)), None)
+        return next((part.origin(key) for part in self.parts if part.owns(key)), DerivedOrigin())
 
 
 def _joined(contents: Sequence[DerivedContent]) -> DerivedContent:

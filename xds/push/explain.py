@@ -243,14 +243,14 @@ def _of_holding(context: NodeContext, holding: Holding, close: _CloseNames) -> I
 
 
 def _with_origin(context: NodeContext, target: ResourceSet, delivery: ResourceDelivery) -> ResourceDelivery:
-    """The delivery, with a note of what the served resource is lowered from, or what replaces the pushed one."""
+    """The delivery, with a note of where a derived resource comes from, or what replaces the pushed one."""
     name, owner = delivery.name, None
     pushed_version = target.observed.get(name) or target.overlaid.get(name, "")
     notes = [delivery.detail]
     key = v3_url(target.type.type_url), name
     if context.derived.owns(key):
         owner = context.owners.get(name) if name in target.observed else None
-        notes.append(f"it is lowered from {context.derived.origin_text(key)}")
+        notes.append(f"it is {context.derived.origin(key).text}")
     elif name in target.observed:
         owner = context.owners.get(name)
         whose = _ownership(owner)

@@ -45,7 +45,7 @@ class PushJournal:
     ) -> None:
         """A push is committed. ``difference`` is by type label; ``new``: the push created the group.
 
-        ``is_derived``: a change of config entries or upstreams changed the group, not a push.
+        ``is_derived``: a change of documents of a feature changed the group, not a push.
         """
         self.commits["committed"] += not is_derived
         self.triggers["lowered" if is_derived else _TRIGGERS[type(change)]] += 1

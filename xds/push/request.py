@@ -33,7 +33,7 @@ from xds.push.group_names import check_group_name
 from xds.push.undo import with_kept_endpoints
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import (
-    LOWERED,
+    DERIVED,
     NO_META,
     Commit,
     Delta,
@@ -228,7 +228,7 @@ class PlannedChange:
             hashes,
             requested_change=request.requested_change,
             is_derived=request.is_derived,
-            kind=LOWERED if request.changes_derived_only else "",
+            kind=DERIVED if request.changes_derived_only else "",
             writes=request.derived.writes,
         )
 

@@ -22,7 +22,7 @@ from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.progress import rollout_status
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.resource_lookup import assignment_name
-from xds.store.base import DELETE, LOWERED, RevisionInfo, Rollback, Store, StoreError
+from xds.store.base import DELETE, DERIVED, RevisionInfo, Rollback, Store, StoreError
 from xds.store.line import Line
 
 REFUSED_SHARE = 0.1
@@ -92,10 +92,10 @@ class UndoPlanner:
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
         follows = content.revision + 1
-        lowered: RevisionInfo | None = None
+        derived: RevisionInfo | None = None
         async for line in Line(self._store, group).newest_first(follows, endpoints=False):
-            if line.kind == LOWERED:  # lowered resources follow the config entries, and are undone with these
-                lowered = line
+            if line.kind == DERIVED:  # derived resources follow the documents of a feature, and are undone with these
+                derived = line
                 continue
             if line.kind == DELETE and not line.undone_by:
                 break
@@ -111,9 +111,9 @@ class UndoPlanner:
             follows = line.revision
             if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
                 break
-        if takes_back is not None and lowered is not None and not candidates and lowered.revision < follows:
-            candidates.append(UndoCandidate(lowered, self._reason(lowered)))  # nothing was pushed before
-            chosen = None if candidates[0].reason else lowered
+        if takes_back is not None and derived is not None and not candidates and derived.revision < follows:
+            candidates.append(UndoCandidate(derived, self._reason(derived)))  # nothing was pushed before
+            chosen = None if candidates[0].reason else derived
         if takes_back is None or not candidates:
             raise NotFoundError(await self._why_none(content, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])

@@ -34,7 +34,7 @@ EVENTS_KEPT = 4096  # a watch can be resumed this many commits back
 READER_BUFFER = 1024  # a reader of a watch may lag this many commits behind
 PUSH_IDS_KEPT_S = 24 * 3600
 PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # kinds of revisions
-LOWERED = "lowered"  # kind of a revision that changed only resources lowered from config entries
+DERIVED = "lowered"  # kind of a revision that changed only derived resources; so it is stored and shown
 SKIPPED = "skipped"  # kind of the empty document event that marks skipped cursors
 
 
@@ -111,7 +111,7 @@ class Delta:
 class Rollback:
     """A new revision with the content, not the versions, of ``to``.
 
-    ``keep`` lists resources (type URL, name) that stay as they are now: assignments if ``keeps_endpoints``, and lowered
+    ``keep`` lists resources (type URL, name) that stay as they are now: assignments if ``keeps_endpoints``, and derived
     resources. ``omit`` lists resources of ``to`` that do not return. The caller computes both again for each attempt,
     so they do not count when a repeated push is compared with the first one.
     """

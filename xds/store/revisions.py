@@ -21,7 +21,7 @@ from xds.model.resource_type import ENDPOINT_TYPES
 from xds.store.audit_entries import AuditLane, AuditNote
 from xds.store.base import (
     DELETE,
-    LOWERED,
+    DERIVED,
     PUSH,
     RESTORE,
     ROLLBACK,
@@ -124,8 +124,8 @@ def undone_by(revision: int, endpoints_only: bool, rollbacks: Sequence[RollbackS
 
 
 def undone_line_by(line: RevisionInfo, rollbacks: Sequence[RollbackStep], newest: int) -> int:
-    """As ``undone_by``, for a line of the history. Lowered revisions are never undone: they follow config entries."""
-    return 0 if line.kind == LOWERED else undone_by(line.revision, line.endpoints_only, rollbacks, newest)
+    """As ``undone_by``, for a line of the history. Derived revisions are never undone: they follow documents."""
+    return 0 if line.kind == DERIVED else undone_by(line.revision, line.endpoints_only, rollbacks, newest)
 
 
 def kind_of(push: GroupPush, head: Head, meta: Meta) -> str:

@@ -140,7 +140,7 @@ class LoweredOrigin:
         if not content.owns(key):
             return None
         origin = content.origin(key)
-        return cls(origin.upstreams, tuple(map("/".join, origin.entries))) if origin is not None else cls((), ())
+        return cls(origin.upstreams, tuple(map("/".join, origin.entries)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
