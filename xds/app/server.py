@@ -234,7 +234,12 @@ class Server:
         self.cache = new_cache(settings.order.rules())
         self.aggregates = LoadAggregates(settings.load.interval_s)
         self.grpc = XdsServer(
-            self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.aggregates
+            self.cache,
+            self.fleet,
+            grpc_options(settings, self.access),
+            self.metrics,
+            self.aggregates,
+            lambda: bool(self.store.condition().cut_off_s),
         )
         self.publisher = self._publisher()
         self.by_hand = self._hand_assignments()
@@ -540,7 +545,9 @@ class Server:
             accepts=self.members.accepts,
             members=self.members.known,
         )
-        polls = rest_routes(self.cache, self.fleet, self.metrics, self.grpc.node_auth, stream_limits(settings))
+        polls = rest_routes(
+            self.cache, self.fleet, self.metrics, self.grpc.node_auth, stream_limits(settings), self.grpc.deps.guard
+        )
         return create_app(services, polls)
 
     def _grpc_address(self) -> tuple[str, int]:

@@ -36,6 +36,7 @@ from xds.server.observer import StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
 from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamDependencies, StreamHandler, check_size
+from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache
 
 TIMER_RESOLUTION_S = 0.001
@@ -51,14 +52,16 @@ class DiscoveryDependencies(StreamDependencies):
     clients: ClientTable
     decoder: RequestDecoder
     budgets: NameBudgets
+    guard: VersionGuard
 
 
 class DiscoveryHandler(StreamHandler):
     """One discovery stream."""
 
     __slots__ = (
-        "_consumed", "_deadline_due", "_decode", "_delay_s", "_engine", "_flow", "_inbox", "_is_ending_linger",
-        "_is_reading", "_notified", "_notified_at", "_observer", "_registry", "_service", "_timer", "_timer_at",
+        "_consumed", "_deadline_due", "_decode", "_delay_s", "_engine", "_flow", "_guard", "_inbox",
+        "_is_ending_linger", "_is_reading", "_notified", "_notified_at", "_observer", "_registry", "_service", "_timer",
+        "_timer_at",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +75,7 @@ class DiscoveryHandler(StreamHandler):
     ) -> None:
         super().__init__(deps, context, slot, service.label, identity, self._on_message)
         self._flow = deps.options.flow
+        self._guard = deps.guard
         self._registry = deps.registry
         self._service = service
         self._decode = dialect.decoder(deps.decoder)
@@ -249,9 +253,11 @@ class DiscoveryHandler(StreamHandler):
     def _receive(self, data: bytes) -> None:
         check_size(data, self._deps.options.max_receive_bytes)
         request = self._decode(data, self._engine.check_count)
+        type_url = request.type_url or self._service.type_url
+        self._guard.check(request, type_url, self._engine.node, self._engine.api_version)
         now = monotonic()
         events = self._engine.receive(request, now)
-        self._observer.requested(request, request.type_url or self._service.type_url, events)
+        self._observer.requested(request, type_url, events)
         self._act(events, now)
 
     # Offering

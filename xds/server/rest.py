@@ -48,6 +48,7 @@ from xds.protocol.sotw import SOTW, Fetched, fetch
 from xds.server.identity import Authorize, NodeAuthorizer, peer_name
 from xds.server.metrics.counters import Metrics
 from xds.server.services import REST_LABEL, REST_PATHS
+from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache
 from xds.tasks.threads import run_for_caller, run_sized
 from xds.wire.node import check_node_bytes
@@ -65,6 +66,7 @@ _STATUS = {
     StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
     StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
     StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
@@ -74,9 +76,10 @@ def rest_routes(
     metrics: Metrics,
     node_auth: NodeAuthorizer,
     stream_limits: StreamLimits = StreamLimits(),
+    guard: VersionGuard | None = None,
 ) -> list[Route]:
     """One route per API and resource type."""
-    polls = RestDiscovery(cache, fleet, metrics, node_auth, stream_limits)
+    polls = RestDiscovery(cache, fleet, metrics, node_auth, stream_limits, guard)
     return [Route(each.path, polls.endpoint(each.type_url, each.api), methods=["POST"]) for each in REST_PATHS]
 
 
@@ -90,7 +93,9 @@ class RestDiscovery:
         metrics: Metrics,
         node_auth: NodeAuthorizer,
         stream_limits: StreamLimits,
+        guard: VersionGuard | None = None,
     ) -> None:
+        self._guard = guard
         self._cache = cache
         self._fleet = fleet
         self._node_auth = node_auth
@@ -120,6 +125,8 @@ class RestDiscovery:
         limit = self._limits.node_bytes
         node, request = decode_request(body, limit) if is_small else await run_for_caller(decode_request, body, limit)
         self._metrics.type(type_url).kinds["poll"] += 1
+        if self._guard is not None:
+            self._guard.check(request, type_url, node, api)
         # The path decides, not the body (rule 74).
         fetched = fetch_for(self._cache, self._fleet, self._limits, node, request, type_url, authorize, api)
         if not fetched.modified:

@@ -51,6 +51,7 @@ from xds.server.services import (
 from xds.server.stream import CallContext, StreamHandler, StreamMethod, check_size, status_of
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
+from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache
 from xds.tasks.lifecycle import Phase
 from xds.tasks.threads import run_sized
@@ -67,6 +68,8 @@ _log = get_logger("xds.server")
 class XdsServer:
     """The server of the xDS port. It runs on the event loop that calls ``start``. Load reports go into ``aggregates``.
 
+    ``is_cut_off`` says whether other servers may serve newer content than this one.
+
     Streams are refused until ``set_ready``. Call ``wake`` after the cache has new snapshots of groups.
     """
 
@@ -77,6 +80,7 @@ class XdsServer:
         options: ServerOptions,
         metrics: Metrics,
         aggregates: LoadAggregates | None = None,
+        is_cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
         self.access = options.access if options.access is not None else Access(options.tokens)
         self.clients = ClientTable(cache, options.order)
@@ -117,6 +121,7 @@ class XdsServer:
             clients=self.clients,
             decoder=RequestDecoder(),
             budgets=NameBudgets(options.limits.unknown_name_bytes),
+            guard=VersionGuard(cache, self.clients, is_cut_off),
         )
         aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
         self.load = LoadStreams(cache, aggregates, fleet, self.deps)
@@ -295,6 +300,7 @@ class XdsServer:
     def _fetch(self, service: DiscoveryService, data: bytes, authorize: Authorize) -> bytes:
         check_size(data, self._options.max_receive_bytes)
         request = self.deps.decoder.decode_sotw(data)
+        self.deps.guard.check(request, service.type_url, None, service.api)
         self._metrics.type(service.type_url).kinds["poll"] += 1
         limits = self._options.limits
         node = decode_node(request.node, limits.node_bytes)

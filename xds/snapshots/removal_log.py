@@ -1,4 +1,4 @@
-"""The removal log of a group: what its pushes removed or changed, so that clients which return may still need it.
+"""One idea: the removal log of a group. It has what pushes removed or changed, which clients that return may need.
 
 docs/internals/engine.md#a-client-that-returns: a client that returns "may hold anything that its group had within the
 time that old connections live". The log has the versions of each such name, and until when connections may use them.
@@ -37,7 +37,8 @@ class _Push:
 
     ``labels``: its version_info by type URL; ``listeners``: its sets of listeners; ``removed``: what it removed or
     changed, by type URL and name; ``came``: the names of each full-state type that it added or changed;
-    ``unaccepted``: the names of ``removed`` in versions that no client ACKed.
+    ``unaccepted``: the names of ``removed`` in versions that no client ACKed; ``forgotten``: what was dropped from
+    ``removed``, whose versions are still known.
     """
 
     revision: int
@@ -48,6 +49,7 @@ class _Push:
     removed: dict[str, dict[str, Resource]] = field(default_factory=dict)
     came: dict[str, frozenset[str]] = field(default_factory=dict)
     unaccepted: dict[str, set[str]] = field(default_factory=dict)
+    forgotten: set[NodeVersion] = field(default_factory=set)
 
     def may_be_accepted(self, type_url: str, name: str) -> bool:
         """Whether a client may have ACKed the version of a name that it removed: of full-state types it is known."""
@@ -279,6 +281,11 @@ class RemovalLog:
             return True
         return any(each.version == version for each in self.versions(type_url, name))
 
+    def has_known(self, type_url: str, name: str, version: str) -> bool:
+        """Whether a push of the log had a version of a name, however many versions there were since."""
+        is_forgotten = any((type_url, name, version) in push.forgotten for push in self._pushes)
+        return is_forgotten or self.has(type_url, name, version)
+
     def names(self, type_url: str) -> Collection[str]:
         """The names of a type that pushes removed or changed."""
         memo = self._names.get(type_url)
@@ -467,7 +474,7 @@ class RemovalLog:
                 versions = {push.removed[url][name].version for push in later}
                 is_needed = oldest.may_be_accepted(url, name) and not any(p.may_be_accepted(url, name) for p in later)
                 if removed[name].version in versions or (len(versions) == VERSIONS_KEPT and not is_needed):
-                    del removed[name]
+                    oldest.forgotten.add((url, name, removed.pop(name).version))
             oldest.unaccepted.get(url, set()).difference_update(names)
 
     def _is_newest_refused(self) -> bool:
