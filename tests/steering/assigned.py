@@ -17,7 +17,7 @@ from xds.model.node import Locality, Node
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.protocol.events import Identified
-from xds.steering.assignments import Assignments, DemandSource
+from xds.steering.assignments import SAVE_EVERY_S, Assignments, DemandSource
 from xds.steering.change_review import review_policies
 from xds.steering.core.policy import Policy
 from xds.steering.core.policy_document import parse_policy
@@ -93,19 +93,27 @@ class Steered:
     Demand is that of ``reports``, unless another source of it is given.
     """
 
-    def __init__(self, plane: Plane, reports: Reports | None = None, load: DemandSource | None = None) -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        reports: Reports | None = None,
+        load: DemandSource | None = None,
+        save_every_s: float = SAVE_EVERY_S,
+    ) -> None:
         self.plane = plane
         self.reports = reports or Reports()
         self.now = 1_000_000.0
+        self.holds_lease = True
         self.woken: list[frozenset[Locality]] = []
         self.assignments = Assignments(
-            plane.store,
             policies_of(plane),
             plane.cache,
             plane.fleet,
             load or self.reports,
             lambda groups, sources: self.woken.append(sources),
             lambda: self.now,
+            lambda: self.holds_lease,
+            save_every_s,
         )
 
     async def step(self, seconds: float = 1.0) -> None:

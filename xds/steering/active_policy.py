@@ -99,11 +99,24 @@ class ActivePolicy:
         """The addresses of the endpoints that were read last, locality by locality."""
         return (own.addresses for own in self._localities.values())
 
-    def serve(self, outcome: PolicyDecision) -> None:
-        """Make a decision the served one."""
+    def serve(self, outcome: PolicyDecision) -> bool:
+        """Make a decision the served one. True if other weights are served now."""
+        before = self.overrides
         self.outcome, self.waits_for = outcome, ""
         self.assignment = outcome.decision.assignment
         self._make_overrides()
+        return self.overrides != before
+
+    def adopt(self, assignment: Assignment, history: DecisionHistory) -> None:
+        """Serve what another server has decided."""
+        self.assignment, self.history, self.outcome = assignment, history, None
+        self._make_overrides()
+
+    def wait(self, now: float) -> None:
+        """Decide next in an interval, after reports of all clients. ``now`` is epoch seconds."""
+        if self.assignment is not None:
+            self.assignment = resumed(self.assignment, now)
+        self.due_at = now + self.policy.interval_s
 
     def prepare(self, pushed: Resource) -> None:
         """Build the overlaid resources for all sources."""

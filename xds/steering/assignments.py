@@ -6,6 +6,9 @@ a group without a policy has no overlay.
 
 After a restart the last decision is served from the first response on. It stays until reports arrive, or as long as the
 policy allows without reports. So a restart moves no traffic.
+
+Of several servers of a store, the holder of the lease decides; the others serve what it has stored. The next holder
+goes on from there, after one interval of reports.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from typing import Protocol
 
@@ -39,11 +43,11 @@ from xds.steering.core.decision_history import DecisionHistory, decision_changes
 from xds.steering.core.load_assignment import pushed_localities
 from xds.steering.core.policy import Policy
 from xds.steering.inputs import observe, record_decision_events, record_policy_event
-from xds.steering.policies import DECIDED_KIND, PolicyTable
+from xds.steering.policies import PolicyTable
 from xds.steering.policy_review import review_capacity, review_policy, review_reports, review_times
-from xds.store.base import Store, StoreError
-from xds.store.document_keys import Key, document_id, key_of
-from xds.tasks.lifecycle import BackgroundTask
+from xds.store.base import StoreError
+from xds.store.document_keys import Key
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 from xds.tasks.threads import run_sized
 
 TICK_S = 0.5
@@ -79,23 +83,26 @@ class Assignments:
 
     def __init__(
         self,
-        store: Store,
         policies: PolicyTable,
         cache: SnapshotCache,
         fleet: Fleet,
         load: DemandSource,
         wake: WakeSources,
         clock: Callable[[], float] = time.time,
+        holds_lease: HoldsLease = alone,
+        save_every_s: float = SAVE_EVERY_S,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.failures = 0
-        self._store = store
         self._policies = policies
         self._cache = cache
         self._fleet = fleet
         self._load = load
         self._wake = wake
         self._clock = clock  # epoch seconds, that of the load reports
+        self._holds_lease = holds_lease
+        self._save_every_s = save_every_s
+        self._decides = True
         self._active: dict[Key, ActivePolicy] = {}
         self._overlays: dict[str, dict[Locality, Overlay]] = {}
         self._lock = asyncio.Lock()
@@ -106,18 +113,21 @@ class Assignments:
     async def load(self) -> None:
         """Serve the stored assignments, and no others. Groups and policies must be loaded. Raises ``StoreError``."""
         async with self._lock:
-            former_groups = {key[0] for key in self._active}
-            self._active = await self._stored()
-            for active in self.active():
-                pushed = self._pushed(active)
-                active.endpoints = pushed.name if pushed is not None else ""
-                await self._prepare(active)
-            for group in former_groups | {key[0] for key in self._active}:
-                self._apply_overlays(group)
+            await self._serve_stored()
+            self._decides = self._holds_lease()
+
+    async def _serve_stored(self) -> None:
+        former_groups = {key[0] for key in self._active}
+        self._active = await self._stored()
+        for active in self.active():
+            self._name_endpoints(active)
+            await self._prepare(active)
+        for group in former_groups | {key[0] for key in self._active}:
+            self._apply_overlays(group)
 
     async def _stored(self) -> dict[Key, ActivePolicy]:
         now, kept = self._clock(), {}
-        decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
+        decided = await self._policies.stored_decisions()
         for key in self._policies:
             stored, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
             assignment = resumed(stored, now) if stored is not None else None
@@ -134,9 +144,14 @@ class Assignments:
         await self._save(list(self._active.values()), self._clock() + SAVE_EVERY_S)
 
     async def tick(self, now: float) -> None:
-        """Decide all policies that are due."""
+        """Decide all policies that are due, and serve what other servers have decided."""
         async with self._lock:
             self._sync_policies()
+            elsewhere = self._policies.take_decisions()
+            if not self._decides:
+                await self._adopt(elsewhere)
+            if not await self._may_decide(now):
+                return
             due = [self._active[key] for key in sorted(self._active) if self._is_due(self._active[key], now)]
             for group, members in groupby(due, lambda active: active.key[0]):
                 decided = list(members)
@@ -149,7 +164,8 @@ class Assignments:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._policies.decided.wait(), TICK_S)
             try:
                 await self.tick(self._clock())
             except Exception:
@@ -248,6 +264,41 @@ class Assignments:
             elif active.policy is not policy:
                 active.policy, active.due_at = policy, 0.0
 
+    async def _may_decide(self, now: float) -> bool:
+        """Whether this server decides now. If that has changed, it goes on from what is stored."""
+        holds_lease = self._holds_lease()
+        if holds_lease and not self._decides:
+            for active in self._active.values():
+                active.wait(now)
+                if (pushed := self._pushed(active)) is not None:
+                    await asyncio.to_thread(active.localities_of, pushed)
+        elif self._decides and not holds_lease:
+            try:
+                await self._serve_stored()
+            except StoreError:
+                return False  # nobody decides meanwhile
+        self._decides = holds_lease
+        return holds_lease
+
+    async def _adopt(self, decisions: Mapping[Key, bytes]) -> None:
+        """Serve what another server has decided, on the endpoints that are pushed now."""
+        groups = set()
+        for key, active in self._active.items():
+            assignment, history = _read(key, decisions[key]) if key in decisions else (None, active.history)
+            if assignment is not None:
+                active.adopt(assignment, history)
+            if self._name_endpoints(active) or assignment is not None:
+                await self._prepare(active)
+                groups.add(key[0])
+        for group in groups:
+            self._apply_overlays(group)
+
+    def _name_endpoints(self, active: ActivePolicy) -> bool:
+        """Note which assignment the cluster uses. True if it is another one than before."""
+        before, pushed = active.endpoints, self._pushed(active)
+        active.endpoints = pushed.name if pushed is not None else ""
+        return active.endpoints != before
+
     def _is_due(self, active: ActivePolicy, now: float) -> bool:
         if not 0 < active.due_at - now <= active.policy.interval_s:  # the clock may have been set back
             return True
@@ -260,13 +311,13 @@ class Assignments:
         outcome = await self._outcome(active, senders, now)
         if outcome is None or self._policies.find(active.key) is not active.policy:
             return
-        active.serve(outcome)
+        is_changed = active.serve(outcome)
         await self._prepare(active)
         changes = decision_changes(before, outcome.observed, outcome.decision, outcome.decided_at)
         active.history.record(changes)
         actions = record_decision_events(self._fleet.events, active.key, changes)
         self.counts.update(actions)
-        active.is_unsaved = active.is_unsaved or bool(actions)
+        active.is_unsaved = active.is_unsaved or is_changed or bool(actions)
 
     async def _outcome(self, active: ActivePolicy, senders: Senders, now: float) -> PolicyDecision | None:
         """Decide; None when the pushed endpoints are missing. ``waits_for`` then says what is missing."""
@@ -340,9 +391,9 @@ class Assignments:
     # Storing
 
     async def _save(self, policies: Iterable[ActivePolicy], now: float) -> None:
-        """Store new decisions, each policy at most every ``SAVE_EVERY_S``. A failure is logged and retried."""
-        for active in policies:
-            if active.is_unsaved and not 0 <= now - active.saved_at < SAVE_EVERY_S:
+        """Store new decisions, each policy at most every ``save_every_s``. A failure is logged and retried."""
+        for active in policies if self._holds_lease() else ():
+            if active.is_unsaved and not 0 <= now - active.saved_at < self._save_every_s:
                 active.is_unsaved, active.saved_at = False, now
                 try:
                     await self._store_decided(active)
@@ -351,9 +402,9 @@ class Assignments:
                     _log.warning("assignment.not_stored", **_named(active.key), error_message=str(error))
 
     async def _store_decided(self, active: ActivePolicy) -> None:
-        if active.assignment is not None and self._policies.find(active.key) is not None:
+        if active.assignment is not None:
             body = json.dumps({**assignment_document(active.assignment), "history": active.history.document()}).encode()
-            await self._store.put_doc(DECIDED_KIND, document_id(active.key), body)
+            await self._policies.put_decision(active.key, body)
 
 
 def _read(key: Key, body: bytes) -> tuple[Assignment | None, DecisionHistory]:

@@ -41,4 +41,13 @@ class SteeringFeature(Feature):
         """The policies of one server."""
         from xds.steering.served import ServedSteering
 
-        return ServedSteering(kernel.store, kernel.cache, kernel.fleet, kernel.load, kernel.registry.wake)
+        members = kernel.members
+        return ServedSteering(
+            kernel.store,
+            kernel.cache,
+            kernel.fleet,
+            kernel.load,
+            kernel.registry.wake,
+            members.holds_lease,
+            is_shared=members.known().is_shared,
+        )

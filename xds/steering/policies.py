@@ -33,11 +33,13 @@ def etag_of(policy: Policy) -> str:
 class PolicyTable:
     """The policies of all groups. A change is stored first and then takes effect; one change at a time."""
 
-    kinds = (KIND,)
+    kinds = (KIND, DECIDED_KIND)
 
     def __init__(self, store: Store) -> None:
         self.known = KnownDocuments(store)
         self._policies: dict[Key, Policy] = {}
+        self._decided: dict[Key, bytes] = {}  # by other servers, until they are taken
+        self.decided = asyncio.Event()
         self.lock = asyncio.Lock()
 
     def __iter__(self) -> Iterator[Key]:
@@ -77,8 +79,15 @@ class PolicyTable:
             self._take(doc.id, doc.body)
 
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
-        """Take over a policy that another server has stored, or deleted (None). The caller holds ``lock``."""
-        self._take(id, body)
+        """Take over a policy or decision that another server has stored, or deleted (None).
+
+        The caller holds ``lock``.
+        """
+        if kind == KIND:
+            self._take(id, body)
+        elif body is not None:
+            self._decided[key_of(id)] = body
+            self.decided.set()
 
     def _take(self, id: str, body: bytes | None) -> None:
         """Use a stored policy, unless this release cannot read it."""
@@ -91,6 +100,29 @@ class PolicyTable:
             self._policies.pop(key, None)
         elif self._policies.get(key) != policy:
             self._policies[key] = policy
+
+    # Decisions
+
+    async def stored_decisions(self) -> dict[Key, bytes]:
+        """The last decision of each policy. Raises ``StoreError``."""
+        async with self.lock:
+            documents = await self.known.read(DECIDED_KIND)
+            self._decided.clear()
+        return {key_of(document.id): document.body for document in documents}
+
+    def take_decisions(self) -> dict[Key, bytes]:
+        """The decisions that other servers have stored since the last call."""
+        self.decided.clear()
+        taken, self._decided = self._decided, {}
+        return taken
+
+    async def put_decision(self, key: Key, body: bytes) -> None:
+        """Store the decision of a policy; not of one that is deleted. Raises ``StoreError``."""
+        async with self.lock:
+            if key in self._policies:
+                await self.known.put(DECIDED_KIND, document_id(key), body)
+
+    # Policies
 
     def check(self, key: Key, etag: str = "") -> None:
         """Raises ``ConflictError`` if the etag differs, ``ValidationError`` when there are too many policies."""

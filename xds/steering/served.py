@@ -12,19 +12,34 @@ from xds.model.errors import Violation
 from xds.push.documents import GroupDocuments
 from xds.push.request import PlannedChange
 from xds.snapshots.cache import SnapshotCache
-from xds.steering.assignments import Assignments, DemandSource, WakeSources
+from xds.steering.assignments import SAVE_EVERY_S, Assignments, DemandSource, WakeSources
 from xds.steering.change_review import review_policies
 from xds.steering.metrics import AssignmentMetrics
 from xds.steering.policies import PolicyTable
 from xds.store.base import Store
+from xds.tasks.lifecycle import HoldsLease, alone
 
 
 class ServedSteering(ServedFeature):
     """The policies of one server, and the loop that decides them."""
 
-    def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, load: DemandSource, wake: WakeSources) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        load: DemandSource,
+        wake: WakeSources,
+        holds_lease: HoldsLease = alone,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        """``is_shared``: other servers serve what this one decides, and hear of it by the store."""
+        save_every_s = 0.0 if is_shared else SAVE_EVERY_S
         self.policies = PolicyTable(store)
-        self.assignments = Assignments(store, self.policies, cache, fleet, load, wake)
+        self.assignments = Assignments(
+            self.policies, cache, fleet, load, wake, holds_lease=holds_lease, save_every_s=save_every_s
+        )
 
     def documents(self) -> Sequence[GroupDocuments]:
         """The policies."""
