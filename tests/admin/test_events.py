@@ -16,7 +16,7 @@ from tests.support.resources import static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.dependencies import ApiOptions
 from xds.admin.routes import events as feed
-from xds.admin.routes.events import follow, ndjson, parse_kinds, server_sent
+from xds.admin.routes.events import follow, items_of, ndjson, parse_kinds, server_sent
 from xds.fleet.event_log import EventFilter, EventKind, EventLog
 from xds.model.node import Node
 
@@ -144,8 +144,8 @@ async def test_a_reader_that_missed_events_is_sent_lagged() -> None:
         log.record(EventKind.PUSH, "committed", 1.0, revision=number)
     page = await anext(pages)
     assert page is not None and page.lagged
-    assert "event: lagged" in server_sent(page)
-    assert items(ndjson(page))[0] == {
+    assert "event: lagged" in server_sent(items_of(page))
+    assert items(ndjson(items_of(page)))[0] == {
         "kind": "lagged",
         "message": "events are missing before the next one",
         "next": "4",

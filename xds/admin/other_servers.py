@@ -46,7 +46,11 @@ class ServerAnswer(Protocol):
 
 
 class ArrivingLines(Protocol):
-    """An answer that is read line by line while it arrives."""
+    """An answer that is read line by line while it arrives. ``headers`` have lower-case names."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
 
     @property
     def is_success(self) -> bool:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import IO, Any, Generic, TypedDict, TypeVar
 from urllib.parse import urlencode
+from warnings import warn
 
 from xds.admin.models.reading import ShapeError, read_value
 from xds.admin.operations import Operation
-from xds.calls.failures import UnexpectedAnswerError, failure_of
+from xds.calls.failures import PartialAnswerWarning, UnexpectedAnswerError, failure_of
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -94,7 +95,16 @@ def document_of(answer: Answer) -> Json:
     document = answer.document()
     if not answer.is_success or document is None:
         raise failure_of(answer.status, document)
+    if missing := missing_servers(document):
+        warn(f"servers that did not answer: {', '.join(missing)}", PartialAnswerWarning, stacklevel=4)
     return document
+
+
+def missing_servers(document: Json) -> tuple[str, ...]:
+    """The servers whose part of an answer is missing, because they did not answer the server that was asked."""
+    progress = document.get("progress")
+    names = (progress if isinstance(progress, dict) else document).get("partial")
+    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def result_of(call: ApiCall[T], document: Json) -> T | ApiCall[T]:

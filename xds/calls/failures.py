@@ -44,6 +44,10 @@ class AdminApiError(Exception):
         return "\n  ".join((super().__str__(), *map(str, shown), *more))
 
 
+class PartialAnswerWarning(UserWarning):
+    """An answer lacks what some servers know, because they did not answer the server that was asked."""
+
+
 # What an argument that is missing would be good for.
 _WANTED = {
     "cacert": "; cacert or XDS_CACERT names the authorities to trust",

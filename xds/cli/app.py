@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from xds.cli import missing_servers
 from xds.cli.completion import complete_context
 from xds.cli.errors import CommandError, Exit
 from xds.cli.help_layout import SectionedGroup, name_values
@@ -108,8 +109,11 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; errors become a message and an exit code."""
+        missing_servers.forget()
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            missing_servers.check()
+            return result
         except CommandError as error:
             if str(error):
                 print_error(f"xds: {error}")

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from xds.calls import access
 from xds.calls.access import QUIET_S, TIMEOUT_S, ServerAccess
-from xds.calls.call import Answer, ApiCall, next_page
+from xds.calls.call import Answer, ApiCall, missing_servers, next_page
 from xds.calls.failures import UnreachableServerError
 from xds.calls.sender import BlockingSender, LongAnswer
 from xds.cli.errors import CommandError, Exit
+from xds.cli.missing_servers import note
 from xds.model.node import DEFAULT_GROUP
 
 Json = dict[str, Any]
@@ -99,7 +100,9 @@ class Client:
 
     def run(self, call: ApiCall[Any], page: str = "") -> Json:
         """Send one call; returns the JSON of the answer. Raises ``CommandError`` unless the request succeeds."""
-        return document_of(self.fetch(call, page))
+        document = document_of(self.fetch(call, page))
+        note(f"{call.method} {call.path} {page}", missing_servers(document))
+        return document
 
     def fetch(self, call: ApiCall[Any], page: str = "") -> Answer:
         """Send one call; ``page`` is the token of a page. Raises as ``run``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -122,15 +122,24 @@ class FanOut:
     async def begun(self, name: str, asked: Asked, quiet_s: float) -> AsyncIterator[ArrivingLines | None]:
         """The lines of one of them while they arrive, until it is quiet for this long; None if it does not answer."""
         found = self._find(name)
-        sender = await self._sender(found) if found is not None else None
-        if found is None or sender is None:
+        if found is None:
             yield None
             return
         try:
-            async with sender.begun(self._call(asked), quiet_s) as answer:
-                yield answer
-        except UnreachableServerError as error:
+            async with AsyncExitStack() as stack:
+                yield await self._arriving(stack, found, asked, quiet_s)
+        except UnreachableServerError as error:  # after its beginning
             self._note_silence(found, str(error))
+
+    async def _arriving(self, stack: AsyncExitStack, of: Reached, asked: Asked, quiet_s: float) -> ArrivingLines | None:
+        """An answer that begins in time; None otherwise."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                sender = await self._sender(of)
+                return await stack.enter_async_context(sender.begun(self._call(asked), quiet_s)) if sender else None
+        except (UnreachableServerError, TimeoutError) as error:
+            self._note_silence(of, str(error) or f"no answer within {ANSWER_S:g} s")
+            return None
 
     async def close(self) -> None:
         """Close all connections."""

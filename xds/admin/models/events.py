@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
     """One event. It is the ``data`` of a server-sent event, or one line. A line of the kind ``lagged`` says that
-    events are missing before ``next``.
+    events are missing before ``next``; one of the kind ``partial`` that the events of servers are missing, which do not
+    answer.
 
     * ``id``: its id, for ``Last-Event-ID``; opaque;
     * ``time``: when it happened;
@@ -28,7 +29,8 @@ class ServerEvent:
     * ``type``: the type alias; absent if the event is about none;
     * ``revision``: the revision; absent if the event is about none;
     * ``message``: the message of a push or a client, or an explanation; absent without one;
-    * ``details``: further values, which depend on kind and action; absent without any.
+    * ``details``: further values, which depend on kind and action; absent without any;
+    * ``server``: present where several servers work on one store: the one that recorded the event.
     """
 
     schema_name: ClassVar[str] = "EventItem"
@@ -43,6 +45,7 @@ class ServerEvent:
     revision: int | None = None
     message: str = ""
     details: Mapping[str, str | int] = field(default_factory=dict)
+    server: str = ""
 
     @classmethod
     def from_domain(cls, event: FleetEvent) -> ServerEvent:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from time import time
@@ -21,12 +21,14 @@ from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.tokens import READ
 from xds.admin import operations
 from xds.admin.dependencies import Dependencies, Deps
+from xds.admin.gathering import asks_others, is_of_server
+from xds.admin.merged_events import NDJSON_TYPE, MergedEvents, Places, newest_places, read, written
 from xds.admin.models.events import ServerEvent
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.admin.routes.fleet import point_in_time
 from xds.admin.routing import api_router, identity_of
-from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage, FleetEvent
+from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, EventPage
 from xds.tasks.lifecycle import Phase
 
 PAGE_EVENTS = 200
@@ -37,12 +39,11 @@ RETRY_MS = 2000
 STALLED_S = 60.0
 READERS_LIMIT = 100
 SSE_TYPE = "text/event-stream"
-NDJSON_TYPE = "application/x-ndjson"
 POSITION_HEADER = "Last-Event-ID"
 
 _KINDS = frozenset(kind.value for kind in EventKind)
 
-Encode = Callable[[EventPage | None], str]
+Encode = Callable[[Sequence[dict[str, Any]]], str]
 
 router = api_router("events")
 
@@ -141,18 +142,53 @@ async def get_events(
     """
     wanted = EventFilter(parse_kinds(kinds), group, node, point_in_time(since) or 0.0)
     log = deps.fleet.events
-    if last_event_id and not _is_event_id(last_event_id):
+    if last_event_id and _position(last_event_id) is None:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"not an event id: {last_event_id[:100]!r}")
-    cursor = int(last_event_id) if last_event_id else _position(last_seen)
-    if cursor is None and since is not None:
-        cursor = 0  # the oldest event that is kept: `since` chooses among them
+    text = last_event_id or last_seen
+    given = _position(text) if text else None
+    if given is None and (text or since is not None):
+        given = 0  # the oldest event that is kept: of another server's id, or because `since` chooses among them
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
     encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
-    start = log.newest if cursor is None else cursor
+    if asks_others(deps, request):
+        merged = await _merged(deps, request, given, wanted)
+        start, pages = written(merged.places), merged.pages(KEEP_ALIVE_S, ends=not follows)
+    else:
+        newest = log.newest if given is None else given
+        cursor = newest.get(deps.others.me, 0) if isinstance(newest, dict) else newest
+        start, pages = str(cursor), _own_pages(log, cursor, wanted, ends=not follows)
     head = "" if in_lines else f"id: {start}\n"
-    headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    feed = _feed(deps, start, wanted, encode, head, identity_of(request), ends=not follows)
-    return EventStream(deps, feed, media_type, headers)
+    headers = {"X-Accel-Buffering": "no", POSITION_HEADER: start}
+    # A server that asks has checked its own caller, and goes on doing so.
+    identity = identity_of(request) if not is_of_server(request.scope) else None
+    return EventStream(deps, _feed(deps, pages, encode, head, identity), media_type, headers)
+
+
+async def _merged(
+    deps: Dependencies, request: Request, given: int | Places | None, wanted: EventFilter
+) -> MergedEvents:
+    """The events of all servers behind a position; None: from now on."""
+    others, log = deps.others, deps.fleet.events
+
+    async def own(cursor: int, ends: bool) -> AsyncIterator[dict[str, Any]]:
+        async for items in _own_pages(log, cursor, wanted, ends=ends):
+            for item in items:
+                yield item
+
+    if given is None:
+        places = {others.me: log.newest, **await newest_places(others, request)}
+        return MergedEvents(others, request, own, places, set(others.names()) - places.keys())
+    if isinstance(given, dict):
+        return MergedEvents(others, request, own, given)
+    return MergedEvents(others, request, own, {others.me: given} if given else {})
+
+
+async def _own_pages(
+    log: EventLog, cursor: int, wanted: EventFilter, *, ends: bool
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """The events of this server, page by page."""
+    async for page in follow(log, cursor, wanted, KEEP_ALIVE_S, ends):
+        yield items_of(page) if page is not None else []
 
 
 class EventStream(StreamingResponse):
@@ -194,21 +230,18 @@ def _reader_slot(deps: Dependencies) -> Iterator[None]:
 
 async def _feed(
     deps: Dependencies,
-    cursor: int,
-    wanted: EventFilter,
+    pages: AsyncIterator[Sequence[dict[str, Any]]],
     encode: Encode,
     head: str = "",
-    identity: Identity = ANONYMOUS,
-    *,
-    ends: bool = False,
+    identity: Identity | None = ANONYMOUS,
 ) -> AsyncIterator[str]:
-    yield head + encode(None)  # sends the head of the answer at once
+    yield head + encode(())  # sends the head of the answer at once
     if deps.phase() is Phase.DRAINING:
         return
-    async for page in follow(deps.fleet.events, cursor, wanted, KEEP_ALIVE_S, ends):
-        if not _is_still_allowed(deps, identity):
+    async for items in pages:
+        if identity is not None and not _is_still_allowed(deps, identity):
             return
-        yield encode(page)
+        yield encode(items)
 
 
 def _is_still_allowed(deps: Dependencies, identity: Identity) -> bool:
@@ -229,47 +262,39 @@ def parse_kinds(text: str) -> frozenset[EventKind]:
     return frozenset(map(EventKind, words))
 
 
-def server_sent(page: EventPage | None) -> str:
-    """A page of events in the format of the HTML standard; a comment for None."""
-    if page is None:
+def server_sent(items: Sequence[dict[str, Any]]) -> str:
+    """Events in the format of the HTML standard; a comment for none."""
+    if not items:
         return f": keep-alive\nretry: {RETRY_MS}\n\n"
-    parts = [f"id: {item['id']}\nevent: {item['kind']}\ndata: {_json(item)}\n\n" for item in map(_item, page.events)]
+    return "".join(_server_sent(item) for item in items)
+
+
+def _server_sent(item: dict[str, Any]) -> str:
+    id = f"id: {item['id']}\n" if "id" in item else ""
+    return f"{id}event: {item['kind']}\ndata: {_json(item)}\n\n"
+
+
+def ndjson(items: Sequence[dict[str, Any]]) -> str:
+    """Events as lines; an empty line for none."""
+    return "".join(f"{_json(item)}\n" for item in items) or "\n"
+
+
+def items_of(page: EventPage) -> list[dict[str, Any]]:
+    """The events of a page, behind an item that says whether others are missing."""
+    items = [document_of(ServerEvent.from_domain(event)) for event in page.events]
     if page.lagged:
-        parts.insert(0, f"event: lagged\ndata: {_json(_lagged(page))}\n\n")
-    return "".join(parts)
-
-
-def ndjson(page: EventPage | None) -> str:
-    """A page as lines; an empty line for None."""
-    if page is None:
-        return "\n"
-    parts = [_json(_item(event)) + "\n" for event in page.events]
-    if page.lagged:
-        parts.insert(0, _json(_lagged(page)) + "\n")
-    return "".join(parts)
-
-
-def _lagged(page: EventPage) -> dict[str, Any]:
-    first = page.events[0].id if page.events else page.cursor + 1
-    return {"kind": "lagged", "message": "events are missing before the next one", "next": str(first)}
-
-
-def _item(event: FleetEvent) -> dict[str, Any]:
-    item: dict[str, Any] = document_of(ServerEvent.from_domain(event))
-    return item
+        first = page.events[0].id if page.events else page.cursor + 1
+        message = "events are missing before the next one"
+        items.insert(0, {"kind": "lagged", "message": message, "next": str(first)})
+    return items
 
 
 def _json(item: dict[str, Any]) -> str:
     return json.dumps(item, separators=(",", ":"), ensure_ascii=False)
 
 
-def _position(text: str) -> int | None:
-    """The position in ``Last-Event-ID``; None without one. The id of another server means the oldest event."""
-    if not text:
-        return None
-    return int(text) if _is_event_id(text) else 0
-
-
-def _is_event_id(text: str) -> bool:
-    """Whether ``text`` has the form of this server's event ids. They are opaque to clients."""
-    return text.isascii() and text.isdecimal() and len(text) < 17
+def _position(text: str) -> int | Places | None:
+    """The position that an id stands for, which is opaque to clients; None for a text that is no id."""
+    if text.isascii() and text.isdecimal() and len(text) < 17:
+        return int(text)
+    return read(text)

@@ -27,6 +27,7 @@ from xds.cli.arguments import GroupFilter
 from xds.cli.client import Client
 from xds.cli.completion import complete_node
 from xds.cli.errors import CommandError, Exit
+from xds.cli.missing_servers import note
 from xds.cli.output import printable, say, sequence, write
 from xds.cli.table import Column, TableLayout, actor_text
 
@@ -82,6 +83,8 @@ def read_events(
                 if "id" in event:
                     position = str(event["id"])
                     yield event
+                elif event.get("kind") == "partial":
+                    note("events", event.get("servers", ()))
                 elif event and position != OLDEST:
                     say(str(event.get("message", "events are missing")))
             if not follows:
@@ -292,7 +295,7 @@ def watch(
 
     options = shared(context)
     start, age = since or ("" if follow else OLDEST), ""
-    if start and not start.isdecimal():
+    if start and not start.isdecimal() and not start.startswith("~"):  # of several servers
         start, age = OLDEST, start
 
     def make_call(after: str) -> ApiCall[None]:

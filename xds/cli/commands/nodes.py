@@ -147,6 +147,7 @@ def _lingers(item: Json) -> str:
     return until(item["until"]) if item["until"] else "yes"
 
 
+SERVER = Column("SERVER", lambda node: node.get("server", ""), leaves=6)
 NODES = TableLayout(
     name=lambda node: str(node["id"]),
     columns=(
@@ -172,11 +173,17 @@ _KNOWN_TYPES = frozenset((*GRID.values(), *WIDE_GRID.values()))
 
 
 def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
-    """The table of these nodes: with a column for each custom type that they use, before the last column."""
-    used = sorted({alias for node in nodes for alias in node["types"]} - _KNOWN_TYPES)
-    headers = _headers(used)
-    *columns, last = NODES.columns
-    return replace(NODES, columns=(*columns, *_types(headers, is_wide=False), last)) if used else NODES
+    """The table of these nodes: with a column for each custom type that they use, before the last column.
+
+    Where several servers work on one store, a column behind the name has the server of each.
+    """
+    listed = list(nodes)
+    used = sorted({alias for node in listed for alias in node["types"]} - _KNOWN_TYPES)
+    name, *columns, last = NODES.columns
+    servers = (SERVER,) if any("server" in node for node in listed) else ()
+    if not used and not servers:
+        return NODES
+    return replace(NODES, columns=(name, *servers, *columns, *_types(_headers(used), is_wide=False), last))
 
 
 def _headers(aliases: Sequence[str]) -> dict[str, str]:
