@@ -418,3 +418,18 @@ async def test_a_large_assignment_is_deleted_beside_the_event_loop(
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
     assert served(plane) == {1: UP, **dict.fromkeys(range(2, 3_000), DRAINS)}
+
+
+async def test_the_holder_of_the_lease_deletes_what_every_server_has_ended(plane: Plane) -> None:
+    await push(plane, 81)
+    await plane.by_hand.edit(KEY, setting(82), ALICE)
+    await end(plane, 15.0)
+    await plane.by_hand.delete(KEY, ALICE)
+    plane.by_hand.holds_lease = lambda: False
+    await end(plane, 15.1)
+    assert served(plane) == {81: UP}
+    assert len(await plane.store.docs(KIND)) == 1
+    plane.by_hand.holds_lease = lambda: True
+    await end(plane, 0.1)
+    assert await plane.store.docs(KIND) == []
+    assert served(plane) == {81: UP}

@@ -283,6 +283,7 @@ class Server:
             self.publisher.groups.is_group,
             self.fleet.events,
             self.settings.order.endpoint_drain_s,
+            holds_lease=self.members.holds_lease,
         )
 
     def _features(self, features: Sequence[Feature]) -> Sequence[ServedFeature]:
@@ -317,6 +318,8 @@ class Server:
     async def _reload_features(self) -> None:
         for feature in self.features:
             await feature.reload()
+        if self.watched is not None and self.members.known().is_shared:
+            self.watched.apply_again()  # over what another server has restored
 
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch

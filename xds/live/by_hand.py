@@ -4,6 +4,9 @@ A change is stored first, then served. It makes no revision. No push, undo or ro
 by hand. Removed endpoints drain first. When an assignment is deleted, the pushed one is served together with the
 draining endpoints. After these have drained, the name has no owner any more and only the pushed assignment is served.
 
+Of several servers of a store, each ends what it serves by its own clock, and the holder of the lease deletes what is
+over.
+
 One idea: the life of such an assignment, from the first edit to the end of its last draining endpoint.
 """
 
@@ -34,7 +37,7 @@ from xds.store.base import Store, StoreError
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag
 from xds.store.known_documents import KnownDocuments
-from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import RunningWrites, WriteLocks
 from xds.wire.fields import text_field
@@ -104,6 +107,7 @@ class HandAssignments:
         events: EventLog,
         drain_s: float = 15.0,
         clock: Callable[[], float] = time.time,
+        holds_lease: HoldsLease = alone,
     ) -> None:
         self.lock = asyncio.Lock()
         self.drain_s = drain_s
@@ -114,8 +118,10 @@ class HandAssignments:
         self._exists = exists
         self._events = events
         self._clock = clock  # epoch seconds
+        self.holds_lease = holds_lease
         self._assignments: dict[Key, HandAssignment] = {}
         self._keys_with_drains: set[Key] = set()  # assignments with draining endpoints, and those that are leaving
+        self._over: set[Key] = set()  # assignments that are not served any more and still stored
         self._running = RunningWrites()
         self._task = BackgroundTask()
 
@@ -132,7 +138,7 @@ class HandAssignments:
             key = key_of(doc.id)
             if (assignment := _read_stored(key, doc.body)) is not None:
                 stored[key] = assignment.advanced(now_s)
-        self._assignments, self._keys_with_drains = {}, set()
+        self._assignments, self._keys_with_drains, self._over = {}, set(), set()
         for key, assignment in stored.items():
             self._set(key, assignment)
         for group, members in _by_group(stored.items()).items():
@@ -147,6 +153,7 @@ class HandAssignments:
         stored = _read_stored(key, body) if body is not None else None
         after = stored.advanced(self._clock()) if stored is not None else None
         if after == self._assignments.get(key):
+            self._over.discard(key)
             return
         if self._new_owner_kind(key) is not None and (after is None or after.leaving):
             self._set(key, after)  # its endpoints drain when the binding has ended, which comes next
@@ -346,6 +353,7 @@ class HandAssignments:
 
     def _set(self, key: Key, assignment: HandAssignment | None) -> None:
         self._keys_with_drains.discard(key)
+        self._over.discard(key)
         if assignment is None:
             self._assignments.pop(key, None)
             return
@@ -390,17 +398,20 @@ class HandAssignments:
 
         The wanted endpoints of leaving assignments become those of the latest push.
         """
-        if not any(self._is_due(key, now_s) for key in self._keys_with_drains):
+        holds_lease = self.holds_lease()
+        if not (self._over and holds_lease) and not any(self._is_due(key, now_s) for key in self._keys_with_drains):
             return
         async with self.lock:
             for key in [key for key in self._keys_with_drains if self._new_owner_kind(key) is OwnerKind.LOWERED]:
                 await self.forget_leaving(key)
             due = {key: self._advanced(key, now_s) for key in self._keys_with_drains if self._is_due(key, now_s)}
-            for key, assignment in due.items():
-                if assignment.is_over:
+            over = {key for key, assignment in due.items() if assignment.is_over}
+            if holds_lease:
+                for key in self._over | over:
                     await self._delete_document(key)
             for group, members in _by_group(due.items()).items():
                 self._end_drains(group, members, now_s)
+            self._over = set() if holds_lease else self._over | over
 
     def _is_due(self, key: Key, now_s: float) -> bool:
         assignment, new_owner = self._assignments[key], self._new_owner_kind(key)
@@ -442,7 +453,7 @@ class HandAssignments:
             self._set((group, name), remaining.get(name))
         served = {name: after.served() for name, after in remaining.items()}
         self._live.assign(group, Owner(OwnerKind.HAND), served, ended)
-        for name in drained:
+        for name in drained if self.holds_lease() else ():
             self._events.record(EventKind.ENDPOINTS, "drained", now_s, group=group, details={"resource": name})
 
     # The end of a group

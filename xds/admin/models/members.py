@@ -19,6 +19,7 @@ class ServerMember:
     * ``is_holder``: it holds the lease: it does what only one server does for all;
     * ``is_asked``: it is the one that answers;
     * ``streams``: the number of its open streams; null if it did not answer;
+    * ``lag_s``: for how long it lacks commits that the store has; 0 if it has them all, null if it did not answer;
     * ``problem``: why it is no member, or lacks what the others commit, in words; empty where all is well, null if it
       did not answer.
     """
@@ -33,6 +34,7 @@ class ServerMember:
     is_holder: bool
     is_asked: bool
     streams: int | None
+    lag_s: float | None
     problem: str | None
 
 

@@ -18,21 +18,28 @@ from xds.model.natural_order import natural_key
 from xds.store.member_register import KnownMembers, Member
 
 router = api_router("about")
+_OWN = ("streams", "lag_s", "problem")  # what only the server itself knows
 
 
 @router.serve(operations.LIST_MEMBERS)
 async def list_members(deps: Deps, request: Request) -> Response:
     """The servers that share the store. A server with a data directory is the only one."""
     known = deps.members()
-    mine = replace(_item(known, known.me), is_asked=True, streams=deps.fleet.streams_n, problem=known.problem)
+    lag = deps.publisher.following.lag()
+    mine = replace(
+        _item(known, known.me),
+        is_asked=True,
+        streams=deps.fleet.streams_n,
+        lag_s=round(lag.seconds, 1),
+        problem=known.problem or str(lag),
+    )
     if is_of_server(request.scope):
         return answer_model(ServerMembers(items=(mine,)))
     gathered = await gather(deps, request)
     others = [_item(known, each) for each in known.others]
     told = {name: document["items"][0] for name, document in gathered.documents.items()}
     items = [
-        replace(each, streams=told[each.id]["streams"], problem=told[each.id]["problem"]) if each.id in told else each
-        for each in others
+        replace(each, **{name: told[each.id][name] for name in _OWN}) if each.id in told else each for each in others
     ]
     items = sorted([mine, *items], key=lambda each: natural_key(each.id))
     return answer_model(ServerMembers(items=tuple(items), partial=gathered.partial))
@@ -48,5 +55,6 @@ def _item(known: KnownMembers, member: Member) -> ServerMember:
         is_holder=member.id == known.holder,
         is_asked=False,
         streams=None,
+        lag_s=None,
         problem=None,
     )
