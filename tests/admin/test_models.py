@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from tests.support.features import FEATURE_ROOMS
 from xds.admin.models.nodes import (
     HeldOnNode,
     NodePolls,
@@ -59,7 +60,7 @@ def test_models_are_imported_without_the_server() -> None:
     """The client library and commands import them."""
     program = (
         "import pkgutil, sys, importlib\n"
-        "rooms = [f'xds.{each}' for each in ('admin', 'mesh', 'services', 'steering', 'linkerd')]\n"
+        f"rooms = {['xds.admin', *FEATURE_ROOMS]}\n"
         "packages = [importlib.import_module(f'{room}.models') for room in rooms]\n"
         "names = [f'{each.__name__}.{name}' for each in packages for _, name, _ in"
         " pkgutil.iter_modules(getattr(each, '__path__', []))]\n"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Driven, LocalClient, opened
+from tests.support.features import FEATURE_ROOMS
 from tests.support.http_peer import Peer, serving
 from tests.support.process import LOOPBACK, wait_until
 from xds.client import Client, InvalidInputError, ServerBusyError, UnexpectedAnswerError, UnreachableServerError
@@ -196,10 +197,10 @@ def test_the_library_imports_httpx_and_nothing_of_the_server() -> None:
     """The blocking client not even httpx."""
     code = (
         "import sys, xds.client\n"
-        "features = {'xds.mesh', 'xds.services', 'xds.steering', 'xds.linkerd'}\n"
+        f"features = {set(FEATURE_ROOMS)}\n"
         "tables = {f'{each}.{name}' for each in ('xds.admin', *features) for name in ('calls', 'operations')}\n"
         "known = {'xds.version', 'xds.admin', *features, *tables}\n"
-        "rooms = ('xds.client', 'xds.calls', 'xds.admin.models', 'xds.mesh.models')\n"
+        "rooms = ('xds.client', 'xds.calls', 'xds.admin.models', *(f'{each}.models' for each in features))\n"
         "found = {each for each in sys.modules.keys() - known if each.startswith('xds.')}\n"
         "assert all(each.startswith(rooms) for each in found), found\n"
         "assert 'httpx' not in sys.modules\n"

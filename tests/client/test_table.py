@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from tests.support.features import FEATURE_ROOMS
 from xds.admin.models.reading import read_value
 from xds.admin.models.writing import document_of
 from xds.calls.call import ApiCall
@@ -103,10 +104,10 @@ def test_a_call_asks_for_what_its_operation_takes(name: str, operations: Operati
     assert "requestBody" in operation or call.body is None, f"{name}: {call.method} {call.path} takes no body"
 
 
-@pytest.mark.parametrize("room", ["admin", "mesh", "services", "steering", "linkerd"])
+@pytest.mark.parametrize("room", ["xds.admin", *FEATURE_ROOMS])
 def test_answers_are_read_as_the_classes_of_their_operations(room: str) -> None:
-    recorded = json.loads((ROOT / "xds" / room / "example_answers.json").read_text())
-    table = {name.lower(): each for name, each in vars(import_module(f"xds.{room}.operations")).items()}
+    recorded = json.loads((ROOT / room.replace(".", "/") / "example_answers.json").read_text())
+    table = {name.lower(): each for name, each in vars(import_module(f"{room}.operations")).items()}
     read = {name: table[name].answer() for name in recorded.keys() & table.keys() if table[name].has_class}
     assert read
     for name, kind in read.items():

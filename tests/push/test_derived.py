@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,8 @@ from xds.model.errors import ValidationError
 from xds.model.resource_type import CLUSTER
 from xds.push.content import Key
 from xds.push.derived import NOTHING_DERIVED, Derived, DerivedChange, DerivedContent, DerivedResource, DerivedWrite
-from xds.push.groups import SettingsWrite
 from xds.push.request import PushOptions
-from xds.store.base import Commit, DocumentWrite, GroupPush, Meta, Store
+from xds.store.base import Commit, DocumentWrite, Meta, Store
 from xds.store.known_documents import KnownDocuments
 
 KIND = "named_clusters"
@@ -41,12 +39,6 @@ class NamedClusters(Derived):
         self.present.pop(id, None)
         if body is not None:
             self.present[id] = content_of(json.loads(body))
-
-    def has(self, revision: int) -> bool:
-        return True
-
-    def end(self, groups: Collection[str]) -> None:
-        return
 
     def groups(self) -> Collection[str]:
         return list(self.present)
@@ -77,39 +69,29 @@ class NamedClusters(Derived):
         self.present.pop(group, None)
 
 
-class NamesWrite:
+class NamesWrite(DerivedWrite):
     """A write of the document of one group."""
 
-    settings: SettingsWrite | None = None
-
     def __init__(self, source: NamedClusters, group: str, names: Sequence[str]) -> None:
-        self.source = source
+        self._source = source
         self._group = group
         self._names = names
 
-    async def repeated_push(self) -> GroupPush | None:
-        return None
+    @property
+    def source(self) -> NamedClusters:
+        return self._source
 
     async def plan(self) -> Collection[str]:
         return (self._group,)
 
     async def derive(self, deleted: Collection[str]) -> Mapping[str, DerivedChange]:
         write = DocumentWrite(KIND, self._group, json.dumps(self._names).encode(), UNKNOWN_CALLER.note("names"))
-        before, after = self.source.content(self._group), content_of(self._names)
+        before, after = self._source.content(self._group), content_of(self._names)
         return {self._group: DerivedChange(before, after, writes=(write,))}
 
-    def pushes(self) -> Sequence[GroupPush]:
-        return ()
-
     def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
-        self.source.present[self._group] = content_of(self._names)
+        self._source.present[self._group] = content_of(self._names)
         return ()
-
-    def end(self) -> None: ...
-
-    async def replay(self, commit: Commit) -> None: ...
-
-    def done(self, results: Sequence[Any]) -> None: ...
 
 
 def content_of(names: Sequence[str]) -> DerivedContent:

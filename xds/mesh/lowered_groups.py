@@ -39,9 +39,7 @@ from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource_type import CLUSTER
 from xds.push.content import Key as ResourceKey
 from xds.push.derived import OWNED_NAME, DerivedChange, DerivedResource, DerivedWrite
-from xds.push.groups import SettingsWrite
-from xds.push.request import PushResult
-from xds.store.base import Commit, DocumentWrite, GroupPush, Meta, Store
+from xds.store.base import Commit, DocumentWrite, Meta, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
 from xds.store.known_documents import KnownDocuments
 from xds.tasks.threads import run_sized
@@ -427,10 +425,8 @@ class LoweredGroups:
         return compiled
 
 
-class LoweringPart:
+class LoweringPart(DerivedWrite):
     """Newly lowered resources of groups, by group; None for a group that loses its upstreams."""
-
-    settings: SettingsWrite | None = None
 
     @property
     def source(self) -> LoweredGroups:
@@ -441,10 +437,6 @@ class LoweringPart:
         self._groups = groups
         self._lowered = dict(lowered or {})
 
-    async def repeated_push(self) -> GroupPush | None:
-        """A repeated write changes nothing."""
-        return None
-
     async def plan(self) -> Collection[str]:
         """The groups are known."""
         return self._lowered
@@ -454,10 +446,6 @@ class LoweringPart:
         self._lowered = {group: one for group, one in self._lowered.items() if group not in deleted}
         return {group: self._groups.change(group, one) for group, one in self._lowered.items()}
 
-    def pushes(self) -> Sequence[GroupPush]:
-        """Nothing but groups changes."""
-        return ()
-
     def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
         """Take over the lowered resources."""
         return self._groups.begin(self._lowered)
@@ -465,12 +453,6 @@ class LoweringPart:
     def end(self) -> None:
         """Remove the assignments of removed clusters."""
         self._groups.end(self._lowered)
-
-    async def replay(self, commit: Commit) -> None:
-        """There are no earlier writes."""
-
-    def done(self, results: Sequence[PushResult]) -> None:
-        """Nobody waits for the results."""
 
 
 def etag_of(document: UpstreamsDocument) -> str:

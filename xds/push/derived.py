@@ -250,10 +250,10 @@ class DerivedWrite(Protocol):
     """A write of the documents that resources are derived from, as a part of a transaction.
 
     The publisher holds the lock of the source from the first call to the last; it is taken before those of groups.
-    ``settings`` are settings of a group that are written with it.
+    ``settings`` are settings of a group that are written with it. What a write does not have stays as it is here.
     """
 
-    settings: SettingsWrite | None
+    settings: SettingsWrite | None = None
 
     @property
     def source(self) -> Derived:
@@ -261,6 +261,7 @@ class DerivedWrite(Protocol):
 
     async def repeated_push(self) -> GroupPush | None:
         """The call to the store that finds an earlier, equal write; None if a repeated write changes nothing."""
+        return None
 
     async def plan(self) -> Collection[str]:
         """Compare the write with the present documents. Returns the groups that it touches. Nothing changes."""
@@ -273,6 +274,7 @@ class DerivedWrite(Protocol):
 
     def pushes(self) -> Sequence[GroupPush]:
         """The calls to the store beside those of the groups."""
+        return ()
 
     def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
         """Take over the committed documents, before the groups are published. ``commits`` are those of ``pushes``.
@@ -282,12 +284,15 @@ class DerivedWrite(Protocol):
 
     def end(self) -> None:
         """Remove what the published groups no longer have. Nothing is awaited."""
+        return
 
     async def replay(self, commit: Commit) -> None:
         """An equal write was committed before."""
+        return
 
     def done(self, results: Sequence[Any]) -> None:
         """The results (`PushResult`) of the groups that the write has changed, or would change in a dry run."""
+        return
 
 
 class Derived(GroupDocuments, Protocol):
@@ -300,10 +305,12 @@ class Derived(GroupDocuments, Protocol):
         """The derived resources of a group."""
 
     def has(self, revision: int) -> bool:
-        """Whether its config entries are those of this revision of their line, or later ones."""
+        """Whether its documents are those of this revision of their line, or later ones. Without a line they are."""
+        return True
 
     def end(self, groups: Collection[str]) -> None:
         """Remove what the published groups no longer have. Nothing is awaited."""
+        return
 
     def adopt(self, group: str, stored: Mapping[Key, DerivedResource]) -> bool:
         """Take over the ``stored`` derived resources of a group; they are served until ``settle``.
