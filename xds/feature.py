@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xds.admin.dependencies import ServerCheck
     from xds.admin.examples import ApiTexts
     from xds.admin.models.nodes import LinkerdAnswer
+    from xds.admin.other_servers import OtherServers
     from xds.cluster.members import Members
     from xds.fleet.fleet import Fleet
     from xds.live.by_hand import HandAssignments
@@ -47,6 +48,7 @@ class Kernel:
 
     ``load`` has the load reports, ``registry`` wakes streams. ``streams`` is what the handlers of all streams share.
     ``members`` are the servers of the store; what only one of them does, it does while ``members.holds_lease()``.
+    ``others`` asks them.
     ``features`` are those that are served already: a feature may use those before it.
     """
 
@@ -60,6 +62,7 @@ class Kernel:
     registry: StreamRegistry
     streams: DiscoveryDependencies
     members: Members
+    others: OtherServers
     features: list[ServedFeature]
 
     def feature(self, kind: type[F]) -> F:

@@ -22,6 +22,7 @@ from fastapi.responses import Response
 from starlette.types import Scope
 
 from xds.access.authorisation import Identity
+from xds.access.caller import SERVER
 from xds.access.tokens import Grant
 from xds.admin.dependencies import Dependencies
 from xds.admin.operations import PREFIX
@@ -93,6 +94,12 @@ def asked(
     headers = {"Accept": request.headers.get("accept", "application/json"), "X-Request-ID": request_id(request)}
     target = f"{below}?{wanted}" if wanted else below
     return Asked(method, target, {**headers, CALLER_HEADER: _caller(request)}, body)
+
+
+def server_asked(method: str, path: str, body: object = None) -> Asked:
+    """A request that a server makes for itself; it opens internal routes alone."""
+    caller: Json = {"name": SERVER, "scopes": [], "peer": None}
+    return Asked(method, path, {"Accept": "application/json", CALLER_HEADER: _encoded(caller)}, body)
 
 
 async def gather(
@@ -185,7 +192,11 @@ def _caller(request: Request) -> str:
         "scopes": sorted(grant.scopes),
         "peer": [client.host, client.port] if client is not None else None,
     }
-    return urlsafe_b64encode(json.dumps(document).encode()).decode()
+    return _encoded(document)
+
+
+def _encoded(caller: Json) -> str:
+    return urlsafe_b64encode(json.dumps(caller).encode()).decode()
 
 
 def caller_of(header: str) -> tuple[Identity, tuple[str, int] | None]:

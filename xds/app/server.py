@@ -300,6 +300,7 @@ class Server:
             self.grpc.registry,
             self.grpc.deps,
             self.members,
+            self.fan_out,
             served,
         )
         for feature in features:

@@ -25,6 +25,7 @@ from typing import Protocol
 import structlog
 
 from xds.access.caller import UNKNOWN_CALLER, Caller
+from xds.admin.other_servers import OtherServers
 from xds.fleet.fleet import Fleet
 from xds.fleet.senders import Senders
 from xds.lrs import figures
@@ -42,6 +43,7 @@ from xds.steering.core.decide import decide
 from xds.steering.core.decision_history import DecisionHistory, decision_changes, read_history
 from xds.steering.core.load_assignment import pushed_localities
 from xds.steering.core.policy import Policy
+from xds.steering.demand_of_others import DemandOfOthers, MeasuredDemand, OthersDemand, WantedDemand
 from xds.steering.inputs import observe, record_decision_events, record_policy_event
 from xds.steering.policies import PolicyTable
 from xds.steering.policy_review import review_capacity, review_policy, review_reports, review_times
@@ -91,6 +93,7 @@ class Assignments:
         clock: Callable[[], float] = time.time,
         holds_lease: HoldsLease = alone,
         save_every_s: float = SAVE_EVERY_S,
+        others: OtherServers | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.failures = 0
@@ -102,6 +105,7 @@ class Assignments:
         self._clock = clock  # epoch seconds, that of the load reports
         self._holds_lease = holds_lease
         self._save_every_s = save_every_s
+        self._others = DemandOfOthers(others)
         self._decides = True
         self._active: dict[Key, ActivePolicy] = {}
         self._overlays: dict[str, dict[Locality, Overlay]] = {}
@@ -153,11 +157,12 @@ class Assignments:
             if not await self._may_decide(now):
                 return
             due = [self._active[key] for key in sorted(self._active) if self._is_due(self._active[key], now)]
+            elsewhere_measured = await self._others.ask(list(map(self._wanted, due)))
             for group, members in groupby(due, lambda active: active.key[0]):
                 decided = list(members)
                 senders = self._senders(group, now, max(active.policy.interval_s for active in decided))
                 for active in decided:
-                    await self._decide(active, senders, now)
+                    await self._decide(active, senders, elsewhere_measured, now)
                     await asyncio.sleep(0)  # let other tasks run
                 self._apply_overlays(group)
             await self._save(list(self._active.values()), now)
@@ -198,7 +203,8 @@ class Assignments:
         present = self._active.get(key)
         active = ActivePolicy(key, policy, present.assignment if present is not None else None)
         now = self._clock()
-        outcome = await self._outcome(active, self._senders(key[0], now, policy.interval_s), now)
+        elsewhere = await self._others.ask([self._wanted(active)])
+        outcome = await self._outcome(active, self._senders(key[0], now, policy.interval_s), elsewhere, now)
         if outcome is not None:
             active.serve(outcome)
         return active
@@ -305,10 +311,24 @@ class Assignments:
         pushed = self._pushed(active)
         return pushed is not None and active.is_changed(pushed)
 
-    async def _decide(self, active: ActivePolicy, senders: Senders, now: float) -> None:
+    def measured(self, wanted: WantedDemand) -> MeasuredDemand:
+        """What this server has measured of a cluster, for the one that decides."""
+        now = self._clock()
+        return self._measured(wanted, self._senders(wanted.group, now, wanted.interval_s), now)
+
+    def _wanted(self, active: ActivePolicy) -> WantedDemand:
+        (group, cluster), pushed = active.key, self._pushed(active)
+        return WantedDemand(group, cluster, pushed.name if pushed is not None else "", active.policy.interval_s)
+
+    def _measured(self, wanted: WantedDemand, senders: Senders, now: float) -> MeasuredDemand:
+        window_s = max(wanted.interval_s, self._load.interval_s)
+        reported = self._load.demand(wanted.group, wanted.cluster, now, window_s)
+        return MeasuredDemand(reported, senders.of(wanted.cluster, wanted.endpoints))
+
+    async def _decide(self, active: ActivePolicy, senders: Senders, elsewhere: OthersDemand, now: float) -> None:
         active.due_at = now + active.policy.interval_s
         before = active.assignment
-        outcome = await self._outcome(active, senders, now)
+        outcome = await self._outcome(active, senders, elsewhere, now)
         if outcome is None or self._policies.find(active.key) is not active.policy:
             return
         is_changed = active.serve(outcome)
@@ -319,18 +339,21 @@ class Assignments:
         self.counts.update(actions)
         active.is_unsaved = active.is_unsaved or is_changed or bool(actions)
 
-    async def _outcome(self, active: ActivePolicy, senders: Senders, now: float) -> PolicyDecision | None:
+    async def _outcome(
+        self, active: ActivePolicy, senders: Senders, elsewhere: OthersDemand, now: float
+    ) -> PolicyDecision | None:
         """Decide; None when the pushed endpoints are missing. ``waits_for`` then says what is missing."""
         policy, previous, pushed = active.policy, active.assignment, self._pushed(active)
         if pushed is None:
             return None
         if active.is_changed(pushed):
             await asyncio.to_thread(active.localities_of, pushed)
-        group, cluster = active.key
-        reported = self._load.demand(group, cluster, now, max(policy.interval_s, self._load.interval_s))
+        measured = elsewhere.add_to(active.key, self._measured(self._wanted(active), senders, now))
+        known = (*measured.sources, *(previous.memory.sources if previous is not None else ()))
+        unheard = elsewhere.unheard_sources(active.key, known)
         since = now - policy.fallback_after_s
         localities = active.localities_of(pushed)
-        observed = observe(reported, senders.of(cluster, active.endpoints), localities, previous, since, now)
+        observed = observe(measured.reported, measured.senders, localities, previous, since, now, unheard)
         pairs = len(observed.demand) * len(observed.targets)
         return PolicyDecision(observed, await run_sized(decide, policy, observed, previous, now, resources=pairs), now)
 

@@ -27,9 +27,9 @@ class SteeringFeature(Feature):
 
     def routers(self) -> Sequence[APIRouter]:
         """The policies of groups, with their decisions."""
-        from xds.steering.routes import router
+        from xds.steering.routes import internal, router
 
-        return (router,)
+        return (internal, router)
 
     def texts(self) -> Sequence[ApiTexts]:
         """Tags, parameters and examples of its routes."""
@@ -50,4 +50,5 @@ class SteeringFeature(Feature):
             kernel.registry.wake,
             members.holds_lease,
             is_shared=members.known().is_shared,
+            others=kernel.others,
         )

@@ -7,7 +7,7 @@ whose assignment or state changes, with the reasons.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from xds.access.caller import UNKNOWN_CALLER, Caller
@@ -40,6 +40,7 @@ def observe(
     previous: Assignment | None,
     remembered_since: float,
     now: float,
+    unheard: Collection[Locality] = (),
 ) -> Observation:
     """Demand by source, the state of the targets, and the measured flows from sources to targets.
 
@@ -57,6 +58,8 @@ def observe(
     remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
     for source in remembered:
         demand.setdefault(source, Demand())
+    for source in unheard:
+        demand[source] = replace(demand.get(source, Demand()), reported_at=None)
     scales = {source: scale_of_silence(own.nodes, own.silent) for source, own in demand.items()}
     flows = [
         replace(flow, rps=flow.rps * scale, errors_ps=flow.errors_ps * scale, unissued_ps=flow.unissued_ps * scale)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Annotated
 
+from fastapi import Body as JsonBody
 from fastapi import Depends, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from xds.admin.answers import Paging, answer_json, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
@@ -15,9 +17,11 @@ from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.push import Strict, etag_precondition
 from xds.admin.routing import Calling, api_router, with_body
+from xds.admin.server_door import internal_router
 from xds.push.request import PushOptions
 from xds.steering import operations
 from xds.steering.core.policy_document import parse_policy
+from xds.steering.demand_of_others import DEMAND_PATH, POLICIES_LIMIT, WantedDemand, write_answer
 from xds.steering.models import ChangedShares, PolicyDeleted, PolicyState
 from xds.steering.policies import etag_of
 from xds.steering.policy_schema import POLICY_SCHEMA
@@ -25,6 +29,7 @@ from xds.steering.served import ServedSteering
 from xds.store.document_keys import Key
 
 router = api_router("assignments")
+internal = internal_router()
 
 POLICY_BYTES = 256 * 1024
 
@@ -117,3 +122,15 @@ async def delete_assignment(
 def _item(steering: ServedSteering, key: Key) -> PolicyState:
     active = steering.assignments.get(key)
     return PolicyState.from_domain(active, etag_of(active.policy), steering.assignments.warnings(key, active.policy))
+
+
+@internal.post(DEMAND_PATH)
+async def get_demand(
+    served: Served, wanted: Annotated[list[WantedDemand], JsonBody(embed=True, max_length=POLICIES_LIMIT)]
+) -> Response:
+    """What this server has measured of clusters, for the server that decides."""
+    found = {}
+    for each in wanted:
+        found[each.key] = served.assignments.measured(each)
+        await asyncio.sleep(0)  # let other tasks run
+    return JSONResponse(await asyncio.to_thread(write_answer, found))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.registry import Collector
 
+from xds.admin.other_servers import OtherServers
 from xds.feature import ServedFeature
 from xds.fleet.fleet import Fleet
 from xds.model.errors import Violation
@@ -33,12 +34,13 @@ class ServedSteering(ServedFeature):
         holds_lease: HoldsLease = alone,
         *,
         is_shared: bool = False,
+        others: OtherServers | None = None,
     ) -> None:
-        """``is_shared``: other servers serve what this one decides, and hear of it by the store."""
+        """``is_shared``: ``others`` serve what this one decides, and hear of it by the store."""
         save_every_s = 0.0 if is_shared else SAVE_EVERY_S
         self.policies = PolicyTable(store)
         self.assignments = Assignments(
-            self.policies, cache, fleet, load, wake, holds_lease=holds_lease, save_every_s=save_every_s
+            self.policies, cache, fleet, load, wake, holds_lease=holds_lease, save_every_s=save_every_s, others=others
         )
 
     def documents(self) -> Sequence[GroupDocuments]:
