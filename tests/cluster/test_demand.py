@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.conftest import Member, Site
 from tests.steering.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
 from tests.support.plane import Plane
-from xds.admin.other_servers import Answers, Asked
+from xds.admin.other_servers import Answers, Asked, NoOthers
 from xds.fleet.senders import Reporting
 from xds.lrs.figures import ClusterDemand, Flow, SourceDemand
 from xds.model.load_report import Metric
@@ -43,7 +43,7 @@ class Answer:
         return json.loads(self.body)
 
 
-class Others:
+class Others(NoOthers):
     """Other servers that measure what their reports say; those in ``silent`` do not answer."""
 
     me = "a"
