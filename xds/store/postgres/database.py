@@ -169,8 +169,8 @@ class PostgresDatabase:
     def _connected(self, wait_s: float) -> PostgresConnection:
         """The connection, which is opened here if there is none. Raises ``UnavailableError`` after ``wait_s``."""
         is_open = self._connection is not None and not self._connection.raw.closed
-        rests = not is_open and time.monotonic() < self._rests_until_s
-        if not wait_s and (rests or self._is_down()):
+        rests = not is_open and not wait_s and time.monotonic() < self._rests_until_s
+        if rests or self._is_down():
             raise UnavailableError(f"{self.place} cannot be used: {self.down_reason()}")
         if self._connection is not None and is_open:
             return self._connection
@@ -182,7 +182,7 @@ class PostgresDatabase:
             except _AwayError as error:
                 self._down = str(error)
                 self._rests_until_s = time.monotonic() + REST_S
-                if time.monotonic() >= end_s:
+                if time.monotonic() >= end_s or self._is_down():
                     message = f"{self.place} cannot be used: {self._down}"
                     raise SilentError(message, is_refusal=is_refusal(self._down)) from error
             time.sleep(RETRY_EVERY_S)
