@@ -13,7 +13,7 @@ from xds.cli.commands.events import event_line
 from xds.cli.commands.nodes import NODES, nodes_layout
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format, paint
-from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.table import Column, Style, TableLayout, cell_text, rendered
 from xds.cli.wait import late
 
 VIEW = TableLayout(
@@ -138,5 +138,5 @@ def test_an_event_stays_one_line() -> None:
 def test_a_node_that_only_reports_load_is_up() -> None:
     (up,) = (column for column in NODES.columns if column.header == "UP")
     load = {"opened": TIME, "load": {}}
-    assert not up.cell({"streams": [load], "connected": True, "last_seen": TIME}).startswith("gone")
-    assert up.cell({"streams": [], "connected": False, "last_seen": TIME}).startswith("gone")
+    assert not cell_text(up.cell, {"streams": [load], "connected": True, "last_seen": TIME}).startswith("gone")
+    assert cell_text(up.cell, {"streams": [], "connected": False, "last_seen": TIME}).startswith("gone")

@@ -17,7 +17,7 @@ from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
 from xds.cli.output import age, printable, to_yaml
 from xds.cli.resources import known_type, snapshot
-from xds.cli.table import Column, Style, TableLayout, actor_text, rendered
+from xds.cli.table import Column, Style, TableLayout, actor_text, cell_text, rendered
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
@@ -25,47 +25,47 @@ Key = tuple[str, str]  # (type_url, name)
 SHOWN = 10
 
 TYPES = TableLayout(
-    name=lambda item: str(item["type"]),
+    name="type",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("STATE", lambda item: item["state"]),
-        Column("SINCE", lambda item: item["since"], is_time=True),
+        Column("TYPE", "type"),
+        Column("STATE", "state"),
+        Column("SINCE", "since", is_time=True),
         Column("REVISION", lambda item: "" if item["revision"] is None else str(item["revision"])),
-        Column("SENT", lambda item: item["version_sent"]),
-        Column("ACKED", lambda item: item["version_acked"]),
+        Column("SENT", "version_sent"),
+        Column("ACKED", "version_acked"),
         Column("SUBSCRIBED", lambda item: _names(item["subscribed"]), is_prose=True),
         Column("MISSING", lambda item: _names(item["missing"]), is_prose=True),
     ),
 )
 
 STREAMS = TableLayout(
-    name=lambda item: str(item["id"]),
+    name="id",
     columns=(
-        Column("STREAM", lambda item: str(item["id"])),
-        Column("SERVICE", lambda item: item["service"]),
-        Column("VARIANT", lambda item: item["variant"]),
-        Column("API", lambda item: item["api"]),
-        Column("PEER", lambda item: item["peer"]),
-        Column("OPENED", lambda item: item["opened"], is_time=True),
+        Column("STREAM", "id"),
+        Column("SERVICE", "service"),
+        Column("VARIANT", "variant"),
+        Column("API", "api"),
+        Column("PEER", "peer"),
+        Column("OPENED", "opened", is_time=True),
     ),
 )
 
 CERTIFICATES = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
         Column("EXPIRES", expiry, lambda item: "warn" if seconds_left(item) < EXPIRY_DAYS * DAY_S else ""),
-        Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
+        Column("TYPE", "type"),
+        Column("NAME", "name"),
         Column("FOR", lambda item: ", ".join(item["names"])),
-        Column("NOT_AFTER", lambda item: item["not_after"]),
+        Column("NOT_AFTER", "not_after"),
     ),
 )
 
 LINKS = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
-        Column("HOW", lambda item: item["how"]),
-        Column("TYPE", lambda item: item["type"]),
+        Column("HOW", "how"),
+        Column("TYPE", "type"),
         Column("NAME", lambda item: str(item.get("meaning", item["name"]))),
         Column("HERE", lambda item: "yes" if item["exists"] else "no", lambda item: "" if item["exists"] else "warn"),
     ),
@@ -224,7 +224,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
             "group": node["group"],
             "agent": node["user_agent"],
             "admin": _admin(node),
-            "up": NODES.columns[5].cell(node),
+            "up": cell_text(NODES.columns[5].cell, node),
             "first seen": _when(node["first_seen"], style),
         }
     )

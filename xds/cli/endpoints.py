@@ -35,26 +35,26 @@ def owner_text(owner: Json) -> str:
 
 
 ASSIGNMENTS = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
-        Column("NAME", lambda item: item["name"]),
+        Column("NAME", "name"),
         Column("OWNER", lambda item: owner_text(item["owner"])),
-        Column("ENDPOINTS", lambda item: str(item["endpoints_n"])),
+        Column("ENDPOINTS", "endpoints_n"),
         Column("DRAINING", lambda item: str(item["draining_n"] or ""), lambda item: "warn"),
         Column("AGE", lambda item: item["owner"].get("time") or "", is_time=True),
-        Column("VERSION", lambda item: item["version"], is_wide=True),
-        Column("ETAG", lambda item: item["etag"], is_wide=True),
+        Column("VERSION", "version", is_wide=True),
+        Column("ETAG", "etag", is_wide=True),
     ),
 )
 
 ENDPOINTS = TableLayout(
-    name=lambda item: str(item["address"]),
+    name="address",
     columns=(
-        Column("ADDRESS", lambda item: item["address"]),
-        Column("HEALTH", lambda item: item["health"], lambda item: _HEALTH_STYLES.get(item["health"], "")),
+        Column("ADDRESS", "address"),
+        Column("HEALTH", "health", lambda item: _HEALTH_STYLES.get(item["health"], "")),
         Column("WEIGHT", lambda item: "" if item["weight"] is None else str(item["weight"])),
         Column("LOCALITY", lambda item: locality_text(item["locality"])),
-        Column("PRIORITY", lambda item: str(item["priority"])),
+        Column("PRIORITY", "priority"),
         Column("UNTIL", lambda item: item.get("until") or ""),
         Column("HOSTNAME", lambda item: item.get("hostname") or "", is_wide=True),
     ),

@@ -18,10 +18,10 @@ Json = dict[str, Any]
 NODE_LIMIT_BYTES = 1 << 20
 
 CANDIDATES = TableLayout(
-    name=lambda item: str(item["group"]),
+    name="group",
     columns=(
-        Column("GROUP", lambda item: item["group"]),
-        Column("RULE", lambda item: item["rule"]),
+        Column("GROUP", "group"),
+        Column("RULE", "rule"),
         Column("PRIORITY", lambda item: str(item.get("priority", ""))),
         Column(
             "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
@@ -31,11 +31,11 @@ CANDIDATES = TableLayout(
 )
 
 ANSWERS = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
-        Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
+        Column("TYPE", "type"),
+        Column("NAME", "name"),
+        Column("ANSWER", "answer", lambda item: "good" if item["answer"] == "sent" else "warn"),
         Column("VERSION", lambda item: item.get("version") or ""),
         Column("DETAIL", lambda item: item.get("detail") or "", is_prose=True),
         Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
@@ -45,13 +45,13 @@ ANSWERS = TableLayout(
 
 # The instances of an assignment that follows a service.
 ORIGINS = TableLayout(
-    name=lambda item: str(item["instance"]),
+    name="instance",
     columns=(
         Column("ENDPOINT", lambda item: f"{item['address']}:{item['port']}"),
-        Column("HEALTH", lambda item: item["health"]),
-        Column("SOURCE", lambda item: item["source"]),
-        Column("INSTANCE", lambda item: item["instance"]),
-        Column("AGE", lambda item: item["since"], is_time=True),
+        Column("HEALTH", "health"),
+        Column("SOURCE", "source"),
+        Column("INSTANCE", "instance"),
+        Column("AGE", "since", is_time=True),
     ),
 )
 

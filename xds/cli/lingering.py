@@ -74,11 +74,11 @@ def first_names(names: list[str], count: int) -> str:
 
 
 LINGERING = TableLayout(
-    name=lambda item: str(item["type"]),
+    name="type",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("REVISION", lambda item: str(item["revision"])),
-        Column("UNTIL", lambda item: item["until"] or ""),
+        Column("TYPE", "type"),
+        Column("REVISION", "revision"),
+        Column("UNTIL", "until"),
         Column("NAMES", lambda item: first_names(item["names"], item["count"]), is_prose=True),
     ),
 )

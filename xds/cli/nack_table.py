@@ -14,20 +14,20 @@ Json = dict[str, Any]
 NODES_NAMED = 3
 
 NACKS = TableLayout(
-    name=lambda record: str(record["node"]),
+    name="node",
     columns=(
-        Column("LAST", lambda record: record["last"], is_time=True),
-        Column("NODE", lambda record: record["node"]),
-        Column("GROUP", lambda record: record["group"]),
-        Column("TYPE", lambda record: record["type"]),
-        Column("VERSION", lambda record: record["version"]),
-        Column("COUNT", lambda record: str(record["count"])),
-        Column("STATE", lambda record: record["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
+        Column("LAST", "last", is_time=True),
+        Column("NODE", "node"),
+        Column("GROUP", "group"),
+        Column("TYPE", "type"),
+        Column("VERSION", "version"),
+        Column("COUNT", "count"),
+        Column("STATE", "state", lambda item: "bad" if item["state"] == "open" else "dim"),
         Column("REFUSED", lambda record: first_names(record["guilty"], len(record["guilty"]))),
-        Column("FIRST", lambda record: record["first"], is_time=True, is_wide=True),
-        Column("NONCE", lambda record: record["nonce"], is_wide=True),
+        Column("FIRST", "first", is_time=True, is_wide=True),
+        Column("NONCE", "nonce", is_wide=True),
         Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True, is_prose=True),
-        Column("MESSAGE", lambda record: record["message"], is_prose=True),
+        Column("MESSAGE", "message", is_prose=True),
     ),
 )
 
@@ -40,16 +40,16 @@ def _refused(item: Json) -> str:
 
 
 MERGED_NACKS = TableLayout(
-    name=lambda item: str(item["node"]),
+    name="node",
     columns=(
-        Column("LAST", lambda item: item["last"], is_time=True),
+        Column("LAST", "last", is_time=True),
         Column("REFUSED", _refused),
-        Column("TYPE", lambda item: item["type"]),
-        Column("GROUP", lambda item: item["group"]),
+        Column("TYPE", "type"),
+        Column("GROUP", "group"),
         Column("NODES", lambda item: first_names(item["nodes"][:NODES_NAMED], item["nodes_total"])),
-        Column("COUNT", lambda item: str(item["count"])),
-        Column("STATE", lambda item: item["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
-        Column("MESSAGE", lambda item: item["message"], is_prose=True),
+        Column("COUNT", "count"),
+        Column("STATE", "state", lambda item: "bad" if item["state"] == "open" else "dim"),
+        Column("MESSAGE", "message", is_prose=True),
     ),
 )
 

@@ -29,30 +29,30 @@ def seconds(setting: str, item: Json) -> str:
 
 
 GROUPS = TableLayout(
-    name=lambda item: str(item["group"]),
+    name="group",
     columns=(
-        Column("GROUP", lambda item: item["group"]),
-        Column("REVISION", lambda item: str(item["revision"])),
+        Column("GROUP", "group"),
+        Column("REVISION", "revision"),
         Column("RESOURCES", lambda item: str(sum(item["resources"].values()))),
-        Column("NODES", lambda item: str(item["nodes"])),
-        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("NODES", "nodes"),
+        Column("AGE", "time", is_time=True),
         Column("AUTHOR", actor_text),
-        Column("MESSAGE", lambda item: item["message"], is_prose=True),
+        Column("MESSAGE", "message", is_prose=True),
         Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True, is_prose=True),
         Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),
         Column("DELAY", partial(seconds, "removal_delay_s"), is_wide=True),
         Column("DRAIN", partial(seconds, "listener_drain_s"), is_wide=True),
-        Column("ETAG", lambda item: item["etag"], is_wide=True),
+        Column("ETAG", "etag", is_wide=True),
     ),
-    in_order=lambda item: str(item["group"]),
+    in_order="group",
 )
 
 RESOURCES = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
-        Column("VERSION", lambda item: item["version"]),
+        Column("TYPE", "type"),
+        Column("NAME", "name"),
+        Column("VERSION", "version"),
         Column("LIVE", lambda item: item["live"]["kind"] if "live" in item else "", is_wide=True),
     ),
 )

@@ -31,6 +31,7 @@ from xds.cli.output import (
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
+Cell = str | Callable[[Json], str]
 
 EMPTY_CELL = "-"
 _GAP = " " * GAP
@@ -44,19 +45,27 @@ def no_style(item: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. ``cell`` returns the text of an item, or an RFC 3339 time if ``is_time``.
+    """A column. ``cell`` is the member of an item that it shows, or a function that returns the text.
 
-    ``style`` returns the name of a color of `paint`. ``is_prose``: a text, such as a message, that is shortened at its
-    end. ``leaves``: on a narrow terminal this column is left out as the 1st, 2nd ... before others become unreadable.
+    With ``is_time`` that is an RFC 3339 time. ``style`` returns the name of a color of `paint`. ``is_prose``: a text,
+    such as a message, that is shortened at its end. ``leaves``: on a narrow terminal this column is left out as the
+    1st, 2nd ... before others become unreadable.
     """
 
     header: str
-    cell: Callable[[Json], str]
+    cell: Cell
     style: Callable[[Json], str] = no_style
     is_time: bool = False
     is_wide: bool = False
     is_prose: bool = False
     leaves: int = 0
+
+
+def cell_text(cell: Cell, item: Json) -> str:
+    """The text of an item in a cell; empty for null."""
+    if callable(cell):
+        return cell(item)
+    return "" if item[cell] is None else str(item[cell])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +75,9 @@ class TableLayout:
     ``in_order``: the text by which items are sorted in natural order, unless ``--sort-by`` is given.
     """
 
-    name: Callable[[Json], str]
+    name: Cell
     columns: tuple[Column, ...]
-    in_order: Callable[[Json], str] | None = None
+    in_order: Cell | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ def rendered(items: Iterable[Json], layout: TableLayout, style: Style, empty: st
     chosen_items = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            names = dict.fromkeys(printable(layout.name(item)) for item in chosen_items)  # each once
+            names = dict.fromkeys(printable(cell_text(layout.name, item)) for item in chosen_items)  # each once
             return "".join(f"{name}\n" for name in names)
         case Format.JSON:
             return to_json({"items": list(chosen_items)})
@@ -123,10 +132,10 @@ def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator
     """The items in the requested order and number."""
     if style.sort_by:
         column = _column(layout, style.sort_by)
-        items = sorted(items, key=lambda item: natural_key(column.cell(item)))
+        items = sorted(items, key=lambda item: natural_key(cell_text(column.cell, item)))
     elif layout.in_order is not None:
         by = layout.in_order
-        items = sorted(items, key=lambda item: natural_key(by(item)))
+        items = sorted(items, key=lambda item: natural_key(cell_text(by, item)))
     return islice(items, style.limit or None)
 
 
@@ -207,7 +216,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], styles: Sequence[str]) ->
 
 
 def _text(column: Column, item: Json, style: Style) -> str:
-    cell = column.cell(item)
+    cell = cell_text(column.cell, item)
     if column.is_time and not style.timestamps:
         return age(cell)
     return one_line(cell) if cell else EMPTY_CELL
@@ -223,14 +232,14 @@ def actor_text(item: dict[str, Any]) -> str:
 def history_layout(what: Callable[[Json], str], size: Column) -> TableLayout:
     """The table of a history of revisions. ``what`` describes a revision; ``size`` is the column of its size."""
     return TableLayout(
-        name=lambda item: str(item["revision"]),
+        name="revision",
         columns=(
-            Column("REVISION", lambda item: str(item["revision"])),
-            Column("AGE", lambda item: item["time"], is_time=True),
+            Column("REVISION", "revision"),
+            Column("AGE", "time", is_time=True),
             Column("AUTHOR", actor_text),
             Column("WHAT", what, lambda item: "dim" if item["undone_by"] else "", is_prose=True),
             size,
-            Column("MESSAGE", lambda item: item["message"], is_prose=True),
+            Column("MESSAGE", "message", is_prose=True),
         ),
     )
 

@@ -24,13 +24,13 @@ def answer_text(item: Json) -> str:
 
 
 DESTINATIONS = TableLayout(
-    name=lambda item: str(item["authority"]),
+    name="authority",
     columns=(
-        Column("METHOD", lambda item: item["method"]),
-        Column("DESTINATION", lambda item: item["authority"]),
+        Column("METHOD", "method"),
+        Column("DESTINATION", "authority"),
         Column("ANSWER", answer_text, lambda item: "" if item["is_known"] else "warn"),
-        Column("SOURCE", lambda item: item["source"]),
-        Column("MESSAGES", lambda item: str(item["messages"])),
+        Column("SOURCE", "source"),
+        Column("MESSAGES", "messages"),
         Column("LEFT OUT", lambda item: "; ".join(item["skipped"]), is_prose=True),
     ),
 )

@@ -31,17 +31,17 @@ POLICY_LIMIT_BYTES = 256 * 1024
 _STYLES = {"settled": "good", "moving": "warn", "failing": "bad", "held": "bad", "pushed": "dim"}
 
 SOURCES = TableLayout(
-    name=lambda row: str(row["cluster"]),
+    name="cluster",
     columns=(
-        Column("CLUSTER", lambda row: row["cluster"]),
-        Column("SOURCE", lambda row: row["source"]),
-        Column("STANDING", lambda row: row["standing"], lambda row: _STYLES.get(row["standing"], "")),
-        Column("RPS", lambda row: row["rps"]),
-        Column("SHARES", lambda row: row["shares"]),
-        Column("WHY", lambda row: row["why"], is_prose=True),
-        Column("CHANGED", lambda row: row["changed_at"], is_time=True),
-        Column("WANTED", lambda row: row["wanted"], is_wide=True),
-        Column("NODES", lambda row: row["nodes"], is_wide=True),
+        Column("CLUSTER", "cluster"),
+        Column("SOURCE", "source"),
+        Column("STANDING", "standing", lambda row: _STYLES.get(row["standing"], "")),
+        Column("RPS", "rps"),
+        Column("SHARES", "shares"),
+        Column("WHY", "why", is_prose=True),
+        Column("CHANGED", "changed_at", is_time=True),
+        Column("WANTED", "wanted", is_wide=True),
+        Column("NODES", "nodes", is_wide=True),
     ),
 )
 
@@ -72,8 +72,8 @@ def _target_rows(item: Json) -> Iterator[Json]:
 
 def _view(width: int) -> TableLayout:
     columns = (
-        Column("CLUSTER", lambda row: row["cluster"]),
-        Column("TARGET", lambda row: row["place"]),
+        Column("CLUSTER", "cluster"),
+        Column("TARGET", "place"),
         Column("HEALTHY", lambda row: f"{row['healthy']}/{row['endpoints']}", _health_style),
         Column("LOAD", lambda row: f"{row['load_rps']:.1f}"),
         Column("CAPACITY", lambda row: f"{row['capacity_rps']:.4g}"),
@@ -81,7 +81,7 @@ def _view(width: int) -> TableLayout:
         *((Column("", lambda row: bar(row["utilisation"], width), _full_style),) if width else ()),
         Column("DECIDED", lambda row: _percent(row["decided_share"])),
         Column("REAL", lambda row: _percent(row["real_share"]), _real_style),
-        Column("PRIORITY", lambda row: str(row["pushed_priority"]), is_wide=True),
+        Column("PRIORITY", "pushed_priority", is_wide=True),
         Column("DECIDED-RPS", lambda row: f"{row['decided_rps']:.1f}", is_wide=True),
         Column(
             "METRICS",
@@ -128,10 +128,10 @@ def _real_style(row: Json) -> str:
 
 
 HISTORY = TableLayout(
-    name=lambda item: str(item["number"]),
+    name="number",
     columns=(
-        Column("NUMBER", lambda item: str(item["number"])),
-        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("NUMBER", "number"),
+        Column("AGE", "time", is_time=True),
         Column("SOURCE", lambda item: locality_text(item["source"])),
         Column("WHAT", lambda item: ",".join(item["actions"]), is_prose=True),
         Column("RPS", lambda item: f"{item['demand_rps']:.1f}"),
@@ -140,7 +140,7 @@ HISTORY = TableLayout(
         Column(
             "WHY", lambda item: ",".join(dict.fromkeys(reason["code"] for reason in item["reasons"])), is_prose=True
         ),
-        Column("STANDING", lambda item: item["standing"], is_wide=True),
+        Column("STANDING", "standing", is_wide=True),
         Column(
             "DETAIL",
             lambda item: "; ".join(reason["detail"] for reason in item["reasons"]),

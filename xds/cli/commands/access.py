@@ -20,12 +20,12 @@ Json = dict[str, Any]
 FILE_LIMIT_BYTES = 1 << 20
 
 RULES = TableLayout(
-    name=lambda item: str(item["rule"]),
+    name="rule",
     columns=(
-        Column("RULE", lambda item: str(item["rule"])),
-        Column("PRINCIPAL", lambda item: item["principal"]),
+        Column("RULE", "rule"),
+        Column("PRINCIPAL", "principal"),
         Column("ALLOWS", lambda item: "yes" if item["allows"] else "no", lambda item: "good" if item["allows"] else ""),
-        Column("DETAIL", lambda item: item["detail"], is_prose=True),
+        Column("DETAIL", "detail", is_prose=True),
     ),
 )
 

@@ -28,15 +28,15 @@ NameArgument = Annotated[str, typer.Argument(help="The context.", metavar="NAME"
 NO_CONTEXTS = "no contexts: `xds context set NAME --server URL` adds one"
 
 CONTEXTS = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
         Column("CURRENT", lambda item: "*" if item["current"] else ""),
-        Column("NAME", lambda item: item["name"]),
-        Column("SERVER", lambda item: item["server"]),
-        Column("TOKEN", lambda item: item["token_file"]),
-        Column("CERTIFICATE", lambda item: item["cert"]),
+        Column("NAME", "name"),
+        Column("SERVER", "server"),
+        Column("TOKEN", "token_file"),
+        Column("CERTIFICATE", "cert"),
     ),
-    in_order=lambda item: str(item["name"]),
+    in_order="name",
 )
 
 

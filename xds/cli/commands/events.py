@@ -185,32 +185,32 @@ def _short(value: object) -> str:
 
 
 AUDIT = TableLayout(
-    name=lambda item: str(item["id"]),
+    name="id",
     columns=(
-        Column("AGE", lambda item: item["time"], is_time=True),
-        Column("COUNT", lambda item: str(item["count"])),
+        Column("AGE", "time", is_time=True),
+        Column("COUNT", "count"),
         Column("WHO", actor_text),
-        Column("FROM", lambda item: item["peer"]),
-        Column("ACTION", lambda item: item["action"], lambda item: "bad" if item["refused"] else ""),
+        Column("FROM", "peer"),
+        Column("ACTION", "action", lambda item: "bad" if item["refused"] else ""),
         Column("GROUP", lambda item: item.get("group", "")),
         Column("WHAT", _changed, is_prose=True),
-        Column("ID", lambda item: item["id"], is_wide=True),
-        Column("FIRST", lambda item: item["first_time"], is_time=True, is_wide=True),
+        Column("ID", "id", is_wide=True),
+        Column("FIRST", "first_time", is_time=True, is_wide=True),
         Column("REQUEST", lambda item: item.get("request_id", ""), is_wide=True),
     ),
 )
 
 
 HISTORY = TableLayout(
-    name=lambda item: str(item["id"]),
+    name="id",
     columns=(
-        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("AGE", "time", is_time=True),
         Column("GROUP", lambda item: item.get("group", "")),
-        Column("ACTION", lambda item: item["action"]),
+        Column("ACTION", "action"),
         Column("WHO", actor_text),
         Column("WHAT", _changed, is_prose=True),
-        Column("FROM", lambda item: item["peer"], is_wide=True),
-        Column("ID", lambda item: item["id"], is_wide=True),
+        Column("FROM", "peer", is_wide=True),
+        Column("ID", "id", is_wide=True),
     ),
 )
 

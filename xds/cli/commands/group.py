@@ -35,14 +35,14 @@ _FLAGS = {
 _UNSET: Mapping[str, object] = {"priority": 0}  # of a new group; its other settings are empty
 
 SETTINGS = TableLayout(
-    name=lambda item: str(item["group"]),
+    name="group",
     columns=(
-        Column("GROUP", lambda item: item["group"]),
-        Column("NODES", lambda item: str(item["nodes"])),
-        Column("REVISION", lambda item: str(item["revision"])),
-        Column("PRIORITY", lambda item: str(item["priority"])),
-        Column("SELECTOR", lambda item: item["selector"], is_prose=True),
-        Column("ON_NACK", lambda item: item["on_nack"]),
+        Column("GROUP", "group"),
+        Column("NODES", "nodes"),
+        Column("REVISION", "revision"),
+        Column("PRIORITY", "priority"),
+        Column("SELECTOR", "selector", is_prose=True),
+        Column("ON_NACK", "on_nack"),
         Column("DELAY", partial(seconds, "removal_delay_s")),
         Column("DRAIN", partial(seconds, "listener_drain_s")),
     ),

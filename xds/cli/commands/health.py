@@ -43,11 +43,11 @@ STATE_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
 STATE_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
 
 CHECKS = TableLayout(
-    name=lambda item: str(item["check"]),
+    name="check",
     columns=(
-        Column("CHECK", lambda item: item["check"]),
+        Column("CHECK", "check"),
         Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
-        Column("DETAIL", lambda item: item["detail"], is_prose=True),
+        Column("DETAIL", "detail", is_prose=True),
         Column("NEXT", lambda item: "" if item["state"] == OK else item["next"]),
     ),
 )

@@ -128,7 +128,7 @@ def _drops(item: Json) -> str:
 _TRAFFIC = (
     Column("RPS", _rate),
     Column("ERRORS", partial(_percent, "error_ratio"), _ratio_style("error_ratio")),
-    Column("IN-PROGRESS", lambda item: str(item["in_progress"])),
+    Column("IN-PROGRESS", "in_progress"),
 )
 _COUNTS = (
     Column("SUCCEEDED", partial(_count, "successes"), is_wide=True),
@@ -139,19 +139,19 @@ _COUNTS = (
 _SHARE = Column("SHARE", partial(_percent, "share"))
 _FROM = Column("FROM", partial(_place, "source"))
 _TO = Column("TO", partial(_place, "locality"))
-_PRIORITY = Column("PRIORITY", lambda item: str(item["priority"]), lambda item: "warn" if item["priority"] else "")
-_SEEN = Column("REPORTED", lambda item: item["reported"], is_time=True)
+_PRIORITY = Column("PRIORITY", "priority", lambda item: "warn" if item["priority"] else "")
+_SEEN = Column("REPORTED", "reported", is_time=True)
 
 CLUSTERS = TableLayout(
-    name=lambda item: str(item["cluster"]),
+    name="cluster",
     columns=(
-        Column("CLUSTER", lambda item: item["cluster"]),
+        Column("CLUSTER", "cluster"),
         *_TRAFFIC,
         Column("DROPS/S", lambda item: f"{item['dropped_rps']:.1f}"),
         Column("DROP%", partial(_percent, "drop_ratio"), _ratio_style("drop_ratio")),
-        Column("NODES", lambda item: str(item["nodes"])),
+        Column("NODES", "nodes"),
         _SEEN,
-        Column("SERVICE", lambda item: item["service_name"], is_wide=True),
+        Column("SERVICE", "service_name", is_wide=True),
         Column("GROUPS", lambda item: ",".join(item["groups"]), is_wide=True, is_prose=True),
         *_COUNTS,
         Column("DROPPED", partial(_count, "dropped"), is_wide=True),
@@ -164,13 +164,13 @@ _VIEWS = {
         name=partial(_place, "locality"), columns=(_FROM, _TO, _PRIORITY, *_TRAFFIC, _SHARE, *_COUNTS)
     ),
     "node": TableLayout(
-        name=lambda item: str(item["node"]),
-        columns=(Column("NODE", lambda item: item["node"]), _FROM, *_TRAFFIC, _SHARE, _SEEN, *_COUNTS),
+        name="node",
+        columns=(Column("NODE", "node"), _FROM, *_TRAFFIC, _SHARE, _SEEN, *_COUNTS),
     ),
     "endpoint": TableLayout(
-        name=lambda item: str(item["endpoint"]),
+        name="endpoint",
         columns=(
-            Column("ENDPOINT", lambda item: item["endpoint"]), _FROM, _TO, _PRIORITY, *_TRAFFIC, _SHARE, *_COUNTS,
+            Column("ENDPOINT", "endpoint"), _FROM, _TO, _PRIORITY, *_TRAFFIC, _SHARE, *_COUNTS,
         ),
     ),
 }  # fmt: skip

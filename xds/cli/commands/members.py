@@ -20,19 +20,19 @@ def _state(item: Json) -> str:
 
 
 MEMBERS = TableLayout(
-    name=lambda item: str(item["id"]),
+    name="id",
     columns=(
-        Column("SERVER", lambda item: item["id"]),
-        Column("VERSION", lambda item: item["version"]),
-        Column("AGE", lambda item: item["started"], is_time=True),
+        Column("SERVER", "id"),
+        Column("VERSION", "version"),
+        Column("AGE", "started", is_time=True),
         Column("SEEN", lambda item: f"{item['silent_s']:.0f}s ago"),
         Column("STREAMS", lambda item: "-" if item["streams"] is None else str(item["streams"])),
         Column("LAG", lambda item: "-" if item["lag_s"] is None else f"{item['lag_s']:g}s"),
         Column("LEASE", lambda item: "holds" if item["is_holder"] else ""),
         Column("STATE", _state, lambda item: "good" if item["problem"] == "" else "bad", is_prose=True),
-        Column("URL", lambda item: item["url"], is_wide=True),
+        Column("URL", "url", is_wide=True),
     ),
-    in_order=lambda item: str(item["id"]),
+    in_order="id",
 )
 
 

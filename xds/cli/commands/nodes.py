@@ -149,13 +149,13 @@ def _lingers(item: Json) -> str:
 
 SERVER = Column("SERVER", lambda node: node.get("server", ""), leaves=6)
 NODES = TableLayout(
-    name=lambda node: str(node["id"]),
+    name="id",
     columns=(
-        Column("NODE", lambda node: node["id"]),
-        Column("CLUSTER", lambda node: node["cluster"], leaves=3),
+        Column("NODE", "id"),
+        Column("CLUSTER", "cluster", leaves=3),
         Column("LOCALITY", lambda node: "/".join(filter(None, node["locality"].values())), leaves=1),
-        Column("GROUP", lambda node: node["group"], leaves=5),
-        Column("AGENT", lambda node: node["user_agent"], leaves=2),
+        Column("GROUP", "group", leaves=5),
+        Column("AGENT", "user_agent", leaves=2),
         Column("UP", _up, leaves=4),
         *_types(GRID, is_wide=False),
         *_types(WIDE_GRID, is_wide=True),
@@ -164,10 +164,10 @@ NODES = TableLayout(
         Column("API", partial(_streams, "api"), is_wide=True),
         Column("PEER", partial(_streams, "peer"), is_wide=True),
         Column("PRINCIPAL", partial(_streams, "principal"), is_wide=True),
-        Column("SEEN", lambda node: node["last_seen"], is_time=True, is_wide=True),
+        Column("SEEN", "last_seen", is_time=True, is_wide=True),
         Column("NOTE", note, is_prose=True),
     ),
-    in_order=lambda node: str(node["id"]),
+    in_order="id",
 )
 _KNOWN_TYPES = frozenset((*GRID.values(), *WIDE_GRID.values()))
 
@@ -198,13 +198,13 @@ def _headers(aliases: Sequence[str]) -> dict[str, str]:
 
 
 HELD = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
-        Column("STATE", lambda item: item["state"], lambda item: _STYLES.get(item["state"], "dim")),
-        Column("VERSION_INFO", lambda item: item["version_info"]),
-        Column("VERSION", lambda item: item["version"]),
+        Column("TYPE", "type"),
+        Column("NAME", "name"),
+        Column("STATE", "state", lambda item: _STYLES.get(item["state"], "dim")),
+        Column("VERSION_INFO", "version_info"),
+        Column("VERSION", "version"),
         Column("LINGERS", _lingers),
         Column("OVERLAY", lambda item: ",".join(item.get("overlay", ()))),
         Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),

@@ -62,13 +62,13 @@ HISTORY = history_layout(
 )
 
 STATUS = TableLayout(
-    name=lambda item: str(item["type"]),
+    name="type",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("SYNCED", lambda item: str(item["synced"])),
-        Column("PENDING", lambda item: str(item["pending"]), lambda item: "warn" if item["pending"] else ""),
-        Column("NACKED", lambda item: str(item["nacked"]), lambda item: "bad" if item["nacked"] else ""),
-        Column("NOT_SUBSCRIBED", lambda item: str(item["not_subscribed"])),
+        Column("TYPE", "type"),
+        Column("SYNCED", "synced"),
+        Column("PENDING", "pending", lambda item: "warn" if item["pending"] else ""),
+        Column("NACKED", "nacked", lambda item: "bad" if item["nacked"] else ""),
+        Column("NOT_SUBSCRIBED", "not_subscribed"),
     ),
 )
 

@@ -15,12 +15,12 @@ from xds.cli.table import Column, TableLayout
 Json = dict[str, Any]
 
 STEPS = TableLayout(
-    name=lambda item: str(item["step"]),
+    name="step",
     columns=(
-        Column("STEP", lambda item: item["step"]),
+        Column("STEP", "step"),
         Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
-        Column("DETAIL", lambda item: item["detail"], is_prose=True),
-        Column("NEXT", lambda item: item["next"]),
+        Column("DETAIL", "detail", is_prose=True),
+        Column("NEXT", "next"),
     ),
 )
 

@@ -33,11 +33,11 @@ _STYLES = {"+": "good", "-": "bad", "@": "dim"}
 LIST = TableLayout(
     name=lambda item: f"{item['kind']}/{item['name']}",
     columns=(
-        Column("KIND", lambda item: item["kind"]),
-        Column("NAME", lambda item: item["name"]),
-        Column("REVISION", lambda item: str(item["modified_revision"])),
-        Column("CREATED", lambda item: str(item["created_revision"]), is_wide=True),
-        Column("ETAG", lambda item: item["etag"], is_wide=True),
+        Column("KIND", "kind"),
+        Column("NAME", "name"),
+        Column("REVISION", "modified_revision"),
+        Column("CREATED", "created_revision", is_wide=True),
+        Column("ETAG", "etag", is_wide=True),
     ),
 )
 
@@ -47,7 +47,7 @@ def _what(item: Json) -> str:
     return f"{kind} (undone by {item['undone_by']})" if item["undone_by"] else kind
 
 
-HISTORY = history_layout(_what, Column("ENTRIES", lambda item: str(item["entries"])))
+HISTORY = history_layout(_what, Column("ENTRIES", "entries"))
 
 
 @dataclass(frozen=True, slots=True)

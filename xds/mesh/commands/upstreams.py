@@ -38,14 +38,14 @@ def resources_text(item: Json) -> str:
 
 
 SUMMARIES = TableLayout(
-    name=lambda item: str(item["group"]),
+    name="group",
     columns=(
-        Column("GROUP", lambda item: item["group"]),
-        Column("NODES", lambda item: str(item["nodes"])),
-        Column("UPSTREAMS", lambda item: str(item["upstreams"])),
+        Column("GROUP", "group"),
+        Column("NODES", "nodes"),
+        Column("UPSTREAMS", "upstreams"),
         Column("RESOURCES", resources_text, is_prose=True),
-        Column("SELECTOR", lambda item: item["selector"], is_prose=True),
-        Column("ETAG", lambda item: item["etag"], is_wide=True),
+        Column("SELECTOR", "selector", is_prose=True),
+        Column("ETAG", "etag", is_wide=True),
         Column("ERROR", lambda item: item.get("error", ""), lambda item: "bad", is_prose=True),
     ),
 )
@@ -53,8 +53,8 @@ SUMMARIES = TableLayout(
 LOWERED = TableLayout(
     name=lambda item: f"{item['type']}/{item['name']}",
     columns=(
-        Column("TYPE", lambda item: item["type"]),
-        Column("NAME", lambda item: item["name"]),
+        Column("TYPE", "type"),
+        Column("NAME", "name"),
         Column("UPSTREAMS", lambda item: ", ".join(item["upstreams"]), is_prose=True),
         Column("ENTRIES", lambda item: ", ".join(item["entries"]), is_prose=True),
     ),

@@ -27,15 +27,15 @@ def selection_text(item: Json) -> str:
 
 
 BINDINGS = TableLayout(
-    name=lambda item: str(item["assignment"]),
+    name="assignment",
     columns=(
-        Column("ASSIGNMENT", lambda item: item["assignment"]),
-        Column("SERVICE", lambda item: item["service"]),
-        Column("STATE", lambda item: item["state"], lambda item: "good" if item["state"] == "live" else "warn"),
-        Column("ENDPOINTS", lambda item: str(item["endpoints"])),
+        Column("ASSIGNMENT", "assignment"),
+        Column("SERVICE", "service"),
+        Column("STATE", "state", lambda item: "good" if item["state"] == "live" else "warn"),
+        Column("ENDPOINTS", "endpoints"),
         Column("SELECTS", selection_text, is_prose=True),
-        Column("BY", lambda item: item["actor"]),
-        Column("SINCE", lambda item: item["time"] or "", is_time=True),
+        Column("BY", "actor"),
+        Column("SINCE", "time", is_time=True),
         Column(
             "WARNINGS",
             lambda item: "; ".join(each["detail"] for each in item["warnings"]),

@@ -34,17 +34,17 @@ def _checks(item: Json) -> str:
 INSTANCES = TableLayout(
     name=lambda item: f"{item['node']}/{item['id']}",
     columns=(
-        Column("ID", lambda item: item["id"]),
-        Column("SERVICE", lambda item: item["service"]),
+        Column("ID", "id"),
+        Column("SERVICE", "service"),
         Column("ADDRESS", lambda item: _place(item["address"], item["port"])),
-        Column("HEALTH", lambda item: item["health"], lambda item: _STYLES.get(item["health"], "")),
+        Column("HEALTH", "health", lambda item: _STYLES.get(item["health"], "")),
         Column("CHECKS", _checks, is_prose=True),
-        Column("AGE", lambda item: item["registered_at"], is_time=True),
-        Column("NODE", lambda item: item["node"], is_wide=True),
+        Column("AGE", "registered_at", is_time=True),
+        Column("NODE", "node", is_wide=True),
         Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True, is_prose=True),
-        Column("WEIGHT", lambda item: str(item["weight"]), is_wide=True),
+        Column("WEIGHT", "weight", is_wide=True),
         Column("ZONE", lambda item: "/".join(filter(None, item["locality"].values())), is_wide=True),
-        Column("BY", lambda item: item["actor"], is_wide=True),
+        Column("BY", "actor", is_wide=True),
     ),
 )
 

@@ -19,33 +19,33 @@ _STYLES = {"reading": "good", "starting": "dim", "failing": "bad", "removed": "w
 
 
 SOURCES = TableLayout(
-    name=lambda item: str(item["name"]),
+    name="name",
     columns=(
-        Column("NAME", lambda item: item["name"]),
-        Column("KIND", lambda item: item["kind"]),
-        Column("STATE", lambda item: item["state"], lambda item: _STYLES.get(item["state"], "")),
-        Column("SERVICES", lambda item: str(item["services_n"])),
-        Column("INSTANCES", lambda item: str(item["instances_n"])),
-        Column("READ", lambda item: item["read_at"] or "", is_time=True),
-        Column("HELD", lambda item: str(item["held_n"]), lambda item: "bad" if item["held_n"] else ""),
+        Column("NAME", "name"),
+        Column("KIND", "kind"),
+        Column("STATE", "state", lambda item: _STYLES.get(item["state"], "")),
+        Column("SERVICES", "services_n"),
+        Column("INSTANCES", "instances_n"),
+        Column("READ", "read_at", is_time=True),
+        Column("HELD", "held_n", lambda item: "bad" if item["held_n"] else ""),
         Column(
             "LEFT OUT",
-            lambda item: str(item["findings_n"]),
+            "findings_n",
             lambda item: "warn" if item["findings_n"] else "",
             is_prose=True,
         ),
-        Column("DETAIL", lambda item: item["trouble"], is_prose=True),
-        Column("CHANGES", lambda item: str(item["changes_n"]), is_wide=True),
-        Column("FAILURES", lambda item: str(item["failures_n"]), is_wide=True),
-        Column("RESTARTS", lambda item: str(item["restarts_n"]), is_wide=True),
-        Column("WAITING", lambda item: str(item["waiting_n"]), is_wide=True),
+        Column("DETAIL", "trouble", is_prose=True),
+        Column("CHANGES", "changes_n", is_wide=True),
+        Column("FAILURES", "failures_n", is_wide=True),
+        Column("RESTARTS", "restarts_n", is_wide=True),
+        Column("WAITING", "waiting_n", is_wide=True),
     ),
 )
 
 FINDINGS = TableLayout(
     name=lambda item: f"{item['source']} {item['service']}".strip(),
     columns=(
-        Column("SERVICE", lambda item: item["service"]),
+        Column("SERVICE", "service"),
         Column("PLACE", lambda item: " ".join(part for part in (item["source"], item["pointer"]) if part)),
         Column(
             "LEFT OUT",
