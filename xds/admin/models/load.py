@@ -165,7 +165,8 @@ class LoadDetail(LoadSummary):
     * ``by``: what each row is about: ``locality``, ``node`` or ``endpoint``;
     * ``localities``: present with ``by=locality``: the rows;
     * ``endpoints``: present with ``by=endpoint``: the rows;
-    * ``reporters``: present with ``by=node``: the rows.
+    * ``reporters``: present with ``by=node``: the rows;
+    * ``partial``: present if servers did not answer: their names. What clients report to them is missing.
     """
 
     schema_name: ClassVar[str] = "LoadDetailItem"
@@ -175,6 +176,7 @@ class LoadDetail(LoadSummary):
     endpoints: tuple[LoadPart, ...] | None = None
     reporters: tuple[LoadPart, ...] | None = None
     next_page_token: str = ""
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def of_page(cls, figures: ClusterFigures, by: str, rows: tuple[LoadPart, ...], next_page: str) -> LoadDetail:
@@ -208,12 +210,14 @@ class ReportingInterval:
 class LoadPage:
     """A page of clusters with their load, by name.
 
-    * ``reporting``: how often clients are asked to report.
+    * ``reporting``: how often clients are asked to report;
+    * ``partial``: present if servers did not answer: their names. What clients report to them is missing.
     """
 
     items: tuple[LoadSummary, ...]
     reporting: ReportingInterval
     next_page_token: str = ""
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +293,8 @@ class LoadLines:
     """A page of the load of a cluster over time. All lines have the same steps.
 
     * ``window_s``: the length of the window;
-    * ``step_s``: the length of a step.
+    * ``step_s``: the length of a step;
+    * ``partial``: present if servers did not answer: their names. What clients report to them is missing.
     """
 
     schema_name: ClassVar[str] = "SeriesPage"
@@ -299,6 +304,7 @@ class LoadLines:
     step_s: float
     items: tuple[LoadLine, ...]
     next_page_token: str = ""
+    partial: tuple[str, ...] = ()
 
 
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}

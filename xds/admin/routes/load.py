@@ -11,10 +11,22 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
 from xds.admin import operations
-from xds.admin.answers import Paging, answer_json
+from xds.admin.answers import Paging, answer_json, page_token
 from xds.admin.dependencies import Deps
+from xds.admin.gathering import Gathered, gather, silent_error
+from xds.admin.merged_load import (
+    cluster_key,
+    clusters_of,
+    detail_of,
+    line_key,
+    lines_of,
+    reporting_of,
+    row_key,
+)
+from xds.admin.merged_pages import is_cut
 from xds.admin.middleware import Segment
 from xds.admin.models.load import (
+    ROWS,
     LoadDetail,
     LoadLine,
     LoadLines,
@@ -61,10 +73,18 @@ Window = Annotated[float, Depends(window_of)]
 async def list_load(deps: Deps, request: Request, paging: Paging, window_s: Window) -> Response:
     """The clusters that clients have reported, by cluster name and service name."""
     clusters = await asyncio.to_thread(deps.load.clusters, window_s)
-    extra = {"reporting": document_of(ReportingInterval.from_domain(deps.load.reporting()))}
-    return await paging.answer(
-        request, await paging.find_items_after(clusters, _key), _key, LoadSummary.from_domain, extra=extra
-    )
+    reporting = document_of(ReportingInterval.from_domain(deps.load.reporting()))
+    found = await paging.document(await paging.find_items_after(clusters, _key), _key, LoadSummary.from_domain)
+    own = {**found, "reporting": reporting}
+    others = await gather(deps, request)
+    if others.is_alone:
+        return await answer_json(request, own)
+    pages = [own, *others.documents.values()]
+    merged = await asyncio.to_thread(clusters_of, pages)
+    answer = {"items": merged[: paging.limit], "reporting": reporting_of([each["reporting"] for each in pages])}
+    if is_cut(pages, merged, paging.limit):
+        answer["next_page_token"] = page_token(cluster_key(merged[paging.limit - 1]))
+    return await answer_json(request, {**answer, **others.marks})
 
 
 @router.serve(operations.GET_LOAD)
@@ -84,11 +104,20 @@ async def get_load(
     404 if no client has reported the cluster recently.
     """
     figures = await asyncio.to_thread(deps.load.cluster, cluster, window_s, by, service_name)
-    if figures is None:
-        raise _not_reported(cluster)
-    page = await asyncio.to_thread(_page_of_rows, figures, paging)
-    parts = LoadDetail.of_page(figures, by, tuple(page["items"]), page.get("next_page_token", ""))
-    return await answer_json(request, document_of(parts))
+    others = await gather(deps, request)
+    found = list(others.documents.values())
+    if figures is not None:
+        page = await asyncio.to_thread(_page_of_rows, figures, paging)
+        parts = LoadDetail.of_page(figures, by, tuple(page["items"]), page.get("next_page_token", ""))
+        found.insert(0, document_of(parts))
+    if not found:
+        raise _not_reported(cluster, others)
+    if others.is_alone:
+        return await answer_json(request, found[0])
+    answer, is_more = await asyncio.to_thread(detail_of, found, by, paging.limit)
+    if is_more:
+        answer["next_page_token"] = page_token(row_key(answer[ROWS[by]][-1]))
+    return await answer_json(request, {**answer, **others.marks})
 
 
 @router.serve(operations.GET_LOAD_SERIES)
@@ -118,13 +147,24 @@ async def get_load_series(
     if by == "node":
         raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")
     points = await asyncio.to_thread(deps.load.series, cluster, window_s, step_s, by)
-    if not points:
-        raise _not_reported(cluster)
-    page = await asyncio.to_thread(
-        paging.render, await paging.find_items_after(points, _line_key), _line_key, LoadLine.from_domain
-    )
-    lines = LoadLines(cluster, window_s, points[0].step_s, tuple(page["items"]), page.get("next_page_token", ""))
-    return await answer_json(request, await asyncio.to_thread(document_of, lines))
+    others = await gather(deps, request)
+    found = list(others.documents.values())
+    if points:
+        page = await asyncio.to_thread(
+            paging.render, await paging.find_items_after(points, _line_key), _line_key, LoadLine.from_domain
+        )
+        lines = LoadLines(cluster, window_s, points[0].step_s, tuple(page["items"]), page.get("next_page_token", ""))
+        found.insert(0, await asyncio.to_thread(document_of, lines))
+    if not found:
+        raise _not_reported(cluster, others)
+    if others.is_alone:
+        return await answer_json(request, found[0])
+    merged = await asyncio.to_thread(lines_of, found)
+    first = {name: value for name, value in found[0].items() if name != "next_page_token"}
+    answer = {**first, "items": merged[: paging.limit], **others.marks}
+    if is_cut(found, merged, paging.limit):
+        answer["next_page_token"] = page_token(line_key(merged[paging.limit - 1]))
+    return await answer_json(request, answer)
 
 
 def duration(name: str, text: str, least_s: float, most_s: float) -> float:
@@ -142,8 +182,9 @@ def _step(text: str, window_s: float) -> float:
     return duration("step", text, least_s, window_s) if text else least_s
 
 
-def _not_reported(cluster: str) -> NotFoundError:
-    return NotFoundError(f"no recent load reports for cluster {cluster!r}")
+def _not_reported(cluster: str, others: Gathered) -> Exception:
+    detail = f"no recent load reports for cluster {cluster!r}"
+    return silent_error(detail, others.partial) if others.partial else NotFoundError(detail)
 
 
 def _key(figures: ClusterFigures) -> str:
