@@ -31,7 +31,7 @@ class NamedClusters(Derived):
 
     def __init__(self, store: Store) -> None:
         self.lock = asyncio.Lock()
-        self.known = KnownDocuments(store)
+        self.known = KnownDocuments(store, self)
         self.present: dict[str, DerivedContent] = {}
         self._store = store
 

@@ -17,16 +17,19 @@ from tests.support.resources import cluster_load_assignment, eds_cluster, static
 from xds.backup.backups import BackupOptions, Backups
 from xds.codec.resources import decode_resource
 from xds.live.by_hand import EditResult, WriteOptions
+from xds.live.owners import OwnedError
 from xds.mesh.entry_records import DeleteEntry
-from xds.model.errors import XdsError
+from xds.model.errors import ConflictError, XdsError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.push import following
 from xds.push.content import BlobIds, GroupContent
+from xds.push.following import Lag
 from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushRequest, replace_all
 from xds.services.core.binding import Binding
-from xds.steering.policies import PolicyTable
+from xds.steering.policies import PolicyTable, etag_of
 from xds.store.base import Store
 from xds.store.sqlite.memory import MemoryStore
 
@@ -242,8 +245,11 @@ ACTIONS: Sequence[Action] = (
 )
 
 
+Servers = tuple[ServerOnStore, ServerOnStore]
+
+
 @pytest.fixture
-async def servers() -> AsyncIterator[tuple[ServerOnStore, ServerOnStore]]:
+async def servers() -> AsyncIterator[Servers]:
     store = MemoryStore()
     await store.open()
     both = ServerOnStore(store), ServerOnStore(store)
@@ -255,8 +261,18 @@ async def servers() -> AsyncIterator[tuple[ServerOnStore, ServerOnStore]]:
     await store.close()
 
 
+async def check_level(servers: Servers, where: str) -> None:
+    """Both servers, once they have followed, and the store are equal."""
+    for each in servers:
+        await each.level()
+    first, second = (each.state() for each in servers)
+    for what in first:
+        assert first[what] == second[what], f"{where}: {what}"
+    assert first["groups"] == await stored(servers[0].plane.store), where
+
+
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.soak) for n in range(6, 100))])
-async def test_both_servers_have_what_the_store_has(servers: tuple[ServerOnStore, ServerOnStore], seed: int) -> None:
+async def test_both_servers_have_what_the_store_has(servers: Servers, seed: int) -> None:
     chance = random.Random(seed)
     done = 0
     for number in range(40):
@@ -266,12 +282,123 @@ async def test_both_servers_have_what_the_store_has(servers: tuple[ServerOnStore
             done += 1
         except XdsError:  # the group or document does not exist, or has another owner
             pass
+        await check_level(servers, f"seed {seed}, item {number}: {action.__name__}")
+        assert [each.following.failures for each in servers] == [0, 0]
+    assert done > 15
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 60))])
+async def test_what_both_write_at_once_ends_equal(servers: Servers, seed: int) -> None:
+    """Nobody sees a conflict who named no revision, and no write takes back a part of another."""
+    errors: list[XdsError] = []
+
+    async def write(at: ServerOnStore, chance: random.Random) -> None:
+        for _ in range(20):
+            action = chance.choice([each for each in ACTIONS if each is not restore])
+            try:
+                await action(at, chance)
+            except XdsError as error:
+                errors.append(error)
+
+    writers = [write(each, random.Random(seed * 10 + number)) for number, each in enumerate((*servers, *servers))]
+    await asyncio.gather(*writers)
+    await check_level(servers, f"seed {seed}")
+    conflicts = [error for error in errors if isinstance(error, ConflictError) and not isinstance(error, OwnedError)]
+    assert not conflicts
+    for group in servers[0].plane.mesh.lowered:
+        made = servers[0].plane.mesh.lowered.get(group)
+        fresh = await servers[0].plane.mesh.lowered.plan_document(group, made.document)
+        content = servers[0].publisher.groups.content(group)
+        lowered = {(one.type_url, one.name) for one in content.resources() if one.is_lowered}
+        assert ids(fresh.content.records) == ids(made.content.records), f"{group}: lowered from the newest entries"
+        assert lowered == fresh.content.records.keys(), group
+
+
+async def test_two_writers_on_one_group_both_succeed(servers: Servers) -> None:
+    first, second = servers
+
+    async def write(at: ServerOnStore, name: str) -> None:
+        for number in range(60):
+            await at.publisher.put("edge", decode_resource(static_cluster(name, 80, connect_timeout=f"{number + 1}s")))
+
+    await asyncio.gather(write(first, "a"), write(second, "b"))
+    head = await first.plane.store.head("edge")
+    assert head is not None and head.revision == 120
+    await check_level(servers, "two writers")
+    names = {one.name: one.body for one in first.publisher.groups.content("edge").resources()}
+    last = {name: decode_resource(static_cluster(name, 80, connect_timeout="60s")).body for name in "ab"}
+    assert names == last
+
+
+async def test_of_two_that_name_the_revision_one_succeeds(servers: Servers) -> None:
+    chance = random.Random(1)
+    for turn in range(20):
+        result = await servers[turn % 2].publisher.push("edge", [cluster(f"old{turn}", chance)])
         for each in servers:
             await each.level()
-        first, second = (each.state() for each in servers)
-        where = f"seed {seed}, item {number}: {action.__name__}"
-        for what in first:
-            assert first[what] == second[what], f"{where}: {what}"
-        assert first["groups"] == await stored(servers[0].plane.store), where
-        assert [each.following.failures for each in servers] == [0, 0], where
-    assert done > 15
+        named = PushOptions(expect=result.revision)
+        done = await asyncio.gather(
+            *(at.publisher.put("edge", cluster(f"new{turn}", chance), named) for at in servers),
+            return_exceptions=True,
+        )
+        assert [type(each) for each in done if isinstance(each, BaseException)] == [ConflictError], done
+        await check_level(servers, f"turn {turn}")
+
+
+async def test_of_two_that_name_the_etag_of_a_document_one_succeeds(servers: Servers) -> None:
+    await servers[0].policies.put(("edge", "web"), policy(1))
+    await servers[1].level()
+    etag = etag_of(servers[0].policies.get(("edge", "web")))
+    writes = (at.policies.put(("edge", "web"), policy(2 + number), etag) for number, at in enumerate(servers))
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(each) for each in done if isinstance(each, BaseException)] == [ConflictError]
+    await check_level(servers, "etags")
+
+
+async def test_what_cannot_be_taken_over_is_told_and_tried_again(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault in one table, or with one group, stops nothing else."""
+    first, second = servers
+    chance = random.Random(1)
+
+    async def fails(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(second.policies, "apply", fails)
+        planted.setattr(second.publisher.history, "content", fails)
+        await first.policies.put(("edge", "web"), policy(1))
+        await first.publisher.push("edge", [cluster("a", chance)])
+        await second_has_group(second, "edge", 1)
+        await first.publisher.push("edge", [cluster("b", chance)])
+        await first.publisher.configure("edge", GroupSettings(priority=3))
+        async with asyncio.timeout(DEADLINE_S):
+            while second.publisher.settings.get("edge").priority != 3 or second.following.failures < 2:
+                await asyncio.sleep(0.001)
+        assert str(second.following.lag()) == "behind the store, and tries again: group edge, policy edge/web"
+        assert second.publisher.groups.content("edge").revision == 1
+    await check_level(servers, "after the fault")
+    assert second.following.lag() == Lag()
+
+
+async def second_has_group(at: ServerOnStore, group: str, revision: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while (content := at.publisher.groups.find(group)) is None or content.revision != revision:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_watch_that_shows_nothing_is_begun_again(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = servers
+    monkeypatch.setattr(following, "STUCK_S", 0.2)
+    monkeypatch.setattr(following, "TICK_S", 0.05)
+    store = first.plane.store
+    assert isinstance(store, MemoryStore)
+    with monkeypatch.context() as deaf:
+        deaf.setattr(store, "_committed", lambda events: None)
+        await first.publisher.push("edge", [cluster("a", random.Random(1))])
+        async with asyncio.timeout(DEADLINE_S):
+            while not second.following.failures:
+                await asyncio.sleep(0.01)
+    await check_level(servers, "after silence")
+    assert second.publisher.groups.content("edge").revision == 1

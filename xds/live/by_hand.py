@@ -16,7 +16,7 @@ import asyncio
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ from xds.snapshots.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag
-from xds.store.known_documents import KnownDocuments
+from xds.store.known_documents import KnownDocuments, reviewed
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import RunningWrites, WriteLocks
@@ -89,10 +89,15 @@ class WriteOptions:
     allow_empty: bool = False
 
 
+async def _nothing_bound(key: Key) -> None:
+    """By default there are no bindings."""
+
+
 class HandAssignments:
     """All assignments that are set by hand. Use as one of the publisher's documents (`GroupDocuments`).
 
     ``drain_s`` is how long endpoints drain unless a change says otherwise. ``exists`` says whether a group exists.
+    ``refuse_binding`` ends a binding of a name that is set by hand as well.
     """
 
     kinds = (KIND,)
@@ -111,7 +116,7 @@ class HandAssignments:
     ) -> None:
         self.lock = asyncio.Lock()
         self.drain_s = drain_s
-        self.known = KnownDocuments(store)
+        self.known = KnownDocuments(store, self)
         self._cache = cache
         self._live = live
         self._locks = locks
@@ -124,6 +129,7 @@ class HandAssignments:
         self._over: set[Key] = set()  # assignments that are not served any more and still stored
         self._running = RunningWrites()
         self._task = BackgroundTask()
+        self.refuse_binding: Callable[[Key], Awaitable[None]] = _nothing_bound
 
     # Start and stop
 
@@ -147,7 +153,7 @@ class HandAssignments:
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Take over an assignment that another server has stored, or deleted (None). The caller holds ``lock``.
 
-        Raises ``OwnedError``.
+        Of an assignment and a binding that two servers have stored at once, the assignment stays.
         """
         key = key_of(id)
         stored = _read_stored(key, body) if body is not None else None
@@ -155,9 +161,12 @@ class HandAssignments:
         if after == self._assignments.get(key):
             self._over.discard(key)
             return
-        if self._new_owner_kind(key) is not None and (after is None or after.leaving):
+        other_owner = self._new_owner_kind(key)
+        if other_owner is not None and (after is None or after.leaving or other_owner is OwnerKind.LOWERED):
             self._set(key, after)  # its endpoints drain when the binding has ended, which comes next
             return
+        if other_owner is not None:
+            await self.refuse_binding(key)
         size = len(after.wanted.body) if after is not None else 0
         served = await run_sized(after.served, bytes=size) if after is not None else None
         self._serve(key, after, served)
@@ -232,14 +241,14 @@ class HandAssignments:
         Raises ``NotFoundError`` for an unknown group, ``OwnedError``, ``ConflictError``, ``StoreError``, and what
         ``edit`` raises.
         """
-        return await self._running.finish(self._edit(key, edit, options))
+        return await self._running.finish(reviewed(lambda: self._edit(key, edit, options)))
 
     async def delete(self, key: Key, options: WriteOptions) -> HandChange:
         """Serve the pushed assignment again. The endpoints that it lacks drain first.
 
         Raises ``NotFoundError`` where nothing is set by hand, ``OwnedError``, ``ConflictError``, ``StoreError``.
         """
-        return await self._running.finish(self._delete(key, options))
+        return await self._running.finish(reviewed(lambda: self._delete(key, options)))
 
     async def _edit(self, key: Key, edit: Edit, options: WriteOptions) -> HandChange:
         async with self._locks.groups((key[0],)), self.lock:
@@ -460,6 +469,9 @@ class HandAssignments:
 
     async def forget(self, group: str, by: Caller) -> None:
         """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""
+        await reviewed(lambda: self._delete_all(group, by))
+
+    async def _delete_all(self, group: str, by: Caller) -> None:
         async with self.lock:
             for key in [key for key in self._assignments if key[0] == group]:
                 old = self._assignments[key].audit_summary()

@@ -41,7 +41,7 @@ from xds.push.content import Key as ResourceKey
 from xds.push.derived import OWNED_NAME, DerivedChange, DerivedResource, DerivedWrite
 from xds.store.base import Commit, DocumentWrite, Meta, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
-from xds.store.known_documents import KnownDocuments
+from xds.store.known_documents import KnownDocuments, reviewed
 from xds.tasks.threads import run_sized
 
 KIND = "upstreams"
@@ -73,7 +73,7 @@ class LoweredGroups:
     def __init__(self, store: Store, entries: EntryTable, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT) -> None:
         self.lock = asyncio.Lock()
         self.endpoints: LoweredEndpoints | None = None
-        self.known = KnownDocuments(store)
+        self.known = KnownDocuments(store, self)
         self._entries = entries
         self.limit = limit
         self._records = LoweredRecords(decoder)
@@ -171,6 +171,9 @@ class LoweredGroups:
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
         """Delete the document of a group that has settings and no resources. Raises ``StoreError``."""
+        await reviewed(lambda: self._delete(group, by))
+
+    async def _delete(self, group: str, by: Caller) -> None:
         async with self.lock:
             if group not in self._groups:
                 return
@@ -338,7 +341,7 @@ class LoweredGroups:
         new = document.document() if document is not None else None
         action = "upstreams.put" if document is not None else "upstreams.deleted"
         note = by.note(action, group=group, message=message, old=old, new=new)
-        return DocumentWrite(KIND, group, json.dumps(new).encode() if new is not None else None, note)
+        return self.known.write(KIND, group, json.dumps(new).encode() if new is not None else None, note)
 
     # Publishing: nothing is awaited
 

@@ -31,6 +31,9 @@ class CatchingUp(Protocol):
     async def refresh(self, groups: Collection[str]) -> None:
         """Publish what the store has of these groups."""
 
+    async def is_derived_level(self, groups: Collection[str]) -> bool:
+        """Whether the server has all documents of which resources of these groups are derived."""
+
     async def load_derived(self) -> Collection[str]:
         """Load the documents of derived resources. Returns the groups that have derived resources."""
 
@@ -46,6 +49,7 @@ class Backlog:
 
     def __init__(self, locks: WriteLocks, stored: CatchingUp) -> None:
         self.is_derived_behind = False
+        self._derived_noted = 0
         self._locks = locks
         self._stored = stored
         self._behind: dict[str, asyncio.Task[None]] = {}
@@ -65,29 +69,50 @@ class Backlog:
             self._start(f"group {group}", partial(self._catch_up_group, group))
         if is_derived:
             self.is_derived_behind = True
-            self._start(CONFIG_ENTRIES_LINE, self._catch_up_line, RETRY_DERIVED_S)
+            self._derived_noted += 1
+            self._start(CONFIG_ENTRIES_LINE, self.catch_up_derived, RETRY_DERIVED_S)
 
     def note_document(self, kind: str, id: str) -> None:
-        """A document is behind."""
+        """A document is behind, of which no resource is derived."""
         self._start(f"{kind} {id}", partial(self._stored.refresh_document, kind, id))
 
     async def catch_up(self, groups: Collection[str]) -> None:
         """Catch up with groups that are behind. The caller holds their locks. Raises ``StoreError``."""
         behind = [group for group in groups if f"group {group}" in self._behind]
         if behind:
-            await self._stored.refresh(behind)
+            await self.refresh(behind)
 
-    async def catch_up_derived(self, locks: HeldLocks) -> None:
-        """Catch up with the documents of derived resources, and with their groups. Raises ``StoreError``.
+    async def refresh(self, groups: Collection[str]) -> None:
+        """Publish what the store has of these groups. The caller holds their locks. Raises ``StoreError``.
 
-        The caller holds the lock of config entries, if ``is_derived_behind``.
+        Their derived resources may be those of documents that this server does not have: then it is behind with these.
+        """
+        await self._stored.refresh(groups)
+        is_derived_level = False
+        try:
+            is_derived_level = await self._stored.is_derived_level(groups)
+        finally:
+            if not is_derived_level:
+                self.note((), is_derived=True)
+
+    async def catch_up_derived(self) -> None:
+        """Catch up with the documents of derived resources, and with their groups. Raises ``StoreError``."""
+        if self.is_derived_behind:
+            async with self._locks.groups((CONFIG_ENTRIES_LINE,)) as locks:
+                await self.catch_up_line(locks, ())
+
+    async def catch_up_line(self, locks: HeldLocks, groups: Collection[str]) -> None:
+        """The same with ``groups`` in addition, if anything is behind. The caller holds the lock of config entries.
+
+        Other locks must be taken here alone, all at once: several pushes may wait for each other otherwise.
         """
         if self.is_derived_behind:
-            groups = await self._stored.load_derived()
-            await locks.add(groups)
-            await self._stored.refresh(groups)
+            times = self._derived_noted
+            touched = {*await self._stored.load_derived(), *groups}
+            await locks.add(touched)
+            await self._stored.refresh(touched)
             self._stored.adopt_stored()
-            self.is_derived_behind = False
+            self.is_derived_behind = times != self._derived_noted  # there may be newer documents since they were loaded
 
     def close(self) -> None:
         """Stop."""
@@ -118,8 +143,4 @@ class Backlog:
 
     async def _catch_up_group(self, group: str) -> None:
         async with self._locks.groups((group,)):
-            await self._stored.refresh((group,))
-
-    async def _catch_up_line(self) -> None:
-        async with self._locks.groups((CONFIG_ENTRIES_LINE,)) as locks:
-            await self.catch_up_derived(locks)
+            await self.refresh((group,))

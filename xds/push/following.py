@@ -8,7 +8,7 @@ not show what the store has, is begun again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -99,7 +99,7 @@ class StoreFollower:
         now_s, missing = monotonic(), max(self._newest - self.cursor, 0)
         seconds = now_s - self._level_s if missing else 0.0
         silent_s = now_s - self._answered_s
-        return Lag(missing, seconds, self._backlog.names(), silent_s if silent_s > 2 * TICK_S else 0.0)
+        return Lag(missing, seconds, tuple(self._backlog.names()), silent_s if silent_s > 2 * TICK_S else 0.0)
 
     async def note_restored(self) -> None:
         """This server has restored the store and is about to load it, so the `Reset` that follows changes nothing.
@@ -184,16 +184,23 @@ class StoreFollower:
                     of_derived[f"{item.kind} {item.id}"] = item
                 else:
                     await self._take_document(item)
-        needs_line = of_derived or (line is not None and not self._stored.derived.has(line.revision))
+        is_line_news = line is not None and not self._stored.derived.has(line.revision)
+        needs_line = of_derived or is_line_news or groups & self._stored.derived.groups()
         try:
             if needs_line:
                 await self._take_derived(line, of_derived.values(), groups)
             elif groups:
                 async with self._stored.locks.groups(groups):
-                    await self._stored.refresh(groups)
+                    await self._refresh(groups, heads)
         except Exception as error:  # a bug too
             self._note_failure(error, ", ".join(sorted(groups)) or "config entries")
             self._backlog.note(groups, is_derived=bool(needs_line))
+
+    async def _refresh(self, groups: Collection[str], heads: Mapping[str, Head]) -> None:
+        """Publish groups that no documents belong to. What was committed after ``heads`` may have some."""
+        await self._stored.refresh(groups)
+        if any(self._stored.groups.is_beyond(heads[group]) for group in groups):
+            await self._backlog.refresh(groups)
 
     async def _take_document(self, changed: DocumentChanged) -> None:
         table = self._stored.table(changed.kind)
@@ -215,9 +222,9 @@ class StoreFollower:
         stored = self._stored
         async with stored.locks.groups((CONFIG_ENTRIES_LINE,)) as locks:
             if line is not None and not stored.derived.has(line.revision):
-                self._backlog.is_derived_behind = True
-            await self._backlog.catch_up_derived(locks)
+                self._backlog.is_derived_behind = True  # until the next call, or if that fails
             touched = {*groups, *(changed.id for changed in documents)}
+            await self._backlog.catch_up_line(locks, touched)
             await locks.add(touched)
             for changed in documents:
                 table = stored.table(changed.kind)

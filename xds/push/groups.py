@@ -25,7 +25,7 @@ from xds.snapshots.membership import Rule
 from xds.snapshots.order import DEFAULT_ORDER, GroupOrder
 from xds.store.base import DocumentWrite, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
-from xds.store.known_documents import KnownDocuments
+from xds.store.known_documents import KnownDocuments, reviewed
 from xds.store.retention import DAY_S
 
 KIND = "group"
@@ -139,7 +139,7 @@ class GroupTable:
     kinds = (KIND,)
 
     def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
-        self.known = KnownDocuments(store)
+        self.known = KnownDocuments(store, self)
         self._cache = cache
         self._wake = wake
         self._settings: dict[str, GroupSettings] = {}
@@ -180,8 +180,8 @@ class GroupTable:
         self._configure_cache()
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of the settings of a group, whether it has any or not."""
-        return ((KIND, group),)
+        """Kind and id of the settings of a group."""
+        return ((KIND, group),) if group in self._settings else ()
 
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Take over settings that another server has stored, or deleted (None). The caller holds ``lock``."""
@@ -210,13 +210,17 @@ class GroupTable:
         ``selector`` is the result of ``check_settings``. Raises as ``check``, ``ValidationError`` when too many groups
         have a selector, ``StoreError``.
         """
+        return await reviewed(lambda: self._put(SettingsWrite(group, settings, selector, by), etag))
+
+    async def _put(self, wanted: SettingsWrite, etag: str) -> bool:
+        group, settings, by = wanted.group, wanted.settings, wanted.by
         async with self.lock:
             self.check(group, etag)
             if self._settings.get(group) == settings:
                 return False
             write = self.write(group, settings, by)
             await self.known.put(write.kind, write.id, write.body, note=write.note)
-            self.apply_stored(SettingsWrite(group, settings, selector, by))
+            self.apply_stored(wanted)
             _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_given_fields(settings))
             return True
 
@@ -230,7 +234,7 @@ class GroupTable:
             raise ValidationError([Violation("too_many", detail, pointer="/selector")])
         old = _given_fields(self._settings[group]) if group in self._settings else None
         note = by.note("group.configured", group=group, old=old, new=_given_fields(settings))
-        return DocumentWrite(KIND, group, _document(settings), note)
+        return self.known.write(KIND, group, _document(settings), note)
 
     def apply_stored(self, write: SettingsWrite) -> None:
         """Apply settings that are stored already."""
@@ -240,6 +244,9 @@ class GroupTable:
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
         """Delete the settings of a group; False when it has none. Raises ``StoreError``."""
+        return await reviewed(lambda: self._delete(group, by))
+
+    async def _delete(self, group: str, by: Caller) -> bool:
         async with self.lock:
             if group not in self._settings:
                 return False

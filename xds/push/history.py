@@ -161,6 +161,7 @@ class GroupHistory:
 
         ``derived`` are the derived resources that were read so far, by blob id: groups share them. Those of this group
         are added. A damaged earlier revision is left out with all revisions before it, so that the server still starts.
+        Raises ``NotFoundError`` for a group that is deleted at this moment, ``StoreError``.
         """
         head = await self._head(group)
         lines = await self._earlier(head, reach)
@@ -249,9 +250,10 @@ class GroupHistory:
         try:
             return await self._store.manifest(group)
         except NotFoundError as error:
-            raise CorruptError(
-                f"group {group!r} is listed in the store, but has no manifest: the store is damaged"
-            ) from error
+            head = await self._store.head(group)
+            if head is None or not head.live:
+                raise  # it was deleted at this moment
+            raise CorruptError(f"group {group!r} has no manifest: the store is damaged") from error
 
     async def _earlier(self, head: Manifest, reach: StoredReach) -> list[RevisionInfo]:
         """The revisions before the head that the removal log needs, newest first.

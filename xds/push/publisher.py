@@ -12,7 +12,7 @@ from uuid import uuid4
 from xds.access.caller import SERVER, UNKNOWN_CALLER, Caller
 from xds.fleet.fleet import Fleet
 from xds.live.owners import LiveEndpoints
-from xds.model.errors import ValidationError, Violation, XdsError
+from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.push.audit_log import AuditLog, push_note
 from xds.push.backlog import Backlog
@@ -42,9 +42,10 @@ from xds.push.request import (
 from xds.push.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
 from xds.push.served import ServedGroups
 from xds.push.stored_state import StoredState, Wake
-from xds.push.transaction import Transaction, derived_request, refused_group
+from xds.push.transaction import OutdatedError, Transaction, derived_request, refused_group
 from xds.push.undo import REFUSED_SHARE, UndoPlanner
 from xds.snapshots.cache import SnapshotCache
+from xds.store.attempts import pause_after
 from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, UnavailableError
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
@@ -239,10 +240,22 @@ class Publisher:
     async def _transact(
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None = None
     ) -> list[PushResult]:
+        number = 0
+        while True:
+            try:
+                return await self._attempt(requests, options, write)
+            except OutdatedError as outdated:
+                for kind, id in outdated.documents:
+                    await self.stored.refresh_document(kind, id)
+            number += 1
+            await pause_after(number)
+
+    async def _attempt(
+        self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None
+    ) -> list[PushResult]:
+        """Plan and commit once. Raises ``OutdatedError`` when another server was first; it is caught up with then."""
         groups = [request.group for request in requests]
         async with self._locked(groups, write) as locks:
-            if write is not None:
-                await self.backlog.catch_up_derived(locks)  # also before the answer to a repeated write
             if options.push_id and (commits := await self._committed(requests, options, write)) is not None:
                 return await self._replayed(commits, len(requests), write)
             try:
@@ -260,14 +273,14 @@ class Publisher:
     async def _locked(self, groups: Sequence[str], write: DerivedWrite | None) -> AsyncIterator[HeldLocks]:
         """Take the lock of the derived line for ``write``, and of settings that it has; else the locks of the groups.
 
-        While derived resources are behind the store, a push takes the lock of their line too: it cannot be planned
-        before the server has caught up. The server can fall behind while the push waits for the locks of its groups.
+        While derived resources are behind the store, nothing can be planned: the server catches up first. It can fall
+        behind while the push waits for its locks.
         """
         has_settings = write is not None and write.settings is not None
         while True:
-            locks_line = write is not None or self.backlog.is_derived_behind
-            async with self.locks.groups([CONFIG_ENTRIES_LINE] if locks_line else groups) as locks:
-                if locks_line or not self.backlog.is_derived_behind:
+            await self.backlog.catch_up_derived()
+            async with self.locks.groups([CONFIG_ENTRIES_LINE] if write is not None else groups) as locks:
+                if not self.backlog.is_derived_behind:
                     async with self.settings.lock if has_settings else nullcontext():
                         yield locks
                     return
@@ -285,11 +298,12 @@ class Publisher:
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None, locks: HeldLocks
     ) -> Transaction:
         """Plan all changes, and those that follow from ``write``. Raises ``ChangeError``."""
-        await self.backlog.catch_up_derived(locks)
         groups = {request.group for request in requests}
         touched = {*groups, *(await write.plan() if write is not None else ())}
         await locks.add(touched)
         await self.backlog.catch_up(touched)
+        if self.backlog.is_derived_behind:
+            raise OutdatedError(())
         deleted = {request.group for request in requests if isinstance(request.change, Drop)}
         changes = await self._derive(write, deleted) if write is not None else {}
         requested = [self._with_derived(each, changes.get(each.group)) for each in requests]
@@ -323,6 +337,11 @@ class Publisher:
             if error.maybe_committed:
                 self.backlog.note([each.group for each in planned], write is not None)
             raise
+        except ConflictError as error:
+            await self.backlog.refresh([each.group for each in planned])
+            raise OutdatedError([(each.kind, each.id) for each in transaction.writes()]) from error
+        for each in transaction.writes():
+            self.stored.note_committed(each, commits)
         built = [await build(self._cache, each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
         with_new_endpoints = write.begin(commits[len(planned) :], meta) if write is not None else ()
@@ -400,15 +419,18 @@ class Publisher:
             is_derived=is_derived,
         )
         if content is None:
-            self._forget(commit.group)
+            self._forget(commit)
         else:
             self.groups.publish(content, frozenset(published.difference), published.precomputed)
 
-    def _forget(self, group: str) -> None:
+    def _forget(self, commit: Commit) -> None:
         """Serve a group no longer, and forget its documents; the store has deleted them with the group."""
-        self.groups.withdraw(group)
+        self.groups.withdraw(commit.group)
         for table in self.stored.tables():
-            table.dropped(group)
+            newer = [each for each in table.documents(commit.group) if each not in commit.documents]
+            for kind, id in newer:  # another server has put it since the deletion was planned
+                self.backlog.note_document(kind, id)
+            table.dropped(commit.group)
 
     def _drop(self, group: str) -> Drop:
         """The deletion of a group with its present documents. The caller holds the lock of the group."""

@@ -176,7 +176,7 @@ class PlannedChange:
 
     * ``current``: the content of the group now; None if it has no snapshot;
     * ``blob_ids``: all resources after the change; ``resources``: at least those that are new or changed;
-    * ``expect``: the revision that the store has to check;
+    * ``expect``: the revision of ``current``, which the store has to check, because other servers push as well;
     * ``difference``: what changes, by type URL; ``digests``: the digests of these types after the change;
     * ``warnings``: the findings of the review; ``moves``: see `PushResult`.
     """
@@ -185,7 +185,7 @@ class PlannedChange:
     current: GroupContent | None
     blob_ids: BlobIds
     resources: Mapping[Key, Resource]
-    expect: int | None
+    expect: int
     difference: Mapping[str, Change]
     digests: Mapping[str, bytes]
     warnings: tuple[Violation, ...] = ()
@@ -361,7 +361,7 @@ def _check_exists(group: str, current: GroupContent | None) -> None:
         raise NotFoundError(f"no such group: {group!r}")
 
 
-def _expected_revision(request: PushRequest, current: GroupContent | None) -> int | None:
+def _expected_revision(request: PushRequest, current: GroupContent | None) -> int:
     """The revision that the store has to check. Raises ``ConflictError`` if the group does not have it now."""
     group, revision = request.group, current.revision if current is not None else 0
     if request.etag and current is None:
@@ -370,11 +370,11 @@ def _expected_revision(request: PushRequest, current: GroupContent | None) -> in
         return revision
     tag, _, digest = request.etag.partition("-")
     expect = int(tag[1:]) if tag else request.expect
-    if expect is not None and expect != revision:
+    if expect not in (None, revision):
         raise ConflictError(f"group {group!r} is at revision {revision}, not {expect}", revision, group)
     if digest and current is not None and current.etag != request.etag:
         raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
-    return expect
+    return revision
 
 
 def _encoded(

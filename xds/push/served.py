@@ -70,6 +70,11 @@ class ServedGroups:
         revision = content.revision if content is not None else 0
         return revision >= head.revision if head.live else revision == 0 or revision > head.revision
 
+    def is_beyond(self, head: Head) -> bool:
+        """Whether a group is published at a later revision than this head."""
+        content = self._contents.get(head.group)
+        return content is not None and content.revision > head.revision
+
     # Publishing: nothing is awaited
 
     def publish(

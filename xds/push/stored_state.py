@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic, time
 
 from xds.live.owners import LiveEndpoints
+from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.snapshot import Snapshot
 from xds.push.content import BlobIds, GroupContent, changes
@@ -20,11 +21,13 @@ from xds.push.journal import PushJournal
 from xds.push.request import precomputed
 from xds.push.served import ServedGroups
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
-from xds.store.base import Head, Store
+from xds.store.base import Commit, DocumentWrite, Head, Store
 from xds.tasks.writes import WriteLocks
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
 Wake = Callable[[Collection[str]], None]
+
+_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,9 @@ class StoredState:
         await self._load_documents()
         derived_by_blob: dict[str, Resource] = {}
         for group in await self._stored_groups():
-            retained, computed = await self._read(group, derived_by_blob)
-            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
+            with suppress(NotFoundError):  # another server deletes it
+                retained, computed = await self._read(group, derived_by_blob)
+                self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
 
     async def reload(self) -> Collection[str]:
         """Publish the restored store in place of everything else. The caller holds all locks.
@@ -98,10 +102,13 @@ class StoredState:
         Returns the groups that there were and that there are; the caller wakes their streams. Raises ``StoreError``.
         """
         groups = await self._stored_groups()
-        contents = [await self._read(group) for group in groups]
+        contents = []
+        for group in groups:
+            with suppress(NotFoundError):  # another server deletes it
+                contents.append(await self._read(group))
         await self._load_documents()
         former_groups = {content.group for content in self.groups.all()}
-        for group in former_groups - set(groups):
+        for group in former_groups - {retained.head.group for retained, _ in contents}:
             self.groups.withdraw(group)
         for retained, computed in contents:
             self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
@@ -136,16 +143,32 @@ class StoredState:
     async def refresh_document(self, kind: str, id: str) -> None:
         """Take over what the store has of a document that no resource is derived from."""
         table = self.table(kind)
-        if table is None:
-            return
-        async with table.lock:
-            stored = await table.known.find(kind, id)
-            body = stored.body if stored is not None else None
-            await table.apply(kind, id, body)
-            table.known.note_read(kind, id, stored)
+        if table is not None and kind not in self.derived.kinds():
+            await table.known.catch_up(kind, id)
+
+    def note_committed(self, write: DocumentWrite, commits: Iterable[Commit]) -> None:
+        """A document was written with the groups of these ``commits``."""
+        table = self.table(write.kind)
+        if table is not None:
+            for commit in commits:
+                table.known.note_committed(write, commit)
+
+    async def is_derived_level(self, groups: Collection[str]) -> bool:
+        """Whether the server has all documents of which resources of these groups are derived."""
+        head = await self._store.head(CONFIG_ENTRIES_LINE) if self.derived.sources else None
+        if head is not None and not self.derived.has(head.revision if head.live else 0):
+            return False
+        kinds = [(source, kind) for source in self.derived.sources for kind in source.kinds]
+        return all([await source.known.is_level(kind, group) for source, kind in kinds for group in groups])
 
     async def _news(self, group: str) -> _News | None:
         """What is lacking of a group; None for nothing."""
+        for _ in range(_LOOKS):
+            with suppress(NotFoundError):  # what was the head is deleted or collected already
+                return await self._news_now(group)
+        return await self._news_now(group)
+
+    async def _news_now(self, group: str) -> _News | None:
         head, current = await self._store.head(group), self.groups.find(group)
         present = current.revision if current is not None else 0
         if head is None or (not head.live and current is None) or (head.live and head.revision == present):

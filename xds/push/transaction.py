@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from xds.model.errors import XdsError
 from xds.push.derived import DerivedChange, DerivedWrite
 from xds.push.request import ChangeError, PlannedChange, PushRequest
-from xds.store.base import Delta
+from xds.store.base import Delta, DocumentWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,18 @@ class Transaction:
 
     planned: Sequence[PlannedChange]
     write: DerivedWrite | None = None
+
+    def writes(self) -> Iterator[DocumentWrite]:
+        """The documents that are written with the groups."""
+        return (write for planned in self.planned for write in planned.request.derived.writes)
+
+
+class OutdatedError(Exception):
+    """Another server has changed what a transaction was planned from. ``documents`` are those that it writes."""
+
+    def __init__(self, documents: Collection[tuple[str, str]]) -> None:
+        super().__init__("another server has pushed meanwhile")
+        self.documents = documents
 
 
 def derived_request(group: str, change: DerivedChange) -> PushRequest:

@@ -18,7 +18,7 @@ import structlog
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.live.by_hand import HandAssignments, WriteOptions
 from xds.live.hand_assignment import HandAssignment
-from xds.live.owners import LiveEndpoints, Owner, OwnerKind
+from xds.live.owners import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.services.catalog import ServiceCatalog
@@ -30,7 +30,7 @@ from xds.services.followed_target import FollowedTarget
 from xds.store.base import Store
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag, document_etag
-from xds.store.known_documents import KnownDocuments
+from xds.store.known_documents import KnownDocuments, reviewed
 from xds.tasks.writes import WriteLocks
 
 KIND = "binding"
@@ -82,7 +82,8 @@ class Bindings:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = asyncio.Lock()
-        self.known = KnownDocuments(store)
+        self._store = store
+        self.known = KnownDocuments(store, self)
         self._catalog = catalog
         self._live = live
         self._locks = locks
@@ -92,6 +93,7 @@ class Bindings:
         self._clock = clock
         self._bound: dict[Key, BoundAssignment] = {}
         self.followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
+        by_hand.refuse_binding = self.refuse
 
     def start(self) -> None:
         """From now on proxies are served: when an assignment is served first, the pushed endpoints drain."""
@@ -177,19 +179,32 @@ class Bindings:
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Take over a binding that another server has stored, or deleted (None). The caller holds ``lock``.
 
-        Raises ``OwnedError``.
+        Of an assignment by hand and a binding that two servers have stored at once, the assignment stays.
         """
         key = key_of(id)
         binding = await _read_stored(key, body) if body is not None else None
         present = self._bound.get(key)
         if binding == (present.binding if present is not None else None):
             return
-        if binding is not None:
-            self._begin(key, binding, _owner(binding))
-            self.followed.use()
-            self.followed.serve(key[0], (key,))
-        else:
+        if binding is None:
             self._end_bound(key, self._by_hand.find(key))
+            return
+        try:
+            self._begin(key, binding, _owner(binding))
+        except OwnedError:
+            await self.refuse(key)
+        self.followed.use()
+        self.followed.serve(key[0], [key] if key in self._bound else ())
+
+    async def refuse(self, key: Key) -> None:
+        """End a binding whose assignment has another owner: two servers have stored both at once."""
+        if key in self._bound:
+            self._forget(key)
+            self._live.set_owner(*key, None)
+            self.followed.use()
+        _log.error("binding.refused", group=key[0], assignment=key[1], error_message="the assignment has another owner")
+        with suppress(NotFoundError):  # the other server deletes it as well
+            await self._store.put_doc(KIND, document_id(key), None)
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all bindings of a group."""
@@ -197,6 +212,9 @@ class Bindings:
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
         """Delete the bindings of a group that has settings and no resources. Raises ``StoreError``."""
+        await reviewed(lambda: self._delete_all(group, by))
+
+    async def _delete_all(self, group: str, by: Caller) -> None:
         async with self.lock:
             for bound in self.of(group):
                 await self._delete(bound, by)
@@ -224,6 +242,9 @@ class Bindings:
 
         Raises ``NotFoundError`` for an unknown group, as ``check``, ``StoreError``.
         """
+        return await reviewed(lambda: self._put(key, binding, etag, by))
+
+    async def _put(self, key: Key, binding: Binding, etag: str, by: Caller) -> bool:
         async with self._locks.groups((key[0],)), self.lock:
             if not self._exists(key[0]):
                 raise NotFoundError(f"no such group: {key[0]!r}")
@@ -254,15 +275,16 @@ class Bindings:
 
         They drain for ``drain_s``; None: the default. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
         """
+        await reviewed(lambda: self._unbind(key, etag, WriteOptions(drain_s=drain_s, by=by)))
+
+    async def _unbind(self, key: Key, etag: str, options: WriteOptions) -> None:
         async with self._locks.groups((key[0],)), self.lock:
             bound = self.get(key)
             self.check(key, None, etag)
             live = self._live.get(*key)
             async with self._by_hand.lock:
-                leaving = None
-                if live is not None:
-                    leaving = await self._by_hand.plan_leaving(key, live, WriteOptions(drain_s=drain_s, by=by))
-                await self._delete(bound, by, leaving)
+                leaving = await self._by_hand.plan_leaving(key, live, options) if live is not None else None
+                await self._delete(bound, options.by, leaving)
 
     async def _delete(self, bound: BoundAssignment, by: Caller, leaving: HandAssignment | None = None) -> None:
         group, name = bound.key

@@ -16,7 +16,7 @@ from xds.steering.core.policy_document import parse_policy, policy_document
 from xds.store.base import Store
 from xds.store.document_keys import Key, document_id, key_of
 from xds.store.etags import NO_ETAG, check_etag, document_etag
-from xds.store.known_documents import KnownDocuments
+from xds.store.known_documents import KnownDocuments, reviewed
 
 KIND = "policy"
 DECIDED_KIND = "assignment"  # the last decision, so that a restart moves no traffic
@@ -36,7 +36,7 @@ class PolicyTable:
     kinds = (KIND, DECIDED_KIND)
 
     def __init__(self, store: Store) -> None:
-        self.known = KnownDocuments(store)
+        self.known = KnownDocuments(store, self)
         self._policies: dict[Key, Policy] = {}
         self._decided: dict[Key, bytes] = {}  # by other servers, until they are taken
         self.decided = asyncio.Event()
@@ -137,6 +137,9 @@ class PolicyTable:
 
         Raises as ``check``, ``StoreError``.
         """
+        return await reviewed(lambda: self._put(key, policy, etag, by))
+
+    async def _put(self, key: Key, policy: Policy, etag: str, by: Caller) -> bool:
         async with self.lock:
             self.check(key, etag)
             present, document = self._policies.get(key), policy_document(policy)
@@ -152,6 +155,9 @@ class PolicyTable:
 
     async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
         """Delete a policy. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
+        await reviewed(lambda: self._delete(key, etag, by))
+
+    async def _delete(self, key: Key, etag: str, by: Caller) -> None:
         async with self.lock:
             policy = self.get(key)
             self.check(key, etag)

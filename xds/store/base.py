@@ -147,13 +147,15 @@ class StoredContent:
 class DocumentWrite:
     """A document to put (``body``) or delete (None) together with a push. ``note`` is for the audit list.
 
-    The deletion of a document that does not exist changes nothing.
+    ``expect`` is the revision that the document must have, 0 for none; None: any. The deletion of a document that does
+    not exist changes nothing.
     """
 
     kind: str
     id: str
     body: bytes | None
     note: AuditNote | None = field(default=None, compare=False)
+    expect: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,8 @@ class Commit:
     """The result of a commit. ``changed`` is False when the content was the same; no revision was made then.
 
     ``replayed`` is True when ``push_id`` was committed before and nothing was done now. ``versions`` is the
-    version_info by type URL; empty for a deletion and for a replayed commit.
+    version_info by type URL; empty for a deletion and for a replayed commit. ``documents`` are the revisions of the
+    documents that were written with it, by kind and id.
     """
 
     group: str
@@ -219,6 +222,7 @@ class Commit:
     changed: bool = True
     replayed: bool = False
     versions: Mapping[str, str] = field(default_factory=dict, compare=False)
+    documents: Mapping[tuple[str, str], int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,9 +101,10 @@ def commit_all(connection: SqlConnection, push: CommitCall) -> tuple[list[Commit
     for one in push.pushes:
         group, result, event = _commit(connection, one, push.meta)
         _insert_push(connection, group, push, digest, result)
-        commits.append(result)
         events += [event] if event is not None else []
-        events += _write_docs(connection, one)
+        written = _write_docs(connection, one)
+        commits.append(with_fields(result, documents={(each.kind, each.id): each.revision for each in written}))
+        events += written
     _prune_pushes(connection, push.now_s, _PRUNED_PER_PUSH * len(commits))
     return commits, events
 
@@ -189,7 +190,7 @@ def put_doc(
     body: bytes | None,
     expect: int | None,
     note: AuditNote | None = None,
-) -> tuple[int, list[ChangeItem]]:
+) -> tuple[int, list[DocumentChanged]]:
     """``Store.put_doc``, and the items for the watches."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     revision, current = row or (0, None)
@@ -204,7 +205,9 @@ def put_doc(
         (kind, name, body, revision + 1),
     )
     audit_rows.write(connection, [note] if note is not None else [])
-    return revision + 1, [_add_event(connection, EventRow(kind, name, revision + 1, body is not None, body))]
+    event = _add_event(connection, EventRow(kind, name, revision + 1, body is not None, body))
+    assert isinstance(event, DocumentChanged)
+    return revision + 1, [event]
 
 
 def docs(connection: SqlConnection, kind: str, prefix: str) -> list[StoredDocument]:
@@ -273,12 +276,12 @@ def _commit(connection: SqlConnection, push: GroupPush, meta: Meta) -> tuple[Gro
     return group, *_advance(connection, group, push, meta, edit=edit, current=current)
 
 
-def _write_docs(connection: SqlConnection, push: GroupPush) -> list[ChangeItem]:
-    events: list[ChangeItem] = []
+def _write_docs(connection: SqlConnection, push: GroupPush) -> list[DocumentChanged]:
+    events: list[DocumentChanged] = []
     dropped = push.change.docs if isinstance(push.change, Drop) else ()
     for write in (*(DocumentWrite(*key, None) for key in dropped), *push.writes):
         with suppress(NotFoundError):
-            events += put_doc(connection, write.kind, write.id, write.body, None, write.note)[1]
+            events += put_doc(connection, write.kind, write.id, write.body, write.expect, write.note)[1]
     return events
 
 
