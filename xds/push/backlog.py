@@ -110,7 +110,7 @@ class Backlog:
             times = self._derived_noted
             touched = {*await self._stored.load_derived(), *groups}
             await locks.add(touched)
-            await self._stored.refresh(touched)
+            await self.refresh(touched)
             self._stored.adopt_stored()
             self.is_derived_behind = times != self._derived_noted  # there may be newer documents since they were loaded
 

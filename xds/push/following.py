@@ -232,6 +232,6 @@ class StoreFollower:
                 if table.known.is_news(changed):
                     await table.apply(changed.kind, changed.id, changed.body)
                 table.known.note_shown(changed)
-            await stored.refresh(touched)
+            await self._backlog.refresh(touched)
             stored.adopt_stored(touched)
             stored.derived.end(touched)
