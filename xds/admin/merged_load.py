@@ -16,6 +16,7 @@ from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
 
+ROWS_RPS = "rows_rps"  # of what servers tell each other: the requests per second that the shares are parts of
 _REQUESTS = ("successes", "errors", "issued", "in_progress", "rps")
 _TRIES = ("attempts", "dropped", "dropped_rps", "nodes")
 _SEPARATOR = "\0"  # as `xds.admin.routes.load` orders rows
@@ -51,20 +52,15 @@ def cluster_of(found: Sequence[Json]) -> Json:
 def detail_of(found: Sequence[Json], by: str, limit: int) -> tuple[Json, bool]:
     """One cluster with its rows, and whether there are more than these."""
     whole, rows = cluster_of(found), ROWS[by]
-    bases = [_base(each[rows]) for each in found]
+    bases = [each[ROWS_RPS] for each in found]
     parts = (
         {**row, "share": row["share"] * base} for each, base in zip(found, bases, strict=True) for row in each[rows]
     )
     merged = [{**row, "share": _ratio(row["share"], sum(bases))} for row in _grouped(parts, row_key, _row_of)]
-    whole.pop("next_page_token", None)
+    for name in ("next_page_token", ROWS_RPS):
+        whole.pop(name, None)
     is_cut = len(merged) > limit or any(each.get("next_page_token") for each in found)
     return {**whole, "by": by, rows: merged[:limit]}, is_cut
-
-
-def _base(rows: Sequence[Json]) -> float:
-    """The requests per second that the shares of rows are parts of."""
-    largest = max(rows, key=lambda row: float(row["share"]), default=None)
-    return largest["rps"] / largest["share"] if largest is not None and largest["share"] else 0.0
 
 
 def row_key(row: Mapping[str, Any]) -> str:

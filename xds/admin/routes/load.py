@@ -13,8 +13,9 @@ from fastapi.responses import Response
 from xds.admin import operations
 from xds.admin.answers import Paging, answer_json, page_token
 from xds.admin.dependencies import Deps
-from xds.admin.gathering import Gathered, gather, silent_error
+from xds.admin.gathering import Gathered, gather, is_of_server, silent_error
 from xds.admin.merged_load import (
+    ROWS_RPS,
     cluster_key,
     clusters_of,
     detail_of,
@@ -109,7 +110,10 @@ async def get_load(
     if figures is not None:
         page = await asyncio.to_thread(_page_of_rows, figures, paging)
         parts = LoadDetail.of_page(figures, by, tuple(page["items"]), page.get("next_page_token", ""))
-        found.insert(0, document_of(parts))
+        own = document_of(parts)
+        if not others.is_alone or is_of_server(request.scope):
+            own[ROWS_RPS] = sum(row.figures.rps for row in figures.rows)
+        found.insert(0, own)
     if not found:
         raise _not_reported(cluster, others)
     if others.is_alone:
