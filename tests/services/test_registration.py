@@ -60,6 +60,8 @@ class Obstructed(MemoryStore):
         put: Sequence[ObservedRecord],
         gone: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
+        *,
+        is_told: bool = False,
     ) -> None:
         if not self.may_go_on.is_set():
             self.is_held.set()
@@ -67,7 +69,7 @@ class Obstructed(MemoryStore):
         if self.is_failing:
             raise UnavailableError("the disk is full")
         self.batches.append(len(put) + len(gone))
-        await super().put_observed(put, gone, notes)
+        await super().put_observed(put, gone, notes, is_told=is_told)
 
 
 class World:

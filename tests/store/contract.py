@@ -18,6 +18,7 @@ import pytest
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store.audit_entries import AuditNote
 from xds.store.base import (
+    OBSERVED,
     Commit,
     CorruptError,
     Delta,
@@ -589,6 +590,25 @@ class StoreContract:
         assert await store.observed() == [other, c]
         await store.put_observed([], [("s", "a"), ("t", "a")])
         assert await store.observed() == []
+
+    async def test_observed_records_are_read_by_source_and_service(self, store: Store) -> None:
+        a, b, c = ObservedRecord("s", "a", b"1"), ObservedRecord("s", "b", b"2"), ObservedRecord("t", "a", b"3")
+        await store.put_observed([c, a, b])
+        assert await store.observed("s") == [a, b]
+        assert await store.observed("s", ["b", "unknown"]) == [b]
+        assert await store.observed("s", []) == await store.observed("unknown") == []
+
+    async def test_a_watch_tells_of_observed_records_where_it_is_asked_for(self, store: Store) -> None:
+        watch = watch_items(store)
+        await start(watch)
+        await store.put_observed([ObservedRecord("s", "a", b"1")])
+        records = [ObservedRecord("t", "b", b"1"), ObservedRecord("s", "c", b"2")]
+        await store.put_observed(records, [("s", "a")], is_told=True)
+        told = [item for item in await take(watch, 2) if isinstance(item, DocumentChanged)]
+        assert [(item.kind, item.id, item.body) for item in told] == [
+            (OBSERVED, "s", b'["a", "c"]'),
+            (OBSERVED, "t", b'["b"]'),
+        ]
 
     async def test_observed_records_may_have_notes_for_the_audit_list(self, store: Store) -> None:
         record = ObservedRecord("s", "a", b"1")

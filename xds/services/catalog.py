@@ -24,7 +24,7 @@ from xds.services.core.source import Sink
 from xds.services.source_events import SourceEvents
 from xds.services.source_feed import CONSUL, Changes, SourceFeed, SourceStatus, WantedServices, encodable
 from xds.store.base import Store
-from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 
 TICK_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -63,6 +63,7 @@ class ServiceCatalog:
         *,
         store: Store | None = None,
         events: EventLog | None = None,
+        holds_lease: HoldsLease = alone,
     ) -> None:
         self.failures = 0
         self.is_started = False  # the sources run: from then on, a service that none of them shows is unknown
@@ -78,7 +79,7 @@ class ServiceCatalog:
         self._changed = asyncio.Event()  # set and replaced at each change
         self._events = SourceEvents(events, clock)
         self._store = store
-        self._writer = CatalogWriter(store, self._index, self.statuses) if store is not None else None
+        self._writer = CatalogWriter(store, self._index, self.statuses, holds_lease) if store is not None else None
         self._task, self._writing = BackgroundTask(), BackgroundTask()
         self._tick_took_s = 0.0  # the duration of the last tick
 

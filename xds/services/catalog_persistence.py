@@ -19,6 +19,7 @@ from xds.services.core.holding_record import HoldingEncoder, decoded
 from xds.services.core.index import ServiceIndex
 from xds.services.source_feed import SourceStatus
 from xds.store.base import ObservedRecord, Store, StoreError
+from xds.tasks.lifecycle import HoldsLease, alone
 from xds.tasks.threads import run_rarely_collected
 
 WRITE_EVERY_S = 1.0
@@ -84,10 +85,20 @@ def _read_source(record: ObservedRecord) -> StoredSource:
 
 
 class CatalogWriter:
-    """Writes the changes of the catalog. ``statuses`` returns the status of each source."""
+    """Writes the changes of the catalog, of several servers at the holder of the lease.
 
-    def __init__(self, store: Store, index: ServiceIndex, statuses: Callable[[], Iterable[SourceStatus]]) -> None:
+    ``statuses`` returns the status of each source.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        index: ServiceIndex,
+        statuses: Callable[[], Iterable[SourceStatus]],
+        holds_lease: HoldsLease = alone,
+    ) -> None:
         self._store = store
+        self._holds_lease = holds_lease
         self._index = index
         self._statuses = statuses
         self._stored_at: dict[str, float] = {}  # the stored ``read_at``, by source
@@ -99,6 +110,8 @@ class CatalogWriter:
         delay_s = WRITE_EVERY_S
         while True:
             await asyncio.sleep(delay_s)
+            if not self._holds_lease():
+                continue
             keys = set(self._index.unsaved)  # later changes are written in the next round
             while keys and await self._write(set(islice(keys, BATCH)), STATUS_EVERY_S):
                 keys -= set(islice(keys, BATCH))
@@ -109,6 +122,8 @@ class CatalogWriter:
 
     async def finish(self) -> None:
         """Write all remaining changes that the store accepts."""
+        if not self._holds_lease():
+            return
         while await self._write(set(islice(self._index.unsaved, BATCH)), 0.0) and self._index.unsaved:
             pass
 

@@ -2,7 +2,8 @@
 
 These endpoints drain because a binding or a lowered cluster no longer selects them. Their instances are still in the
 catalog, or never were, so the stored catalog does not say that they drain. They are observed state and are written
-within a second, as the catalog is. A crash may lose the last second.
+within a second, as the catalog is. A crash may lose the last second. Of several servers of a store, all of which let
+the same endpoints drain, the holder of the lease writes them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 
 import structlog
@@ -22,7 +24,7 @@ from xds.services.followed_assignments import FollowedAssignments
 from xds.services.followed_target import DrainingEndpoints
 from xds.store.base import ObservedRecord, Store, StoreError
 from xds.store.document_keys import Key, document_id, key_of
-from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 
 RECORDS = "draining/"  # followed by the kind of the assignments' owner: no source has such a name
 WRITE_EVERY_S = 1.0
@@ -35,11 +37,17 @@ class DrainPersistence:
     """Reads and writes the draining endpoints. ``followed`` are the assignments by the name of their owner."""
 
     def __init__(
-        self, store: Store, followed: Mapping[str, FollowedAssignments], clock: Callable[[], float] = time.time
+        self,
+        store: Store,
+        followed: Mapping[str, FollowedAssignments],
+        clock: Callable[[], float] = time.time,
+        holds_lease: HoldsLease = alone,
     ) -> None:
         self._store = store
         self._followed = followed
         self._clock = clock
+        self._holds_lease = holds_lease
+        self._writes = True
         self._stored: dict[tuple[str, Key], float] = {}  # when the last endpoint of a record has drained
         self._is_failing = False
         self._task = BackgroundTask()
@@ -69,14 +77,29 @@ class DrainPersistence:
 
     async def close(self) -> None:
         """Stop, and write the remaining changes that the store accepts."""
-        if await self._task.stop():
+        if await self._task.stop() and self._writes and self._holds_lease():
             while await self._write() and any(one.unsaved for one in self._followed.values()):
                 pass
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(WRITE_EVERY_S)
-            await self._write()
+            if await self._may_write():
+                await self._write()
+
+    async def _may_write(self) -> bool:
+        """Whether this server writes. One that begins learns first what the last one wrote, to delete it in the end."""
+        holds_lease = self._holds_lease()
+        if holds_lease and not self._writes:
+            try:
+                for owner in self._followed:
+                    for record in await self._store.observed(RECORDS + owner):
+                        with suppress(ValueError):
+                            self._stored[owner, key_of(record.service)] = _last_end(decoded(record.body))
+            except StoreError:
+                return False
+        self._writes = holds_lease
+        return holds_lease
 
     async def _write(self) -> bool:
         """Write a batch of changed records, and delete drained ones. False when the store failed."""

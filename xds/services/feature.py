@@ -43,7 +43,7 @@ class ServicesFeature(Feature):
 
         # The agent's first: routes are tried in order, and there may be thousands of heartbeats per second.
         modules = (consul_agent, bindings, catalog, registrations, sources, consul_catalog)
-        return [module.router for module in modules]
+        return [registrations.internal, *(module.router for module in modules)]
 
     def texts(self) -> Sequence[ApiTexts]:
         """Tags, parameters and examples of its routes."""

@@ -1,15 +1,18 @@
-"""Registration over HTTP as a source of instances (docs/services.md#registration).
+"""One idea: registration over HTTP as a source of instances (docs/services.md#registration).
 
 A registration is durable before its request is answered. The status of a check takes effect at once, and is durable
 before its request is answered, too: a failing store keeps no instance in service or out of it. A TTL check without a
 heartbeat within its TTL is critical. TTLs begin again when the server starts, and are paused while it does not run.
+
+Of several servers of a store, each takes registrations and heartbeats, and follows the records of the others. The
+holder of the lease makes checks critical and deregisters instances.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from weakref import WeakValueDictionary
@@ -37,7 +40,7 @@ from xds.services.core.source import Sink
 from xds.services.registration_store import RegistrationStore, registration_note
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
-from xds.tasks.lifecycle import BackgroundTask
+from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 from xds.tasks.writes import RunningWrites
 
 KIND = "registration"
@@ -51,11 +54,19 @@ RETRY_S = 5.0
 # Called with the services of a change before the change is made. Raises an error to refuse the change.
 Permit = Callable[[Iterable[str]], None]
 
+# For how long checks are still in time by the heartbeats that other servers have received, in seconds.
+HeardElsewhere = Callable[[Sequence[CheckKey]], Awaitable[Mapping[CheckKey, float]]]
+
 _log = structlog.get_logger(logger_name="xds.services.registration")
 
 
 def allow_all(services: Iterable[str]) -> None:
     """The permit of a caller that may register everything."""
+
+
+async def nowhere(checks: Sequence[CheckKey]) -> Mapping[CheckKey, float]:
+    """Where a server is alone, nobody else receives heartbeats."""
+    return {}
 
 
 class Registrations:
@@ -71,13 +82,21 @@ class Registrations:
         limits: CatalogLimits | None = None,
         clock: Callable[[], float] = time.time,
         on_shown: Callable[[set[str]], None] = lambda services: None,
+        holds_lease: HoldsLease = alone,
+        heard_elsewhere: HeardElsewhere = nowhere,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """``is_shared``: other servers use the store, too."""
         self.table = RegistrationTable()
         self.expired_n = 0
         self.reaped_n = 0
         self.failures = 0
         self._save_again_at = 0.0
-        self._records = RegistrationStore(store)
+        self._records = RegistrationStore(store, is_shared=is_shared)
+        self._holds_lease = holds_lease
+        self._heard_elsewhere = heard_elsewhere
+        self._decides = True
         self._sink: Sink | None = None
         self._limits = limits if limits is not None else CatalogLimits()
         self._clock = clock
@@ -105,9 +124,8 @@ class Registrations:
 
     def start(self) -> None:
         """Start the TTLs of all checks: from now on heartbeats can arrive."""
-        self._ttls, self._reap_delays = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
-        for one in (*self.table, *self.table.nodes()):
-            self._set_clocks(one.key, ())
+        self._decides = self._holds_lease()
+        self._begin_clocks()
         self._task.start(self._run())
 
     async def close(self) -> None:
@@ -139,6 +157,15 @@ class Registrations:
         """When a TTL check expires (epoch seconds); None: it has expired, or has none."""
         return self._ttls.ends_at(check)
 
+    def remaining(self, checks: Iterable[CheckKey]) -> dict[CheckKey, float]:
+        """For how long checks are still in time by the heartbeats that this server has received, in seconds.
+
+        A check that this server has not known for its TTL yet counts as heard of.
+        """
+        now = self._clock()
+        ends = ((check, self._ttls.ends_at(check)) for check in checks)
+        return {check: end - now for check, end in ends if end is not None and end > now}
+
     def show_changes(self) -> None:
         """Put the changed services into the catalog now. A timer does that soon after each change."""
         if self._show_timer is not None:
@@ -157,6 +184,32 @@ class Registrations:
     def _show_on_time(self) -> None:
         self._shown_at = asyncio.get_running_loop().time()
         self.show_changes()
+
+    # Other servers
+
+    async def follow(self, keys: Collection[Key]) -> list[Key]:
+        """Take over what is stored under these keys. Returns those that this server is changing: they come later.
+
+        Raises ``StoreError``.
+        """
+        before = {key: self.table.at(key) for key in keys}
+        stored = {one.key: one for one in await self._records.find(keys)}
+        busy = [key for key in keys if self.table.at(key) is not before[key] or self._is_changing(key)]
+        put = tuple(one for key, one in stored.items() if key not in busy and one != before[key])
+        gone = [key for key in keys if key not in stored and key not in busy and before[key] is not None]
+        if put or gone:
+            self._apply(Edit(put, tuple(gone)))
+        return busy
+
+    async def follow_all(self) -> list[Key]:
+        """The same for all keys."""
+        stored = [one.key for one in await self._records.load()]
+        known = [one.key for one in (*self.table, *self.table.nodes())]
+        return await self.follow(list(dict.fromkeys((*stored, *known))))
+
+    def _is_changing(self, key: Key) -> bool:
+        lock = self._locks.get(_locked_key(key))
+        return key in self._unsaved or (lock is not None and lock.locked())
 
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 
@@ -258,6 +311,7 @@ class Registrations:
         self._apply(edit, shows=not is_same)
         self._restart_ttls(key, (id,))
         if not is_same:
+            self._unsaved[key] = None  # what another server wrote before must not replace it
             await self._running.finish(self._save_one(key))
         return not is_same
 
@@ -343,8 +397,7 @@ class Registrations:
     @asynccontextmanager
     async def _locked(self, key: Key) -> AsyncIterator[None]:
         """One change of a key at a time. Instances and checks on a node of another program have the key of the node."""
-        own = key if key.node == AGENT_NODE else Key(key.node, "")
-        lock = self._locks.setdefault(own, asyncio.Lock())
+        lock = self._locks.setdefault(_locked_key(key), asyncio.Lock())
         async with lock:
             yield
 
@@ -384,17 +437,37 @@ class Registrations:
     async def tick(self) -> None:
         """Let checks expire, deregister instances that stayed critical, and store unsaved status."""
         now = self._clock()
-        self._expire(now)
-        await self._reap(now)
+        if self._decides_now():
+            await self._expire(now)
+            await self._reap(now)
+        else:
+            for clocks in (self._ttls, self._reap_delays):
+                clocks.take_ended(now, 0)  # time goes on
         if self._unsaved and not now < self._save_again_at < now + RETRY_S:
             await self._save()
             self._save_again_at = now + RETRY_S if self._unsaved else now
         if self._sink is not None:
             self._sink.alive()
 
-    def _expire(self, now: float) -> None:
-        """Make the checks with an expired TTL critical."""
-        expired = self._ttls.take_ended(now, EXPIRED_AT_ONCE)
+    def _decides_now(self) -> bool:
+        """Whether this server lets checks expire. One that begins gives each its whole time, as after a restart."""
+        before, self._decides = self._decides, self._holds_lease()
+        if self._decides and not before:
+            self._begin_clocks()
+        return self._decides
+
+    def _begin_clocks(self) -> None:
+        self._ttls, self._reap_delays = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
+        for one in (*self.table, *self.table.nodes()):
+            self._set_clocks(one.key, ())
+
+    async def _expire(self, now: float) -> None:
+        """Make the checks with an expired TTL critical, unless another server has heard of them."""
+        ended = self._ttls.take_ended(now, EXPIRED_AT_ONCE)
+        for check, remaining_s in (await self._heard_elsewhere(ended)).items() if ended else ():
+            if self._ttls.ends_at(check) is None:
+                self._ttls.begin(check, remaining_s, now)
+        expired = [check for check in ended if self._ttls.ends_at(check) is None]
         for check in expired:
             owner = self.table.owner(check)
             edit = edits.expire_check(self.table, check)
@@ -422,6 +495,11 @@ class Registrations:
                 continue
             self.reaped_n += 1
             _log.info("registration.reaped", service=owner.service, id=owner.id, check=check.id)
+
+
+def _locked_key(key: Key) -> Key:
+    """The key whose lock a change of ``key`` holds."""
+    return key if key.node == AGENT_NODE else Key(key.node, "")
 
 
 def _keys(edit: Edit) -> list[Key]:

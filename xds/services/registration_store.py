@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -47,10 +47,14 @@ class _Write(NamedTuple):
 
 
 class RegistrationStore:
-    """Reads and writes registrations. Edits of one key must be written one after the other."""
+    """Reads and writes registrations. Edits of one key must be written one after the other.
 
-    def __init__(self, store: Store) -> None:
+    ``is_shared``: other servers follow what is written.
+    """
+
+    def __init__(self, store: Store, *, is_shared: bool = False) -> None:
         self._store = store
+        self._is_shared = is_shared
         self._waiting: list[_Write] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -59,7 +63,11 @@ class RegistrationStore:
 
         What this release cannot read is logged, not used, and kept in the store.
         """
-        return await run_rarely_collected(_read, await self._store.observed())
+        return await run_rarely_collected(_read, await self._store.observed(RECORDS))
+
+    async def find(self, keys: Collection[Key]) -> list[Registered]:
+        """The registrations and nodes with these keys, nodes first, as `load`. Raises ``StoreError``."""
+        return _read(await self._store.observed(RECORDS, [record_id(key) for key in keys]))
 
     async def write(self, edit: Edit, note: AuditNote | None = None) -> None:
         """Write an edit, and its note for the audit list, durably. Raises ``StoreError``."""
@@ -95,7 +103,8 @@ class RegistrationStore:
                 put[one.key] = ObservedRecord(RECORDS, record_id(one.key), body)
         notes = [each.note for each in batch if each.note is not None]
         try:
-            await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in deleted], notes)
+            gone = [(RECORDS, record_id(key)) for key in deleted]
+            await self._store.put_observed(list(put.values()), gone, notes, is_told=self._is_shared)
         except Exception as error:  # every waiting caller gets the error, of whatever kind
             for each in batch:
                 if not each.done.done():
@@ -109,8 +118,6 @@ class RegistrationStore:
 def _read(records: Iterable[ObservedRecord]) -> list[Registered]:
     registered: list[Registered] = []
     for record in records:
-        if record.source != RECORDS:
-            continue
         try:
             registered.append(decode(record.body))
         except (ValueError, TypeError) as error:
@@ -121,6 +128,12 @@ def _read(records: Iterable[ObservedRecord]) -> list[Registered]:
 def record_id(key: Key) -> str:
     """The id of a record. Names of nodes have no slash."""
     return f"{key.node}/{key.id}" if key.node != AGENT_NODE else f"/{key.id}"
+
+
+def key_of_record(id: str) -> Key:
+    """The key of a record with this id."""
+    node, _, name = id.partition("/")
+    return Key(node or AGENT_NODE, name)
 
 
 def registration_note(by: Caller, table: RegistrationTable, edit: Edit, message: str = "") -> AuditNote:

@@ -17,9 +17,11 @@ from xds.services.core.index import CatalogLimits
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.core.source import Source
 from xds.services.drain_persistence import DrainPersistence
+from xds.services.heartbeats_elsewhere import HeartbeatsElsewhere
 from xds.services.metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
 from xds.services.origins import origins_of
-from xds.services.registration import KIND, Registrations
+from xds.services.registration import KIND, HeardElsewhere, Registrations, nowhere
+from xds.services.registration_follower import RegistrationFollower
 from xds.services.settings import ServiceSettings
 from xds.services.source_builders import build_sources
 from xds.services.source_runs import Sources
@@ -28,6 +30,7 @@ from xds.services.source_states import check_sources
 from xds.services.view import ServiceView
 from xds.store.base import Store
 from xds.store.document_keys import Key
+from xds.tasks.lifecycle import HoldsLease, alone
 
 
 class ServedServices(ServedFeature):
@@ -44,15 +47,28 @@ class ServedServices(ServedFeature):
         sources: Sources,
         limits: CatalogLimits = CatalogLimits(),  # noqa: B008 - frozen
         datacenter: str = "dc1",
+        holds_lease: HoldsLease = alone,
+        heard_elsewhere: HeardElsewhere = nowhere,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """``is_shared``: other servers use the store, too."""
         self.datacenter = datacenter
         self.catalog = catalog
         self.bindings = bindings
         self.followed = {BINDINGS: bindings.followed}
         self.view = ServiceView(catalog)
-        self.registrations = Registrations(store, limits, on_shown=self.view.mark_maybe_changed)
+        self.registrations = Registrations(
+            store,
+            limits,
+            on_shown=self.view.mark_maybe_changed,
+            holds_lease=holds_lease,
+            heard_elsewhere=heard_elsewhere,
+            is_shared=is_shared,
+        )
+        self._follower = RegistrationFollower(store, self.registrations) if is_shared else None
         self.sources = sources
-        self._drains = DrainPersistence(store, self.followed)
+        self._drains = DrainPersistence(store, self.followed, holds_lease=holds_lease)
 
     @classmethod
     def of(cls, kernel: Kernel, added: Sequence[tuple[Source, SourceSettings]]) -> ServedServices:
@@ -60,7 +76,8 @@ class ServedServices(ServedFeature):
         settings, store, publisher = kernel.settings, kernel.store, kernel.publisher
         section = settings.section(ServiceSettings)
         rule, limits = section.rule(settings.order.endpoint_drain_s), section.limits()
-        catalog = ServiceCatalog(rule, limits, store=store, events=kernel.fleet.events)
+        holds_lease = kernel.members.holds_lease
+        catalog = ServiceCatalog(rule, limits, store=store, events=kernel.fleet.events, holds_lease=holds_lease)
         bindings = Bindings(
             store,
             catalog,
@@ -71,7 +88,12 @@ class ServedServices(ServedFeature):
             settings.chains.datacenter,
         )
         sources = Sources((*build_sources(settings), *added), catalog.sink)
-        return cls(store, catalog, bindings, sources, limits, settings.chains.datacenter)
+        is_shared = kernel.members.known().is_shared
+        datacenter = settings.chains.datacenter
+        heard_elsewhere = HeartbeatsElsewhere(kernel.others).remaining if is_shared else nowhere
+        return cls(
+            store, catalog, bindings, sources, limits, datacenter, holds_lease, heard_elsewhere, is_shared=is_shared
+        )
 
     # What the kernel asks
 
@@ -101,6 +123,8 @@ class ServedServices(ServedFeature):
 
         So the first response has them. Raises ``StoreError``.
         """
+        if self._follower is not None:
+            await self._follower.begin()
         await self._drains.load()
         await self.catalog.load()
         self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
@@ -123,6 +147,8 @@ class ServedServices(ServedFeature):
     def ready(self) -> None:
         """Start the TTLs of checks: from now on, heartbeats reach the server."""
         self.registrations.start()
+        if self._follower is not None:
+            self._follower.start()
 
     async def drain(self) -> None:
         """End the queries that wait for a change."""
@@ -130,6 +156,8 @@ class ServedServices(ServedFeature):
 
     async def close(self) -> None:
         """Stop all parts, and store unsaved state."""
+        if self._follower is not None:
+            await self._follower.close()
         await self.registrations.close()
         await self.sources.close()
         await self._drains.close()

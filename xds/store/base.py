@@ -36,6 +36,7 @@ PUSH_IDS_KEPT_S = 24 * 3600
 PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # kinds of revisions
 DERIVED = "lowered"  # kind of a revision that changed only derived resources; so it is stored and shown
 SKIPPED = "skipped"  # kind of the empty document event that marks skipped cursors
+OBSERVED = "observed"  # kind of the event of observed records: its id is the source, its body the JSON list of services
 
 
 def blob_id(data: bytes) -> str:
@@ -476,14 +477,17 @@ class Store(Protocol):
         put: Sequence[ObservedRecord],
         delete: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
+        *,
+        is_told: bool = False,
     ) -> None:
         """Write records, replacing earlier ones of the same source and service; delete others by source and service.
 
-        ``notes`` are added to the audit list. All or nothing.
+        ``notes`` are added to the audit list. All or nothing. If the change ``is_told``, the watches get an event of
+        the kind ``OBSERVED`` for each source; other changes of records make none.
         """
 
-    async def observed(self) -> list[ObservedRecord]:
-        """All records, by source and service."""
+    async def observed(self, source: str = "", services: Collection[str] | None = None) -> list[ObservedRecord]:
+        """All records, by source and service; those of one ``source``, or of some of its ``services``."""
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         """Delete contents, lines of history, unused blobs and old push ids that ``policy`` does not keep.

@@ -8,14 +8,16 @@ from __future__ import annotations
 from time import time
 from typing import Annotated
 
-from fastapi import Query, Request
-from fastapi.responses import Response
+from fastapi import Body, Query, Request
+from fastapi.responses import JSONResponse, Response
 
 from xds.admin.answers import Paging, answer_model
-from xds.admin.bodies import Body, ContentType, parse_one
+from xds.admin.bodies import Body as GivenBody
+from xds.admin.bodies import ContentType, parse_one
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.routing import Calling, api_router, with_body
+from xds.admin.server_door import internal_router
 from xds.model.compared_name import compared
 from xds.model.errors import NotFoundError
 from xds.services import operations
@@ -23,11 +25,14 @@ from xds.services.consul import BODY_BYTES, permit_of, registrant_of
 from xds.services.core.instance import worst
 from xds.services.core.registered_instance import AGENT_NODE, CheckKey, Key, RegisteredCheck, Registration
 from xds.services.core.registration_rules import read_service
+from xds.services.heartbeats_elsewhere import HEARTBEATS_PATH
 from xds.services.models.registrations import RegisteredInstance, RegistrationDeleted
+from xds.services.registration import EXPIRED_AT_ONCE
 from xds.services.served import served
 from xds.services.texts import SERVICE
 
 router = api_router("registrations")
+internal = internal_router()
 
 ServiceFilter = Annotated[str, Query(description="Only instances of this service; empty: of all services")]
 
@@ -50,7 +55,7 @@ async def get_registration(deps: Deps, id: Segment) -> Response:
 @router.serve(operations.PUT_REGISTRATION)
 @with_body(SERVICE, "The service definition, as JSON or YAML")
 async def put_registration(
-    deps: Deps, request: Request, id: Segment, body: Body, by: Calling, content_type: ContentType = ""
+    deps: Deps, request: Request, id: Segment, body: GivenBody, by: Calling, content_type: ContentType = ""
 ) -> Response:
     """Register an instance, or change its registration. It is stored before the answer, and makes no revision.
 
@@ -94,6 +99,15 @@ async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling
     """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
     await served(deps).registrations.maintain(id, False, "", permit_of(request), by)
     return answer_model(_item(deps, _registration(deps, id)))
+
+
+@internal.post(HEARTBEATS_PATH)
+async def list_heartbeats(
+    deps: Deps, checks: Annotated[list[tuple[str, str]], Body(embed=True, max_length=EXPIRED_AT_ONCE)]
+) -> Response:
+    """For how long checks are still in time by the heartbeats that this server has received."""
+    found = served(deps).registrations.remaining(CheckKey(node, id) for node, id in checks)
+    return JSONResponse({"remaining": [[check.node, check.id, seconds] for check, seconds in found.items()]})
 
 
 def _registration(deps: Dependencies, id: str) -> Registration:

@@ -17,6 +17,7 @@ from typing import TypeVar
 import structlog
 
 from xds.store.base import (
+    OBSERVED,
     SKIPPED,
     CorruptError,
     DocumentChanged,
@@ -132,7 +133,7 @@ class Copier:
             match item:
                 case GroupCommitted():
                     groups[item.head.group] = None
-                case DocumentChanged() if item.kind != SKIPPED:
+                case DocumentChanged() if item.kind not in {SKIPPED, OBSERVED}:
                     documents[item.kind, item.id] = CopiedDocument(item.body, item.revision)
         await copy.put_documents(documents)
         for group in groups:

@@ -14,6 +14,7 @@ from xds.store import revisions
 from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     EVENTS_KEPT,
+    OBSERVED,
     PUSH_IDS_KEPT_S,
     SKIPPED,
     ChangeItem,
@@ -457,6 +458,17 @@ def _add_event(connection: SqlConnection, event: EventRow) -> ChangeItem:
     )
     connection.execute("DELETE FROM event WHERE cursor <= ?", (cursor - EVENTS_KEPT,))
     return event.item(cursor)
+
+
+def tell_observed(connection: SqlConnection, changed: Collection[tuple[str, str]]) -> list[ChangeItem]:
+    """The items for the watches of records that have changed, by source and service."""
+    by_source: dict[str, list[str]] = {}
+    for source, service in sorted(changed):
+        by_source.setdefault(source, []).append(service)
+    return [
+        _add_event(connection, EventRow(OBSERVED, source, 0, True, json.dumps(services).encode()))
+        for source, services in by_source.items()
+    ]
 
 
 def put_nacks(connection: SqlConnection, put: Sequence[OpenNack], delete: Collection[int]) -> None:

@@ -14,6 +14,9 @@ _PUT = (
     " ON CONFLICT (source, service) DO UPDATE SET body = excluded.body"
 )
 
+_ALL = "SELECT source, service, body FROM observed WHERE :source IN ('', source) ORDER BY source, service"
+_ONE = "SELECT source, service, body FROM observed WHERE source = ? AND service = ?"
+
 
 def put(
     connection: SqlConnection,
@@ -27,7 +30,10 @@ def put(
     audit_rows.write(connection, notes)
 
 
-def read(connection: SqlConnection) -> list[ObservedRecord]:
+def read(connection: SqlConnection, source: str, services: Sequence[str] | None) -> list[ObservedRecord]:
     """``Store.observed``."""
-    rows = connection.execute("SELECT source, service, body FROM observed ORDER BY source, service")
+    if services is not None:
+        found = (connection.execute(_ONE, (source, service)).fetchone() for service in services)
+        return [ObservedRecord(*row) for row in found if row is not None]
+    rows = connection.execute(_ALL, {"source": source})
     return [ObservedRecord(*row) for row in rows]

@@ -160,12 +160,21 @@ class SqlStore(Store, ABC):
         put: Sequence[ObservedRecord],
         delete: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
+        *,
+        is_told: bool = False,
     ) -> None:
         records, keys, texts = list(put), list(delete), list(notes)
-        await self._step(lambda connection: observed_rows.put(connection, records, keys, texts))
+        changed = {*keys, *((record.source, record.service) for record in records)} if is_told else set()
 
-    async def observed(self) -> list[ObservedRecord]:
-        return await self._read(observed_rows.read)
+        def write(connection: SqlConnection) -> tuple[None, Sequence[ChangeItem]]:
+            observed_rows.put(connection, records, keys, texts)
+            return None, ledger.tell_observed(connection, changed)
+
+        await self._write(write)
+
+    async def observed(self, source: str = "", services: Collection[str] | None = None) -> list[ObservedRecord]:
+        wanted = sorted(services) if services is not None else None
+        return await self._read(lambda connection: observed_rows.read(connection, source, wanted))
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:
