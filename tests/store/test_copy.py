@@ -18,6 +18,9 @@ from typing import TypeVar
 import pytest
 
 from tests.store.contract import (
+    CDS as CLUSTER,
+)
+from tests.store.contract import (
     cluster,
     contents,
     delta,
@@ -25,10 +28,15 @@ from tests.store.contract import (
     full,
     push,
 )
+from tests.support.sansio import make_resource
+from xds.backup.backups import copy_store
+from xds.codec.record import dump_record
 from xds.model.errors import NotFoundError
 from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     Drop,
+    Entry,
+    FullSet,
     GroupCommitted,
     Meta,
     ObservedRecord,
@@ -38,11 +46,13 @@ from xds.store.base import (
     SilentError,
     Store,
     UnavailableError,
+    blob_id,
 )
 from xds.store.copy import copier
 from xds.store.copy.copied_store import CopiedStore
 from xds.store.copy.copy_file import CopyFile
 from xds.store.copy.copy_rows import Kept
+from xds.store.engines import SQLITE_FILE
 from xds.store.retention import StoreCondition
 from xds.store.sql.connection import Job, SqlConnection
 from xds.store.sqlite.engine import SqliteStore
@@ -211,6 +221,25 @@ async def test_a_server_whose_database_is_silent_reads_the_copy_and_then_the_dat
         picture = await pictured(store, 2)
     async with opened(SqliteStore(path)) as copy:
         assert await pictured(copy, 2) == picture
+
+
+async def test_the_copy_is_a_way_back(database: AwayDatabase, path: Path, tmp_path: Path) -> None:
+    record = dump_record(make_resource(CLUSTER, "a", "1"))
+    async with opened(shared(database, path)) as store:
+        assert isinstance(store, SharedStore)
+        for label in ("one", "two"):
+            change = FullSet((Entry(CLUSTER, "a", blob_id(record)),), {blob_id(record): record}, label)
+            await push(store, change, group="g")
+        await push(store, delta(delete=((CLUSTER, "a"),)), group="g")
+        await push(store, FullSet((Entry(CLUSTER, "a", blob_id(record)),), {blob_id(record): record}), group="g")
+        await store.put_doc("settings", "g", b"{}")
+        await copied(store)
+        manifest = await store.manifest("g")
+    found = await copy_store(str(path), str(tmp_path / "new"))
+    assert (found.findings, found.groups["g"]) == ([], f"intact at revision {manifest.revision}")
+    async with opened(SqliteStore(tmp_path / "new" / SQLITE_FILE)) as new:
+        assert await new.manifest("g") == manifest
+        assert [document.body for document in await new.docs("settings")] == [b"{}"]
 
 
 async def test_without_a_copy_a_silent_database_is_waited_for(database: AwayDatabase, path: Path) -> None:

@@ -184,15 +184,16 @@ def _verified(file: IO[bytes]) -> CheckedArchive:
     return checked
 
 
-def examine_directory(data_dir: Path) -> Examination:
-    """Examine the store of a data directory. Raises ``StoreError``."""
-    return examine(data_dir / SQLITE_FILE, _is_resource)
+def examine_directory(data: Path) -> Examination:
+    """Examine the store of a data directory, or a store file. Raises ``StoreError``."""
+    return examine(data if data.is_file() else data / SQLITE_FILE, _is_resource)
 
 
 async def copy_store(source: str, target: str) -> Examination:
     """Make a store at ``target`` of what ``source`` has undamaged. Each is a data directory or the URL of a database.
 
-    No server may use either. Raises ``StoreError``, and ``ConflictError`` if ``target`` is not empty.
+    ``source`` may be a store file, such as the copy of a database. No server may use either. Raises ``StoreError``, and
+    ``ConflictError`` if ``target`` is not empty.
     """
     if is_database(source):
         examination = await _dumped(source)

@@ -114,8 +114,8 @@ def make_secret(url: str) -> None:
 
 
 def _examined(source: str, examination: Callable[[], Examination]) -> Examination:
-    if not is_database(source) and not Path(source).is_dir():
-        raise CommandError(Exit.USAGE, f"{source}: there is no such directory")
+    if not is_database(source) and not Path(source).exists():
+        raise CommandError(Exit.USAGE, f"{source}: there is no such directory or file")
     try:
         return examination()
     except (StoreError, ConflictError) as error:

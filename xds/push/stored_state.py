@@ -21,7 +21,7 @@ from xds.push.journal import PushJournal
 from xds.push.request import precomputed
 from xds.push.served import ServedGroups
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
-from xds.store.base import Commit, DocumentWrite, Head, Store
+from xds.store.base import Commit, DocumentWrite, Head, Store, UnavailableError
 from xds.tasks.writes import WriteLocks
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
@@ -101,19 +101,27 @@ class StoredState:
 
         Returns the groups that there were and that there are; the caller wakes their streams. Raises ``StoreError``.
         """
-        groups = await self._stored_groups()
+        kept = await self._kept_groups()
+        groups = [group for group in await self._stored_groups() if group not in kept]
         contents = []
         for group in groups:
             with suppress(NotFoundError):  # another server deletes it
                 contents.append(await self._read(group))
         await self._load_documents()
-        former_groups = {content.group for content in self.groups.all()}
+        former_groups = {content.group for content in self.groups.all()} - kept
         for group in former_groups - {retained.head.group for retained, _ in contents}:
             self.groups.withdraw(group)
         for retained, computed in contents:
             self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
         await self._settings.load()
         return former_groups.union(groups)
+
+    async def _kept_groups(self) -> set[str]:
+        """The groups that would go back: a database was restored to an earlier state, and nobody has decided yet."""
+        if not self._store.condition().behind:
+            return set()
+        stored = {head.group: head.revision for head in await self._store.groups()}
+        return {each.group for each in self.groups.all() if stored.get(each.group, 0) < each.revision}
 
     # What is missing
 
@@ -173,6 +181,10 @@ class StoredState:
         present = current.revision if current is not None else 0
         if head is None or (not head.live and current is None) or (head.live and head.revision == present):
             return None
+        if head.revision < present and (behind := self._store.condition().behind):
+            raise UnavailableError(
+                f"group {group!r} would go back from revision {present} to {head.revision}: {behind}"
+            )
         if not head.live:
             return _News(head)
         if current is not None and head.revision == present + 1:

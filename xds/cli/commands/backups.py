@@ -96,7 +96,9 @@ def store_check(context: typer.Context, data: DataOption = Path("xds-data")) -> 
 @store.command(cls=Command)
 def copy(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help="The data directory of a stopped server, or its database's URL.")],
+    source: Annotated[
+        str, typer.Argument(help="Data directory or store file of a stopped server, or its database's URL.")
+    ],
     target: Annotated[str, typer.Argument(help="A new data directory, or the URL of an empty database.")],
 ) -> None:
     """Copy a store, also to one of another kind.
@@ -107,6 +109,7 @@ def copy(
     Examples:
       xds store copy xds-data new-data
       xds store copy xds-data postgresql://xds@db.internal/xds
+      xds store copy xds-data/copy.sqlite3 new-data
     """
     from xds.cli.backups import make_copy
 

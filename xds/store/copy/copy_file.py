@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from pathlib import Path
 
 from xds.store.base import CorruptError
 from xds.store.copy import copy_rows
 from xds.store.copy.copy_rows import CopiedDocument, CopiedHead, GroupNews
 from xds.store.sql.connection import SqlConnection
 from xds.store.sqlite.engine import SqliteStore
-
-T = TypeVar("T")
+from xds.store.sqlite.files import NothingAcknowledged
 
 
 class CopyFile(SqliteStore):
     """A store file that takes over the rows of another store, revision numbers included."""
+
+    def __init__(self, path: Path, *, max_bytes: int | None = None) -> None:
+        super().__init__(path, max_bytes=max_bytes)
+        self._acknowledged = NothingAcknowledged(path)
 
     async def heads(self) -> dict[str, CopiedHead]:
         """The heads of all groups by name, deleted ones included."""

@@ -154,11 +154,16 @@ class PostgresStore(CopiedStore):
         self._cursor = news[-1].cursor
 
     def _note_reset(self, reset: Reset) -> None:
-        """Log and remember that commits are gone which were there: the database was restored to an earlier state."""
-        if reset.cursor < self._cursor:
+        """Log and remember that commits are gone which were there: the database was restored to an earlier state.
+
+        A restore by a server, which is a decision, goes on with later cursors.
+        """
+        if reset.cursor >= self._cursor:
+            self._behind = ""
+        else:
             self._behind = (
                 f"commits {reset.cursor + 1} to {self._cursor} were there and are not in the database any more:"
-                " restore a backup, or push the missing changes again"
+                " proxies are served them, until a backup is restored, or the servers are restarted"
             )
             _log.error("store.behind", error_message=self._behind, newest=reset.cursor)
 

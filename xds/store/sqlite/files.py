@@ -209,6 +209,17 @@ class AcknowledgedFile:
             self._written_cursor = self.cursor
 
 
+class NothingAcknowledged(AcknowledgedFile):
+    """No file: nothing was acknowledged that could be missing, as in a store in memory, or in a copy."""
+
+    def compare(self, newest: int) -> bool:
+        """Nothing is missing."""
+        return False
+
+    def flush(self, at_once: bool = False) -> None:
+        """There is no file."""
+
+
 def acknowledged_of(database: Path) -> AcknowledgedCursor:
     """The content of the file beside a database; zeros where it is missing or damaged."""
     return _read_acknowledged(_acknowledged_path(database))

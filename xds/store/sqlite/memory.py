@@ -11,7 +11,7 @@ from xds.store.base import READER_BUFFER
 from xds.store.sqlite import schema
 from xds.store.sqlite.database import SqliteDatabase
 from xds.store.sqlite.engine import SqliteStore
-from xds.store.sqlite.files import AcknowledgedFile
+from xds.store.sqlite.files import NothingAcknowledged
 
 _IN_MEMORY = Path(":memory:")
 
@@ -22,7 +22,7 @@ class MemoryStore(SqliteStore):
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
         super().__init__(_IN_MEMORY, reader_buffer=reader_buffer, clock=clock)
         self._database = MemoryDatabase()
-        self._acknowledged = _NothingAcknowledged(_IN_MEMORY)
+        self._acknowledged = NothingAcknowledged(_IN_MEMORY)
 
 
 class MemoryDatabase(SqliteDatabase):
@@ -50,13 +50,3 @@ class MemoryDatabase(SqliteDatabase):
         schema.configure_in_memory(connection)
         schema.ensure(connection)
         return connection
-
-
-class _NothingAcknowledged(AcknowledgedFile):
-    """What is in memory ends with the process: no later one can miss it."""
-
-    def compare(self, newest: int) -> bool:
-        return False
-
-    def flush(self, at_once: bool = False) -> None:
-        pass
