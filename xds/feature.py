@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xds.cluster.members import Members
     from xds.fleet.fleet import Fleet
     from xds.live.by_hand import HandAssignments
-    from xds.live.owners import EndpointOrigin, OwnerKind
+    from xds.live.owners import EndpointOrigin
     from xds.lrs.aggregates import LoadAggregates
     from xds.model.errors import Violation
     from xds.push.derived import Derived
@@ -93,7 +93,7 @@ class ServedFeature:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
         return {}
 
-    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+    def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:
         """Where the endpoints of a live assignment come from; None if it is not one of this feature."""
         return None
 

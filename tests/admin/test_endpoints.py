@@ -12,9 +12,10 @@ from tests.support.resources import cluster_load_assignment, eds_cluster, load_a
 from xds.access.tokens import Grant, Tokens, write_scope
 from xds.admin.dependencies import ApiOptions
 from xds.codec.resources import decode_resource
-from xds.live.owners import Owner, OwnerKind
+from xds.live.owners import Owner
 from xds.model.node import Node
 from xds.model.resource_type import ENDPOINT, V2_URLS
+from xds.services.bindings import BINDING
 
 PATH = "/api/v1/groups/edge/endpoints"
 TOKENS = {"reader": {"read"}, "writer": {"read", write_scope("edge")}, "other": {"read", write_scope("core")}}
@@ -117,7 +118,7 @@ async def test_the_list_names_the_owner_of_each(api: Api) -> None:
     await api.put("edge", *(cluster_load_assignment(name, 81) for name in ("a", "b", "c")))
     await api.client.put(f"{PATH}/b", json=load_assignment("b", 82, 83))
     bound = decode_resource(cluster_load_assignment("d", 90))
-    api.plane.publisher.live.assign("edge", Owner(OwnerKind.BINDING, service="shop"), {"d": bound})
+    api.plane.publisher.live.assign("edge", Owner(BINDING, "bound to service 'shop'", "shop"), {"d": bound})
     items = (await api.client.get(PATH)).json()["items"]
     assert [(each["name"], each["owner"]["kind"]) for each in items] == [
         ("a", "pushed"),

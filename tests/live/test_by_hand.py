@@ -18,11 +18,12 @@ from xds.fleet.event_log import EventFilter, EventKind
 from xds.live.by_hand import KIND, Edit, EditResult, HandChange, WriteOptions
 from xds.live.draining import DrainingEndpoint, drain_missing, endpoint_states
 from xds.live.endpoint_patch import read_patch
-from xds.live.owners import OwnedError, Owner, OwnerKind
+from xds.live.owners import HAND, OwnedError, Owner
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.push.request import PushOptions
+from xds.services.bindings import BINDING
 from xds.store.base import UnavailableError
 from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.sqlite.memory import MemoryStore
@@ -76,7 +77,7 @@ async def test_an_assignment_by_hand_is_served_instead_of_the_pushed_one_without
     assert change.changed and served(plane) == {81: UP, 82: UP}
     assert plane.woken == [G]
     assert plane.publisher.groups.content(G).revision == 1
-    assert plane.publisher.live.owner(*KEY) == Owner(OwnerKind.HAND, actor="alice", time_s=plane.now_s)
+    assert plane.publisher.live.owner(*KEY) == Owner(HAND, actor="alice", time_s=plane.now_s)
     again = await plane.by_hand.edit(KEY, setting(81, 82), ALICE)
     assert not again.changed and plane.woken == [G]
 
@@ -230,7 +231,7 @@ async def test_bad_edits_change_nothing(plane: Plane) -> None:
 
 async def test_a_binding_keeps_hands_off(plane: Plane) -> None:
     await push(plane, 81)
-    plane.publisher.live.assign(G, Owner(OwnerKind.BINDING, service="shop"), {"web": assignment(90)})
+    plane.publisher.live.assign(G, Owner(BINDING, "bound to service 'shop'", "shop"), {"web": assignment(90)})
     for write in (plane.by_hand.edit(KEY, setting(82), ALICE), plane.by_hand.delete(KEY, ALICE)):
         with pytest.raises(OwnedError, match="is bound to service 'shop': it cannot be set by hand"):
             await write

@@ -7,14 +7,15 @@ from collections.abc import Collection
 import pytest
 
 from tests.support.sansio import make_resource
-from xds.live.owners import LiveEndpoints, OwnedError, Owner, OwnerKind
+from xds.live.owners import HAND, LiveEndpoints, OwnedError, Owner
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import build_snapshot
+from xds.services.bindings import BINDING
 from xds.snapshots.cache import SnapshotCache
 
-HAND = Owner(OwnerKind.HAND, actor="alice")
-BOUND = Owner(OwnerKind.BINDING, service="shop")
+ALICE = Owner(HAND, actor="alice")
+BOUND = Owner(BINDING, "bound to service 'shop'", "shop")
 
 
 class World:
@@ -58,14 +59,14 @@ def test_many_names_are_laid_in_one_step_with_one_wake(world: World) -> None:
 def test_a_second_owner_is_refused_with_both_named_and_nothing_changes(world: World) -> None:
     world.live.assign("edge", BOUND, {"web": world.one("web", "live")})
     with pytest.raises(OwnedError) as caught:
-        world.live.assign("edge", HAND, {"api": world.one("api", "mine"), "web": world.one("web", "mine")})
+        world.live.assign("edge", ALICE, {"api": world.one("api", "mine"), "web": world.one("web", "mine")})
     assert str(caught.value) == (
         "assignment 'web' of group 'edge' is bound to service 'shop': it cannot be set by hand by alice"
     )
     assert world.live.owner("edge", "api") is None
     assert world.served("api") == b"api=pushed"
     with pytest.raises(OwnedError):
-        world.live.release("edge", ["web"], HAND)
+        world.live.release("edge", ["web"], ALICE)
     assert world.served("web") == b"web=live"
 
 
@@ -74,8 +75,8 @@ def test_a_name_is_free_again_when_its_owner_gives_it_up(world: World) -> None:
     world.live.release("edge", ["web"], BOUND)
     assert world.served("web") == b"web=pushed"
     assert world.live.owners("edge") == {}
-    assert world.live.assign("edge", HAND, {"web": world.one("web", "mine")})
-    assert world.live.owner("edge", "web") == HAND
+    assert world.live.assign("edge", ALICE, {"web": world.one("web", "mine")})
+    assert world.live.owner("edge", "web") == ALICE
 
 
 def test_a_claim_holds_before_there_are_endpoints(world: World) -> None:
@@ -83,8 +84,8 @@ def test_a_claim_holds_before_there_are_endpoints(world: World) -> None:
     world.live.claim("edge", "web", BOUND)
     assert world.served("web") == b"web=pushed" and world.woken == []
     with pytest.raises(OwnedError):
-        world.live.claim("edge", "web", HAND)
-    other = Owner(OwnerKind.BINDING, service="shop-2")
+        world.live.claim("edge", "web", ALICE)
+    other = Owner(BINDING, "bound to service 'shop-2'", "shop-2")
     world.live.claim("edge", "web", other)
     world.live.assign("edge", BOUND, {"web": world.one("web", "live")})
     assert world.live.owner("edge", "web") == other, "the claim says which service, the batch does not"
@@ -92,7 +93,7 @@ def test_a_claim_holds_before_there_are_endpoints(world: World) -> None:
 
 def test_groups_have_owners_of_their_own_and_may_come_later(world: World) -> None:
     world.live.assign("edge", BOUND, {"web": world.one("web", "live")})
-    assert not world.live.assign("later", HAND, {"web": world.one("web", "live")})
+    assert not world.live.assign("later", ALICE, {"web": world.one("web", "live")})
     assert world.woken == [("edge",)]
     world.cache.set(build_snapshot("later", 1, [world.one("web", "pushed")], {}))
     snapshot = world.cache.get("later")

@@ -23,10 +23,12 @@ from tests.mesh.test_lowered_groups import (
 )
 from tests.services.test_bindings import instances, sink
 from tests.support.plane import Plane
-from xds.live.owners import OwnedError, OwnerKind
+from xds.live.owners import OwnedError
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.entry_records import DeleteEntry
+from xds.mesh.lowered_endpoints import LOWERED
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.services.bindings import BINDING
 from xds.services.bindings import KIND as BINDING_KIND
 from xds.services.core.binding import Binding
 from xds.store.base import UnavailableError
@@ -55,7 +57,7 @@ async def start(plane: Plane) -> Plane:
     return plane
 
 
-def owners(plane: Plane) -> dict[str, OwnerKind]:
+def owners(plane: Plane) -> dict[str, str]:
     return {name: owner.kind for name, owner in plane.publisher.live.owners(GROUP).items()}
 
 
@@ -64,7 +66,7 @@ async def test_a_binding_under_a_name_that_is_lowered_later_is_reported_and_kept
 ) -> None:
     await shop.bindings.put((GROUP, WEB_ACME), Binding("other"))
     again = await start(Plane(shop.store, chain_context=ACME))
-    assert owners(again) == {WEB_ACME: OwnerKind.LOWERED, API_ACME: OwnerKind.LOWERED}
+    assert owners(again) == {WEB_ACME: LOWERED, API_ACME: LOWERED}
     assert set(served(again, CLUSTER)) == set(served(again, ENDPOINT)) == {WEB_ACME, API_ACME}
     output = capsys.readouterr().out
     assert "lowered from upstream 'web': it cannot be bound to service 'other'" in output
@@ -102,7 +104,7 @@ class TestRestored:
         sink(plane).put("other", instances(31))
         _, _ = await asyncio.gather(plane.publisher.reload(), plane.catalog.tick())
         assert plane.catalog.failures == 0
-        assert owners(plane)[WEB] == OwnerKind.LOWERED
+        assert owners(plane)[WEB] == LOWERED
         await plane.publisher.close()
         await other.close()
 
@@ -116,7 +118,7 @@ class TestRestored:
         records = [record async for batch in other.dump() for record in batch]
         await shop.store.restore(lambda: iter(records), replace=True)
         await asyncio.gather(shop.publisher.reload(), shop.catalog.tick())
-        assert owners(shop) == {WEB: OwnerKind.BINDING}
+        assert owners(shop) == {WEB: BINDING}
         assert set(served(shop, ENDPOINT)) == {WEB}
         assert shop.catalog.failures == 0
         await plane.publisher.close()
@@ -148,21 +150,21 @@ class TestLostAnswers:
     async def test_the_server_keeps_serving_and_reports_the_clash(self, forgetful: Plane) -> None:
         await put_entries(forgetful, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
         assert "bound to service 'other'" in forgetful.mesh.lowered.get(GROUP).error
-        assert owners(forgetful)[WEB] == OwnerKind.BINDING
+        assert owners(forgetful)[WEB] == BINDING
         assert set(served(forgetful, CLUSTER)) == {WEB, "api.default.dc1.internal.consul"}
 
     async def test_a_clashing_name_may_be_lowered_again(self, forgetful: Plane) -> None:
         await put_entries(forgetful, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
         await put_entries(forgetful, splitter(50))
-        assert owners(forgetful)[WEB] == OwnerKind.BINDING
+        assert owners(forgetful)[WEB] == BINDING
         assert {V1, V2} <= set(served(forgetful, ENDPOINT))
         with pytest.raises(OwnedError):
             await forgetful.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         await forgetful.bindings.delete((GROUP, WEB))
         await forgetful.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
-        assert owners(forgetful)[WEB] == OwnerKind.LOWERED
+        assert owners(forgetful)[WEB] == LOWERED
         assert forgetful.mesh.lowered.get(GROUP).error == ""
 
     async def test_a_restart_serves_lowered_resources(self, forgetful: Plane) -> None:
         again = await start(forgetful.restarted())
-        assert owners(again)[WEB] == OwnerKind.LOWERED
+        assert owners(again)[WEB] == LOWERED

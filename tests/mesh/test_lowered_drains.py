@@ -12,9 +12,9 @@ from tests.mesh.test_lowered_groups import GROUP, HTTP, WEB, Json, put_entries, 
 from tests.services.test_bindings import BY, instances, served, sink
 from tests.support.plane import Plane
 from xds.live.by_hand import KIND as HAND_KIND
-from xds.live.owners import OwnerKind
 from xds.mesh.core.lower.assignments import lower_priorities
 from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment
+from xds.mesh.lowered_endpoints import LOWERED
 from xds.model.node import Locality
 from xds.services.core.binding import Binding, InstanceSelection
 from xds.services.core.endpoints import ServedEndpoint, priorities_in
@@ -88,7 +88,7 @@ async def test_a_name_that_is_leaving_may_be_lowered_at_once(plane: Plane, by_ha
     await put_upstreams(plane, "web")
     assert served(plane, WEB, GROUP) == {9: "DRAINING", 10: "HEALTHY"}
     owner = plane.publisher.live.owner(*key)
-    assert owner is not None and owner.kind is OwnerKind.LOWERED
+    assert owner is not None and owner.kind == LOWERED
     plane.now_s += 15
     await plane.by_hand.end_drains(plane.now_s)
     assert served(plane, "other", GROUP) is None, "what else is leaving ends"

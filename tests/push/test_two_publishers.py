@@ -74,7 +74,7 @@ class ServerOnStore:
         contents = publisher.groups.all()
         bound = {key: one.binding for key in plane.bindings if (one := plane.bindings.find(key)) is not None}
         owners = {
-            (group, name): (owner.kind, owner.service)
+            (group, name): (owner.kind, owner.follows)
             for group in GROUPS
             for name, owner in publisher.live.owners(group).items()
         }

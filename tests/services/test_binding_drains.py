@@ -15,13 +15,13 @@ from tests.support.resources import eds_cluster
 from xds.codec.resources import decode_resource
 from xds.live.by_hand import KIND as HAND_KIND
 from xds.live.draining import endpoint_states
-from xds.live.owners import OwnerKind
+from xds.live.owners import HAND, LEAVING
 from xds.model.drains import DRAINING_LIMIT
 from xds.model.node import Locality
 from xds.model.resource_type import ENDPOINT
 from xds.push.request import PushOptions
 from xds.services import followed_target
-from xds.services.bindings import KIND
+from xds.services.bindings import BINDING, KIND
 from xds.services.core.binding import Binding, InstanceSelection
 from xds.services.core.endpoints import EndpointRule, ServedEndpoint, endpoint_of
 from xds.services.core.instance import Health, Instance
@@ -183,7 +183,7 @@ async def test_endpoints_of_a_deleted_binding_drain(serving: Plane) -> None:
     await serving.bindings.delete(KEY, by=BY)
     assert served(serving) == {1: "UNKNOWN", 10: "UNKNOWN", 11: "DRAINING"}
     owner = serving.publisher.live.owner(*KEY)
-    assert owner is not None and (owner.kind, owner.actor) == (OwnerKind.LEAVING, "alice")
+    assert owner is not None and (owner.kind, owner.actor) == (LEAVING, "alice")
     sink(serving).put("web", instances(10, 12))
     await serving.catalog.tick()
     assert served(serving) == {1: "UNKNOWN", 10: "UNKNOWN", 11: "DRAINING"}
@@ -309,7 +309,7 @@ async def test_a_restore_loads_bindings_while_it_holds_all_locks(serving: Plane)
     assert await serving.store.docs(HAND_KIND) == []
     assert serving.by_hand.find(KEY) is None and serving.bindings.find(KEY) is not None
     owner = serving.publisher.live.owner(*KEY)
-    assert owner is not None and (owner.kind, owner.service) == (OwnerKind.BINDING, "web")
+    assert owner is not None and (owner.kind, owner.follows) == (BINDING, "web")
 
 
 async def test_a_restore_may_replace_a_binding_by_an_assignment_set_by_hand(serving: Plane) -> None:
@@ -328,7 +328,7 @@ async def test_a_restore_may_replace_a_binding_by_an_assignment_set_by_hand(serv
     async with asyncio.timeout(5), serving.by_hand.lock, serving.bindings.lock:
         await serving.publisher.reload()
     kinds = {name: owner.kind for name, owner in serving.publisher.live.owners(G).items()}
-    assert kinds == {"web": OwnerKind.HAND, "web-2": OwnerKind.BINDING}
+    assert kinds == {"web": HAND, "web-2": BINDING}
     assert list(serving.bindings) == [other]
     await serving.catalog.tick()
     found = served(serving, "web-2")

@@ -250,7 +250,7 @@ async def test_a_binding_of_an_unknown_service_serves_the_push_and_not_its_earli
     await push(plane, 3)
     assert served(plane) == {3: "UNKNOWN"}
     owner = plane.publisher.live.owner(*KEY)
-    assert owner is not None and owner.service == "unknown"
+    assert owner is not None and owner.follows == "unknown"
     sink(plane).put("unknown", instances(12))
     await plane.catalog.tick()
     assert served(plane) == {3: "DRAINING", 12: "HEALTHY"}

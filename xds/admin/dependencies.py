@@ -21,7 +21,7 @@ from xds.codec.resources import ResourceDecoder
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_streams import RecordRefusal, RefusedStreams, record_nothing
 from xds.live.by_hand import HandAssignments
-from xds.live.owners import EndpointOrigin, OwnerKind
+from xds.live.owners import EndpointOrigin
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import NotFoundError
 from xds.model.units import MIB
@@ -95,7 +95,7 @@ class AnsweringFeature(Protocol):
     def stream_answers(self, node_id: str) -> Mapping[int, LinkerdAnswer]:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
 
-    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+    def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:
         """Where the endpoints of a live assignment come from; None if it is not one of the feature."""
 
     def checks(self) -> Iterable[ServerCheck]:

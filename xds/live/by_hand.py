@@ -28,7 +28,7 @@ from xds.fleet.event_log import EventKind, EventLog
 from xds.live.assignment_edits import addresses_of, empty_assignment
 from xds.live.draining import DrainingEndpoint, drain_missing, has_serving_endpoint, still_draining
 from xds.live.hand_assignment import HandAssignment
-from xds.live.owners import LiveEndpoints, OwnedError, Owner, OwnerKind
+from xds.live.owners import HAND, LEAVING, LiveEndpoints, OwnedError, Owner
 from xds.model.errors import EmptyingError, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -44,7 +44,7 @@ from xds.wire.fields import text_field
 
 KIND = "live_endpoints"
 ASSIGNMENTS_LIMIT = 20_000
-_OWN_KINDS = (OwnerKind.HAND, OwnerKind.LEAVING)
+_OWN_KINDS = (HAND, LEAVING)
 TICK_S = 0.25  # an endpoint drains at most this much longer
 
 _log = structlog.get_logger(logger_name="xds.live.by_hand")
@@ -161,8 +161,8 @@ class HandAssignments:
         if after == self._assignments.get(key):
             self._over.discard(key)
             return
-        other_owner = self._new_owner_kind(key)
-        if other_owner is not None and (after is None or after.leaving or other_owner is OwnerKind.LOWERED):
+        other_owner = self._new_owner(key)
+        if other_owner is not None and (after is None or after.leaving or not other_owner.is_stored):
             self._set(key, after)  # its endpoints drain when the binding has ended, which comes next
             return
         if other_owner is not None:
@@ -307,7 +307,7 @@ class HandAssignments:
         group, name = key
         if not self._exists(group):
             raise NotFoundError(f"no such group: {group!r}")
-        self._live.check(group, (name,), Owner(OwnerKind.HAND))
+        self._live.check(group, (name,), Owner(HAND))
         present = self._assignments.get(key)
         present_etag = present.etag if present is not None else NO_ETAG
         check_etag(etag, present_etag, f"assignment {name!r} of group {group!r} etag", group)
@@ -354,11 +354,11 @@ class HandAssignments:
         group, name = key
         self._set(key, after)
         if after is None or served is None:
-            self._live.release(group, (name,), Owner(OwnerKind.HAND))
+            self._live.release(group, (name,), Owner(HAND))
             return
-        self._live.check(group, (name,), Owner(OwnerKind.HAND))
+        self._live.check(group, (name,), Owner(HAND))
         self._live.set_owner(group, name, after.owner())
-        self._live.assign(group, Owner(OwnerKind.HAND), {name: served})
+        self._live.assign(group, Owner(HAND), {name: served})
 
     def _set(self, key: Key, assignment: HandAssignment | None) -> None:
         self._keys_with_drains.discard(key)
@@ -411,7 +411,7 @@ class HandAssignments:
         if not (self._over and holds_lease) and not any(self._is_due(key, now_s) for key in self._keys_with_drains):
             return
         async with self.lock:
-            for key in [key for key in self._keys_with_drains if self._new_owner_kind(key) is OwnerKind.LOWERED]:
+            for key in [key for key in self._keys_with_drains if self._is_taken_over(key)]:
                 await self.forget_leaving(key)
             due = {key: self._advanced(key, now_s) for key in self._keys_with_drains if self._is_due(key, now_s)}
             over = {key for key, assignment in due.items() if assignment.is_over}
@@ -423,18 +423,20 @@ class HandAssignments:
             self._over = set() if holds_lease else self._over | over
 
     def _is_due(self, key: Key, now_s: float) -> bool:
-        assignment, new_owner = self._assignments[key], self._new_owner_kind(key)
-        if new_owner is not None:
-            return new_owner is OwnerKind.LOWERED
+        if self._new_owner(key) is not None:
+            return self._is_taken_over(key)
+        assignment = self._assignments[key]
         return assignment.is_due(now_s) or self._lacks_latest_push(key, assignment)
 
-    def _new_owner_kind(self, key: Key) -> OwnerKind | None:
-        """The kind of the owner that claimed a leaving name; None for none.
+    def _is_taken_over(self, key: Key) -> bool:
+        """Whether a new owner serves a leaving name and leaves it to this table to forget it."""
+        owner = self._new_owner(key)
+        return owner is not None and not owner.is_stored
 
-        A binding calls ``forget_leaving`` itself, once it is stored.
-        """
+    def _new_owner(self, key: Key) -> Owner | None:
+        """The owner that claimed a leaving name; None for none."""
         owner = self._live.owner(*key)
-        return owner.kind if owner is not None and owner.kind not in _OWN_KINDS else None
+        return owner if owner is not None and owner.kind not in _OWN_KINDS else None
 
     def _lacks_latest_push(self, key: Key, assignment: HandAssignment) -> bool:
         """Whether a leaving assignment lacks the latest push: its wanted endpoints are not the pushed ones."""
@@ -461,7 +463,7 @@ class HandAssignments:
         for name in members:
             self._set((group, name), remaining.get(name))
         served = {name: after.served() for name, after in remaining.items()}
-        self._live.assign(group, Owner(OwnerKind.HAND), served, ended)
+        self._live.assign(group, Owner(HAND), served, ended)
         for name in drained if self.holds_lease() else ():
             self._events.record(EventKind.ENDPOINTS, "drained", now_s, group=group, details={"resource": name})
 
@@ -486,7 +488,7 @@ class HandAssignments:
         for name in names:
             self._set((group, name), None)
         if names:
-            self._live.release(group, names, Owner(OwnerKind.HAND))
+            self._live.release(group, names, Owner(HAND))
 
 
 def _read_stored(key: Key, body: bytes) -> HandAssignment | None:

@@ -10,7 +10,7 @@ from typing import Any
 from xds.codec.record import dump_record, load_record
 from xds.live.assignment_edits import addresses_of
 from xds.live.draining import DrainingEndpoint, still_draining, with_draining
-from xds.live.owners import Owner, OwnerKind
+from xds.live.owners import HAND, LEAVING, Owner
 from xds.model.resource import Resource
 from xds.store.etags import NO_ETAG, document_etag
 
@@ -39,7 +39,7 @@ class HandAssignment:
 
     def owner(self) -> Owner:
         """Its owner; of kind ``LEAVING`` if it was deleted."""
-        kind = OwnerKind.LEAVING if self.leaving else OwnerKind.HAND
+        kind = LEAVING if self.leaving else HAND
         return Owner(kind, actor=self.actor or self.author, time_s=self.time_s)
 
     @property

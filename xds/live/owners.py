@@ -1,8 +1,8 @@
 """Live endpoints: the owner of each live assignment, and what it serves (docs/services.md#live-endpoints).
 
 A live assignment is served in place of the pushed one of its name. It has one owner: a person who sets it by hand
-(`xds.live.by_hand`), a binding to a service of the catalog, or a lowered upstream. A second owner is
-refused with both named, so that two owners never replace each other's endpoints in turn.
+(`xds.live.by_hand`), or a feature that follows something. A second owner is refused with both named, so that two owners
+never replace each other's endpoints in turn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from xds.model.errors import ConflictError
 from xds.model.resource import Resource
@@ -18,14 +17,9 @@ from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Snapshot
 from xds.snapshots.cache import SnapshotCache
 
-
-class OwnerKind(StrEnum):
-    """What owns a live assignment."""
-
-    HAND = "hand"
-    BINDING = "binding"
-    LOWERED = "lowered"
-    LEAVING = "leaving"  # it has no owner any more, but some of its endpoints still drain; anybody may claim it
+# Kinds of owners. Features have kinds of their own.
+HAND = "hand"
+LEAVING = "leaving"  # it has no owner any more, but some of its endpoints still drain; anybody may claim it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +38,22 @@ class EndpointOrigin:
 class Owner:
     """The owner of a live assignment. ``actor`` changed the assignment last, at ``time_s`` (epoch seconds).
 
-    ``service`` is the service of a binding; for a lowered assignment, the name of the upstream.
+    A feature says ``words`` of its own, such as ``bound to service 'web'``; ``follows`` is the name of the service or
+    the like. ``is_stored``: the feature stores that it owns the name, and calls `HandAssignments.forget_leaving` then.
     """
 
-    kind: OwnerKind
-    service: str = ""
+    kind: str
+    words: str = ""
+    follows: str = ""
     actor: str = ""
     time_s: float = 0.0
+    is_stored: bool = False
 
     def __str__(self) -> str:
-        """Such as ``set by hand by alice`` or ``bound to service 'web'``."""
-        if self.kind is OwnerKind.LEAVING:
+        """Such as ``set by hand by alice``."""
+        if self.kind == LEAVING:
             return "returning to the pushed one"
-        if self.kind is OwnerKind.BINDING:
-            return f"bound to service {self.service!r}" if self.service else "bound to a service"
-        if self.kind is OwnerKind.LOWERED:
-            return f"lowered from upstream {self.service!r}" if self.service else "lowered from an upstream"
-        return f"set by hand by {self.actor}" if self.actor else "set by hand"
+        return self.words or (f"set by hand by {self.actor}" if self.actor else "set by hand")
 
 
 class OwnedError(ConflictError):
@@ -78,7 +71,7 @@ class LiveEndpoints:
     """
 
     def __init__(self, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
-        self.changes: Counter[OwnerKind] = Counter()  # how often what a group is served has changed
+        self.changes: Counter[str] = Counter()  # how often what a group is served has changed
         self._cache = cache
         self._wake = wake
         self._owners: dict[str, dict[str, Owner]] = {}
@@ -114,7 +107,7 @@ class LiveEndpoints:
         owners = self.owners(group)
         for name in names:
             present = owners.get(name)
-            if present is not None and present.kind not in (owner.kind, OwnerKind.LEAVING):
+            if present is not None and present.kind not in (owner.kind, LEAVING):
                 raise OwnedError(group, name, present, owner)
 
     def claim(self, group: str, name: str, owner: Owner) -> None:
@@ -182,7 +175,7 @@ class LiveEndpoints:
             unowned = [name for name in self._cache.observed(group) if name not in owners]
             self._cache.observe(group, {}, unowned)
 
-    def counts(self) -> Counter[tuple[str, OwnerKind]]:
+    def counts(self) -> Counter[tuple[str, str]]:
         """The number of owned names by group and kind of owner. May be called from another thread."""
         by_group = list(self._owners.items())
         return Counter((group, owner.kind) for group, owners in by_group for owner in list(owners.values()))

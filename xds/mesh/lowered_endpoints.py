@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from xds.live.owners import EndpointOrigin, LiveEndpoints, OwnedError, Owner, OwnerKind
+from xds.live.owners import EndpointOrigin, LiveEndpoints, OwnedError, Owner
 from xds.mesh.core.lower.assignments import lower_priorities
 from xds.mesh.core.lower.lowered import LoweredAssignment
 from xds.services.catalog import ServiceCatalog
@@ -26,7 +26,8 @@ USER = "upstreams"  # of the catalog
 # that its cluster becomes warm and a failover goes on to the next one.
 UNKNOWN_S = 2.0
 
-_LOWERED = Owner(OwnerKind.LOWERED)
+LOWERED = "lowered"  # a kind of owners
+_LOWERED = Owner(LOWERED, "lowered from an upstream")
 
 
 class LoweredEndpoints:
@@ -154,4 +155,5 @@ class LoweredEndpoints:
 
 def owner_of(assignment: LoweredAssignment) -> Owner:
     """The owner of a lowered assignment: its first upstream."""
-    return Owner(OwnerKind.LOWERED, next(iter(assignment.upstreams), ""))
+    upstream = next(iter(assignment.upstreams), "")
+    return Owner(LOWERED, f"lowered from upstream {upstream!r}", upstream) if upstream else _LOWERED

@@ -13,13 +13,13 @@ from xds.admin.dependencies import Dependencies
 from xds.codec.resources import ResourceDecoder
 from xds.feature import Kernel, ServedFeature
 from xds.fleet.event_log import EventLog
-from xds.live.owners import EndpointOrigin, OwnerKind
+from xds.live.owners import EndpointOrigin
 from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.lower.upstreams import UpstreamsDocument
 from xds.mesh.entry_records import EntryResult, EntryWrite
+from xds.mesh.lowered_endpoints import LOWERED, LoweredEndpoints
 from xds.mesh.lowered_endpoints import USER as UPSTREAMS
-from xds.mesh.lowered_endpoints import LoweredEndpoints
 from xds.mesh.lowered_groups import GROUPS_LIMIT, LoweredGroups
 from xds.mesh.metrics import LoweredMetrics
 from xds.mesh.parts import EntryPart, UpstreamsPart
@@ -109,10 +109,10 @@ class ServedMesh(ServedFeature):
         """The groups with upstreams."""
         return (self.lowered,)
 
-    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+    def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:
         """The instances that the assignment of a lowered cluster selects."""
         endpoints = self.lowered.endpoints
-        return endpoints.origins(key) if endpoints is not None and owner is OwnerKind.LOWERED else None
+        return endpoints.origins(key) if endpoints is not None and owner == LOWERED else None
 
     def collectors(self) -> Iterator[Collector]:
         """The metrics of upstreams."""

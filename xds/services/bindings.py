@@ -18,7 +18,7 @@ import structlog
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.live.by_hand import HandAssignments, WriteOptions
 from xds.live.hand_assignment import HandAssignment
-from xds.live.owners import LiveEndpoints, OwnedError, Owner, OwnerKind
+from xds.live.owners import LiveEndpoints, OwnedError, Owner
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.services.catalog import ServiceCatalog
@@ -37,7 +37,8 @@ KIND = "binding"
 BINDINGS_LIMIT = 20_000
 USER = "bindings"  # of the catalog
 
-_BOUND = Owner(OwnerKind.BINDING)
+BINDING = "binding"  # a kind of owners
+_BOUND = Owner(BINDING, "bound to a service", is_stored=True)
 _log = structlog.get_logger(logger_name="xds.services.bindings")
 
 
@@ -333,4 +334,5 @@ def _lower(name: str, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resour
 
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:
-    return Owner(OwnerKind.BINDING, binding.service, by.actor or by.author, now)
+    words, actor = f"bound to service {binding.service!r}", by.actor or by.author
+    return Owner(BINDING, words, binding.service, actor, now, is_stored=True)

@@ -102,6 +102,7 @@ class FollowedAssignments:
         self._grace_s = grace_s
         self._assignments: dict[Key, FollowedAssignment] = {}
         self._by_service: dict[ComparedName, set[Key]] = {}
+        live.changes[owner.kind] += 0  # a metric that is there from the start
         self._names: Counter[str] = Counter()  # of services as the assignments write them
         self._serves = False  # whether proxies are served
         self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be computed again

@@ -8,10 +8,10 @@ from prometheus_client.registry import Collector
 
 from xds.admin.dependencies import Dependencies, ServerCheck
 from xds.feature import Kernel, ServedFeature
-from xds.live.owners import EndpointOrigin, OwnerKind
+from xds.live.owners import EndpointOrigin
 from xds.push.documents import GroupDocuments
+from xds.services.bindings import BINDING, Bindings
 from xds.services.bindings import USER as BINDINGS
-from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.index import CatalogLimits
 from xds.services.core.registered_instance import SOURCE_NAME
@@ -101,9 +101,9 @@ class ServedServices(ServedFeature):
         """The bindings."""
         return (self.bindings,)
 
-    def endpoint_origins(self, key: Key, owner: OwnerKind) -> Sequence[EndpointOrigin] | None:
+    def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:
         """The instances that a binding selects."""
-        bound = self.bindings.find(key) if owner is OwnerKind.BINDING else None
+        bound = self.bindings.find(key) if owner == BINDING else None
         return origins_of(self.bindings.selected(bound)) if bound is not None else None
 
     def checks(self) -> Iterator[ServerCheck]:

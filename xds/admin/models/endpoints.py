@@ -46,14 +46,14 @@ class AssignmentOwner:
         """An owner; None: the push."""
         if owner is None:
             return cls(kind=PUSHED)
-        kind = owner.kind.value
+        kind = owner.kind
         return cls(
             kind=kind,
             actor=held.actor if held is not None else owner.actor,
             author=held.author if held is not None else "",
             time=time_of(owner.time_s) if owner.time_s else None,
-            service=owner.service if kind == _OF_SERVICE else "",
-            upstream=owner.service if kind == _LOWERED else "",
+            service=owner.follows if kind == _OF_SERVICE else "",
+            upstream=owner.follows if kind == _LOWERED else "",
         )
 
 

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from xds.live.by_hand import HandAssignments
-from xds.live.owners import LiveEndpoints, OwnerKind
+from xds.live.owners import HAND, LiveEndpoints
 from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
 
 
@@ -25,12 +25,10 @@ class LiveMetrics(Collector):
         """The current metrics."""
         owned: Counter[Labels] = Counter()
         for (group, kind), number in self._live.counts().items():
-            owned[self._metrics.group(group), str(kind)] += number
+            owned[self._metrics.group(group), kind] += number
         text = "Live assignments, which replace pushed ones or are added to them"
         yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
-        changes: dict[Labels, float] = {
-            (str(kind),): self._live.changes[kind] for kind in (OwnerKind.HAND, OwnerKind.BINDING)
-        }
+        changes: dict[Labels, float] = {(kind,): number for kind, number in {HAND: 0, **self._live.changes}.items()}
         text = "Changes of live assignments"
         yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
         draining = self._by_hand.draining_n()
