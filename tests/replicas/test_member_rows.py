@@ -29,7 +29,7 @@ def url(server: PostgresServer) -> str:
 
 @pytest.fixture
 async def stores(url: str) -> AsyncIterator[list[PostgresStore]]:
-    stores = [PostgresStore(url, alone=False) for _ in range(3)]
+    stores = [PostgresStore(url) for _ in range(3)]
     for store in stores:
         await store.open()
     yield stores

@@ -35,7 +35,7 @@ def content_at(revision: int) -> list[Content]:
 
 def store_at(place: str) -> Store:
     if place.startswith(DATABASE_SCHEMES):
-        return PostgresStore(place, alone=False)
+        return PostgresStore(place)
     return SqliteStore(Path(place))
 
 

@@ -81,7 +81,7 @@ class TestPostgresStore(AuditContract, DerivedContract, StoreContract):
 
 
 async def opened(url: str) -> PostgresStore:
-    store = PostgresStore(url, alone=False, reader_buffer=1000)
+    store = PostgresStore(url, reader_buffer=1000)
     await store.open()
     return store
 
@@ -131,35 +131,6 @@ async def test_of_two_servers_that_expect_one_revision_one_wins(url: str) -> Non
         await store.close()
 
 
-async def test_a_server_that_must_be_alone_is(url: str) -> None:
-    first = PostgresStore(url)
-    await first.open()
-    second = PostgresStore(url)
-    with pytest.raises(UnavailableError, match="in use by another server"):
-        await second.open()
-    await first.close()
-    await second.open()
-    await second.close()
-
-
-async def test_a_server_that_lost_its_place_to_another_writes_no_more(server: PostgresServer, url: str) -> None:
-    first, second = PostgresStore(url), PostgresStore(url)
-    await first.open()
-    await push(first, full(cluster("a")))
-    name = url.rpartition("/")[2]
-    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    server.execute(end)
-    assert await push(first, full(cluster("b"))) == Commit("g", 2), "it takes its place again"
-    server.execute(end)
-    await second.open()
-    with pytest.raises(UnavailableError, match="in use by another server"):
-        await push(first, full(cluster("c")))
-    assert await push(second, full(cluster("d"))) == Commit("g", 3)
-    for store in (first, second):
-        await store.close()
-
-
-@pytest.mark.parametrize("seed", range(3))
 async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url: str, seed: int) -> None:
     source = random.Random(seed)
     store = await opened(url)

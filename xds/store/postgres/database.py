@@ -30,7 +30,6 @@ RETRY_EVERY_S = 0.25
 REST_S = 1.0  # after a failure, calls fail at once for this long
 OPENING_S = 20.0  # for a statement of the start, before the listener knows whether the database answers
 COMMIT_LOCK = 0x7864735F31  # of all commits
-SERVER_LOCK = 0x7864735F32  # of the one server
 
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE = (
@@ -38,17 +37,15 @@ _WRITE = (
     " INSERT INTO writer (id, n, seen) VALUES ('{writer}', {number}, now())"
     " ON CONFLICT (id) DO UPDATE SET n = excluded.n, seen = excluded.seen"
 )
-_TAKE = "SELECT pg_try_advisory_lock(?)"
 _log = structlog.get_logger(logger_name="xds.store")
 
 
 class PostgresDatabase:
-    """The database of ``url``. ``alone``: no other server may use it at the same time."""
+    """The database of ``url``."""
 
-    def __init__(self, url: str, *, alone: bool) -> None:
+    def __init__(self, url: str) -> None:
         self.place = place_of(url)
         self._url = url
-        self._alone = alone
         self._writer = secrets.token_hex(8)
         self._number = 0  # of the last transaction
         self._connection: PostgresConnection | None = None
@@ -131,18 +128,11 @@ class PostgresDatabase:
         return self.silence is not None and self.silence()[0] > 0
 
     def _connect(self) -> PostgresConnection:
-        """A connection. Raises ``_AwayError``; ``UnavailableError`` when another server uses the database.
-
-        Each serves only what it wrote itself.
-        """
+        """A connection. Raises ``_AwayError``."""
         try:
-            connection = connect(self._url, self._is_silent)
-            if self._alone and connection.execute(_TAKE, (SERVER_LOCK,)).fetchone() != (True,):
-                connection.raw.close()
-                raise UnavailableError(f"{self.place} cannot be used: it is in use by another server")
+            return connect(self._url, self._is_silent)
         except psycopg.Error as error:
             raise _AwayError(error) from error
-        return connection
 
     def _was_committed(self) -> bool:
         """Whether the last transaction was committed. Raises ``UnavailableError`` if that cannot be found out."""

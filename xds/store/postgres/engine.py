@@ -32,8 +32,7 @@ _log = structlog.get_logger(logger_name="xds.store")
 class PostgresStore(CopiedStore):
     """A ``Store`` in the database of ``url``, as libpq reads it; ``copy`` and ``kept`` as in `CopiedStore`.
 
-    ``alone``: no other server may use the database at the same time. ``clock`` returns epoch seconds, for the age of
-    push ids.
+    Several servers can use it at the same time. ``clock`` returns epoch seconds, for the age of push ids.
     """
 
     def __init__(
@@ -42,11 +41,10 @@ class PostgresStore(CopiedStore):
         copy: Path | None = None,
         kept: Callable[[], Kept] = lambda: NO_KEPT,
         *,
-        alone: bool = True,
         reader_buffer: int = READER_BUFFER,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._postgres = PostgresDatabase(url, alone=alone)
+        self._postgres = PostgresDatabase(url)
         super().__init__(self._postgres, copy, kept, reader_buffer=reader_buffer, clock=clock)
         self._url = url
         self._listener: Listener | None = None
