@@ -102,6 +102,25 @@ async def test_who_held_the_lease_writes_no_more_and_serves_what_the_next_one_de
     await until(lambda: pair.first.served(A) == pair.second.served(A), pair.first)
 
 
+async def test_what_an_old_holder_decides_late_is_not_stored(pair: Pair) -> None:
+    """It believes that it holds the lease, as a server that was stopped between the look at it and the write."""
+    await pair.first.assignments.put(KEY, policy())
+    await pair.first.step()
+    await until(lambda: pair.second.served(A) == pair.first.served(A), pair.second)
+    await pair.first.plane.publisher.following.close()  # it hears of nothing
+    pair.second.holds_lease = True
+    pair.second.reports = pair.first.reports
+    pair.second.reports.rps = {A: 300.0, B: 10.0}
+    for _ in range(3):
+        await pair.second.step()
+    (stored,) = await pair.first.plane.store.docs(DECIDED_KIND)
+    pair.first.reports.rps = {A: 900.0, B: 900.0}
+    for _ in range(3):
+        await pair.first.step()
+    assert await pair.first.plane.store.docs(DECIDED_KIND) == [stored]
+    assert pair.first.assignments.stale_n > 0
+
+
 async def test_a_policy_that_is_deleted_elsewhere_ends_here(pair: Pair) -> None:
     await pair.first.assignments.put(KEY, policy())
     await pair.first.step()

@@ -11,14 +11,16 @@ from urllib.parse import quote
 from fastapi import Request
 
 from xds.admin.dependencies import Dependencies
-from xds.admin.gathering import asks_others, gather
+from xds.admin.gathering import asks_others, gather, gathered_of, server_asked
 from xds.admin.merged_pages import summed
 from xds.admin.models.pushes import GroupRollout, PushProgress
 from xds.admin.models.reading import read_object
 from xds.admin.models.writing import document_of
+from xds.admin.other_servers import OtherServers
 from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.state import Convergence
 from xds.push.progress import PushShare, PushVerdict, verdict_of
+from xds.push.undo import Refusals
 
 Json = dict[str, Any]
 
@@ -49,6 +51,21 @@ async def progress_of_all(
         if progress.verdict != PushVerdict.PENDING or monotonic() >= end:
             return progress
         await asyncio.sleep(min(ASK_EVERY_S, max(0.0, end - monotonic())))
+
+
+class NodesElsewhere:
+    """Counts the nodes of the other servers; those of a silent one are left out."""
+
+    def __init__(self, others: OtherServers) -> None:
+        self._others = others
+
+    async def refusals(self, group: str, revision: int) -> Refusals:
+        """How many have a revision, or are to have it, and how many reject it."""
+        if not self._others.names():
+            return Refusals()
+        answers = await gathered_of(await self._others.ask(server_asked("GET", share_path(group, revision))))
+        shares = [share for share in answers.documents.values() if share["is_known"]]
+        return Refusals(sum(share[name] for share in shares for name in COUNTS), sum(each["nacked"] for each in shares))
 
 
 def share_path(group: str, revision: int) -> str:

@@ -24,6 +24,7 @@ from xds.access.authorisation import Access
 from xds.access.caller import SERVER, Caller
 from xds.admin.browser_rules import ANY
 from xds.admin.dependencies import ApiOptions, Dependencies
+from xds.admin.fleet_progress import NodesElsewhere
 from xds.admin.load_view import LoadView
 from xds.app.admin import create_app
 from xds.app.features import FEATURES
@@ -242,6 +243,7 @@ class Server:
             lambda: bool(self.store.condition().cut_off_s),
         )
         self.publisher = self._publisher()
+        self.publisher.undo.elsewhere = NodesElsewhere(self.fan_out).refusals
         self.by_hand = self._hand_assignments()
         self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected, self.cache.note_refused)
         self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)

@@ -7,8 +7,9 @@ The content of a group is the result of its revisions without those that were un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import structlog
 
@@ -58,10 +59,27 @@ class UndoPlan:
     last_undo: RevisionInfo | None = None
 
 
+class Refusals(NamedTuple):
+    """How many nodes a revision is for, and how many of these reject it."""
+
+    nodes: int = 0
+    refused: int = 0
+
+
+# Counts the nodes of other servers, by group and revision.
+CountElsewhere = Callable[[str, int], Awaitable[Refusals]]
+
+
+async def nowhere(group: str, revision: int) -> Refusals:
+    """Where a server is alone, no node is elsewhere."""
+    return Refusals()
+
+
 class UndoPlanner:
     """Plans undo from the history of a group and from NACKs. ``find_content`` looks up the content of a group.
 
-    A revision that more than ``refused_share`` of its nodes rejected is never chosen.
+    A revision that more than ``refused_share`` of its nodes rejected is never chosen. ``elsewhere`` counts those that
+    are connected to other servers.
     """
 
     def __init__(
@@ -77,6 +95,7 @@ class UndoPlanner:
         self._fleet = fleet
         self._find_content = find_content
         self._share = refused_share
+        self.elsewhere: CountElsewhere = nowhere
         self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
 
     async def plan(self, group: str) -> UndoPlan:
@@ -134,8 +153,11 @@ class UndoPlanner:
                 continue
             states = (await rollout_status(self._cache, self._fleet, content.snapshot)).states
             refused, stored = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
+            elsewhere = await self.elsewhere(group, content.revision)
+            refused += elsewhere.refused
             if refused > (stored[1] if stored[0] == content.revision else 0):
-                nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
+                accepting = states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
+                nodes = refused + accepting + elsewhere.nodes - elsewhere.refused
                 await self._store.record_outcome(group, content.revision, nodes, refused)
                 self._noted[group] = (content.revision, refused)
 

@@ -49,6 +49,7 @@ from xds.steering.policies import PolicyTable
 from xds.steering.policy_review import review_capacity, review_policy, review_reports, review_times
 from xds.store.base import StoreError
 from xds.store.document_keys import Key
+from xds.store.known_documents import StaleDocumentError
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 from xds.tasks.threads import run_sized
 
@@ -81,7 +82,10 @@ class DemandSource(Protocol):
 
 
 class Assignments:
-    """Runs all policies. ``counts`` are events by action; ``failures`` are decisions that raised an exception."""
+    """Runs all policies. ``counts`` are events by action; ``failures`` are decisions that raised an exception.
+
+    ``stale_n`` counts decisions that were not stored because another server has decided since.
+    """
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class Assignments:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.failures = 0
+        self.stale_n = 0
         self._policies = policies
         self._cache = cache
         self._fleet = fleet
@@ -422,6 +427,7 @@ class Assignments:
                     await self._store_decided(active)
                 except StoreError as error:
                     active.is_unsaved = True
+                    self.stale_n += isinstance(error, StaleDocumentError)
                     _log.warning("assignment.not_stored", **_named(active.key), error_message=str(error))
 
     async def _store_decided(self, active: ActivePolicy) -> None:

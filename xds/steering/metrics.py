@@ -168,6 +168,8 @@ class AssignmentMetrics(Collector):
         yield events
         text = "Rounds of decisions that failed in the server"
         yield CounterMetricFamily(f"{PREFIX}assignment_failures", text, value=assignments.failures)
+        text = "Decisions that were not stored, because another server had decided since"
+        yield CounterMetricFamily(f"{PREFIX}assignment_stale", text, value=assignments.stale_n)
 
 
 def _families(sums: _Sums) -> Iterator[Metric]:
