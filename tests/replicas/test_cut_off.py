@@ -79,6 +79,40 @@ def test_a_fleet_does_not_notice_that_the_database_is_away(
     site.end()
 
 
+@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+def test_an_envoy_with_newer_configuration_is_not_taken_back(
+    variant: Variant, database: PostgresServer, tmp_path: Path, background: Background, running: ExitStack
+) -> None:
+    site = SwapSites(tmp_path, background, running).open(kinds.routes_move, variant, environment=on(database))
+    server, copy = site.server, site.server.data / "copy.sqlite3"
+    time.sleep(COPIED_S)
+    server.stop()
+    older = copy.read_bytes()  # as of another server that was cut off before the next push
+    server.start()
+    wait_until(site.streams, "Envoy is back")
+    site.swap()
+    site.wait_synced()
+    database.kill()
+    server.kill()
+    for path in server.data.glob("copy.sqlite3*"):
+        path.unlink()
+    copy.write_bytes(older)
+    server.start()
+    check_cut_off(server, "of the copy")
+
+    def refused() -> bool:
+        return "newer configuration" in server.request("GET", "/api/v1/streams/refused").text
+
+    wait_until(refused, "Envoy is turned away")
+    site.settle()
+    assert not site.streams()
+    database.start()
+    wait_until(site.streams, "Envoy is served again")
+    site.swap()
+    site.wait_synced()
+    site.end()
+
+
 def test_a_hanging_database_stops_pushes_and_nothing_else(
     database: PostgresServer, tmp_path: Path, background: Background, running: ExitStack
 ) -> None:
