@@ -821,6 +821,19 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a member that is not warm stays until the next version of its aggregate is sent": (
+        SOTW,
+        False,
+        "cuts",
+        Plan(r2="ac", svc="r2", texts=("hc:2", "hc:2", "@1")),
+        [
+            Push(Plan(r2="d", web="r2", texts=("sds:u", "@1", "@1"), whole="b")),
+            Push(Plan(inline="ad", svc="inline", texts=("@2", "@2", "@1"), whole="a")),
+            Wait(1.0),
+            Cut(),
+        ],
+        PLAIN,
+    ),
     "a filter that a push removed is answered in the version that the listener in flight was served with": (
         SOTW,
         False,

@@ -314,6 +314,25 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "of what the log has of a cluster, the version counts whose assignment exists": (
+        SOTW,
+        True,
+        "delays late restarts",
+        Plan(r2="ac", svc="r2", texts=("eds:y", "@1", "@1")),
+        [
+            Push(PLAIN),
+            Push(Plan(texts=("hc:2", "@1", "@1"))),
+            Cut(True, (PLAIN,)),
+            Push(Plan(texts=("eds:x", "@2", "@1"))),
+            Cut(True, (PLAIN, Plan(texts=("eds:y", "hc:2", "@1"), filter="to:b"))),
+            Push(PLAIN),
+            Cut(True, (Plan(texts=("sds:u", "static", "@1")),)),
+            Push(Plan(inline="c", svc="inline", texts=("static", "@1", "eds:y"))),
+            Push(PLAIN),
+            Push(Plan(texts=("hc:2", "sds:u", "@1"))),
+        ],
+        PLAIN,
+    ),
 }
 
 

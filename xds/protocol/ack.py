@@ -67,18 +67,16 @@ class AckState:
     * ``nonce``: the nonce of the last response;
     * ``newest_number``: the highest `Response.number` sent on this stream; a response with a higher one is new to it;
     * ``in_flight``: the response in flight, or None;
-    * ``rejected_digest``: the `Response.digest` of the last rejected response; empty for none;
     * ``dirty_since_s``: since when newer content than that of the response in flight exists; None if none does.
     """
 
-    __slots__ = ("dirty_since_s", "in_flight", "newest_number", "nonce", "rejected_digest", "state")
+    __slots__ = ("dirty_since_s", "in_flight", "newest_number", "nonce", "state")
 
     def __init__(self) -> None:
         self.state = ResponseState.NEW
         self.nonce = ""
         self.newest_number = 0
         self.in_flight: Offer | None = None
-        self.rejected_digest: bytes = b""
         self.dirty_since_s: float | None = None
 
     def classify(self, nonce: str, is_error: bool) -> RequestKind:
@@ -108,19 +106,14 @@ class AckState:
         self.dirty_since_s = None
 
     def become_accepted(self) -> Offer:
-        """The response in flight was ACKed; returns it. Content that was rejected before may be sent again."""
+        """The response in flight was ACKed; returns it."""
         offer = self._end_flight()
         self.state = ResponseState.SETTLED
-        self.rejected_digest = b""
         return offer
 
     def become_settled(self) -> None:
         """Nothing has to be sent. Rejected content stays rejected if it is pushed again."""
         self.state = ResponseState.SETTLED
-
-    def forget_rejected(self) -> None:
-        """Content that was rejected may be sent again."""
-        self.rejected_digest = b""
 
     def remain_rejected(self) -> None:
         """The only content to send is content that the client rejected: it is not sent (rule 16)."""
@@ -130,7 +123,6 @@ class AckState:
         """The response in flight was NACKed; returns it."""
         offer = self._end_flight()
         self.state = ResponseState.REJECTED
-        self.rejected_digest = offer.response.digest
         return offer
 
     def supersede(self) -> Offer:

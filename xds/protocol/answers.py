@@ -42,7 +42,6 @@ def note_answer(
 
 def _note_nack(watch: Watch, request: Request, dialect: AnyDialect, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
-    watch.accept_superseded(dialect.accepted_version(request))
     is_whole = dialect.sends_whole_set(watch.type)
     offer, guilty = watch.reject(request.error.message, releases, is_whole=is_whole)
     return Nacked(watch.type.type_url, request.nonce, offer.response, request.error, guilty)

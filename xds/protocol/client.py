@@ -40,7 +40,6 @@ from xds.protocol.readiness import (
 )
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions
 from xds.protocol.removals import (
-    still_lingering,
     with_ends,
     with_removed,
     with_sent_clusters,
@@ -209,7 +208,7 @@ class ClientState:
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
-            lingering = self.lingering = still_lingering(self.facts())
+            lingering = self.lingering = releases.lingerings.missing_in(lingering, goal)
         step = releases.step(self.released, goal, lingering)
         if (
             step.is_simple

@@ -11,7 +11,7 @@ from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.heartbeats import next_heartbeat_s, renewable
 from xds.protocol.requests import DeltaRequest, Shown, StreamLimits, UnknownOf
 from xds.protocol.subscription import InterestChange, Subscription
-from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.warming import WatchesByType
 from xds.protocol.watch import Watch
 from xds.snapshots.content import EncodedParts, ResponseContent
 from xds.snapshots.diffs import Diffs
@@ -58,15 +58,11 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         return False
 
-    def note_names_added(self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
-        """Nothing to note: in Delta every newly subscribed name is answered (rule 53)."""
-
     def shown(self, watch: Watch, request: DeltaRequest) -> Shown:
         return Shown(versions=request.initial_versions)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
-        watch.ack.forget_rejected()
         if watch.rejections is not None and not is_first:
             watch.rejections.forget(names)
             watch.rejections.refused.forgive(names)

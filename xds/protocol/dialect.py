@@ -26,7 +26,7 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.requests import Shown, StreamLimits, UnknownOf
 from xds.protocol.subscription import InterestChange, Subscription
-from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.warming import WatchesByType
 from xds.protocol.watch import Watch
 from xds.snapshots.content import Encoding
 from xds.snapshots.diffs import Diffs
@@ -93,10 +93,6 @@ class Dialect(Encoding, Protocol[R_contra]):
 
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         """Whether a repeated ACK requests assignments again. If so, they are noted in ``watch`` to be re-sent."""
-        ...
-
-    def note_names_added(self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
-        """Note the unchanged assignments to be re-sent because a later request changed the interest."""
         ...
 
     # -- a client that reconnects -----------------------------------------------------------------------------------

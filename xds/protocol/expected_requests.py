@@ -10,7 +10,6 @@ from itertools import chain
 
 from xds.model.resource_type import alias_of
 from xds.protocol.facts import ClientFacts
-from xds.snapshots.trees import listeners_naming
 
 
 def subscribes_to_clusters(facts: ClientFacts) -> bool:
@@ -61,28 +60,7 @@ def awaits_cluster_request(facts: ClientFacts, now_s: float) -> bool:
 
 def awaits_content(facts: ClientFacts, now_s: float) -> bool:
     """Whether the client is expected to show or prove content for which its routes wait."""
-    if awaits_cluster_request(facts, now_s) or shows_cold_clusters(facts):
-        return True
-    return is_returning(facts, now_s) and bool(listeners_with_unshown_filters(facts))
-
-
-def shows_cold_clusters(facts: ClientFacts) -> bool:
-    """Whether clusters that a reconnected client shows may be cold: on separate streams it ACKs them before."""
-    if facts.is_aggregated or not (facts.has_returned and facts.has_requested_clusters):
-        return False
-    clusters = facts.goal.get(facts.url_of("clusters"))
-    return facts.proof.clusters is None or bool(facts.unproved(clusters))
-
-
-def listeners_with_unshown_filters(facts: ClientFacts) -> frozenset[str]:
-    """The released listeners that name an extension configuration that the client has not requested yet.
-
-    A reconnected client may hold any version of it, and no route overtakes "a changed extension configuration of that
-    listener" (docs/protocol.md#additions).
-    """
-    url = facts.url_of("extension_configs")
-    unshown = facts.goal.get(url).resources.keys() - facts.watches.names(url)
-    return listeners_naming(((url, frozenset(unshown)),), facts.released) if unshown else frozenset()
+    return awaits_cluster_request(facts, now_s)
 
 
 def unproved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]:

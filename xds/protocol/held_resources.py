@@ -6,12 +6,10 @@ Each function finds them by one rule of docs/protocol.md. ``transition`` decides
 from __future__ import annotations
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.facts import ClientFacts
 from xds.protocol.readiness import ColdClusters, holds_content
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
-from xds.snapshots.release import merge_names
 from xds.snapshots.trees import ResourceId, without_resources
 
 
@@ -72,31 +70,10 @@ def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     if facts.watches.may_hold_anything(url):
         return NO_NAMES_BY_TYPE  # the listeners that it has may use them
     named = releases.diff(facts.released.get(url), facts.goal.get(url)).newly_named
-    if named:
-        requested_later = _may_still_request(facts, named) if facts.is_in_return else NO_NAMES_BY_TYPE
-        named = merge_names(facts.watches.outdated(named, facts.goal), requested_later)
+    named = facts.watches.outdated(named, facts.goal) if named else named
     if not named:
         return NO_NAMES_BY_TYPE
     sent = (each for watch in facts.watches.of(url) for each in watch.sent_sets() if each is not facts.goal.get(url))
     held = (ready, *(releases.replaced(ready, each) for each in sent))
     used = (releases.used_by(frozenset(each.get(url).resources), each) for each in held)
     return without_resources(named, frozenset().union(*used))
-
-
-def _may_still_request(facts: ClientFacts, named: NamesByType) -> NamesByType:
-    """The names among these that a reconnected client may have in earlier versions, and may still request."""
-    requested = {}
-    for url, names in named:
-        if resource_type(url).in_tree and not (facts.is_aggregated and facts.watches.of(url)):
-            requested[url] = _changed_since(facts, url, names - facts.watches.names(url))
-    return names_by_type(requested)
-
-
-def _changed_since(facts: ClientFacts, type_url: str, names: frozenset[str]) -> frozenset[str]:
-    """The names among these that the log has in another version than the newest set."""
-    now = facts.goal.get(type_url)
-    return frozenset(
-        name
-        for name in now.among(names)
-        if any(each.version != now.resources[name].version for each in facts.log.versions(type_url, name))
-    )

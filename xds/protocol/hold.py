@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.expected_requests import listeners_with_unshown_filters
 from xds.protocol.facts import ClientFacts
 from xds.protocol.held_resources import (
     aggregates_of_cold_members,
@@ -169,7 +168,7 @@ def _without_needed(
     needed = changed.newly_named
     if needed and (before.is_ready_unproved or facts.watches.may_hold_anything(url)):  # its listeners may use it
         needed = facts.watches.not_fetched(needed)
-    filtered = _filters_unready(facts, changing)
+    filtered = listeners_naming(changing, facts.goal)
     if filtered:
         # The filters are sent before the listener, which then uses the new filters and the new routes.
         used |= releases.used_by(filtered, facts.goal)
@@ -228,7 +227,7 @@ def _with_unready(facts: ClientFacts, before: Held, changing: NamesByType) -> tu
     unready = facts.releases.diff(acked, goal).added_or_changed
     if unready and facts.view.order.proceed_on_nack:
         unready = unready.difference(facts.rejected_versions(url))
-    unready = unready.union(_filters_unready(facts, changing), *(names for _, names in _outdated_in_flight(facts)))
+    unready = unready.union(listeners_naming(changing, facts.goal), *(names for _, names in _outdated_in_flight(facts)))
     # docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
     missing = _not_fetched(facts, held)
     held = held._replace(is_fetching=bool(missing))
@@ -268,15 +267,6 @@ def _absent_listeners(facts: ClientFacts) -> frozenset[str]:
     if acked is not None:
         return listeners - acked.resources.keys()
     return listeners if facts.is_awaited and not facts.watches.of(url) else NO_NAMES
-
-
-def _filters_unready(facts: ClientFacts, changing: NamesByType) -> frozenset[str]:
-    """The listeners that name an extension configuration among those ``changing``. No route may overtake it.
-
-    In the phase RETURNING, also the listeners that name an extension configuration that was not requested yet.
-    """
-    unready = listeners_naming(changing, facts.goal) if changing else NO_NAMES
-    return unready | listeners_with_unshown_filters(facts) if facts.is_awaited else unready
 
 
 def _filters_changing(facts: ClientFacts, before: Held) -> NamesByType:

@@ -76,8 +76,7 @@ class Offers:
             goal = client.goal.get(watch.type.type_url)
             push_id = (client.goal.revision, goal.id)
             names_n, is_unknown = _wanted_n(watch, released), watch.shown.is_unknown
-            if watch.rejections.note_content(released, goal, push_id, names_n, is_unknown=is_unknown):
-                watch.ack.forget_rejected()  # if this content is pushed again, it is tried again
+            watch.rejections.note_content(released, goal, push_id, names_n, is_unknown=is_unknown)
         if watch.rejections:
             self._offer_beside_rejected(watch, client, released, events, now_s)
         else:
@@ -195,11 +194,8 @@ class Offers:
             self._dialect.plan_heartbeat(watch, now_s, None)
             client.update(watch, now_s)
             return False
-        rejections, is_answer = watch.rejections, bool(built.content.absent or built.content.errors)
-        is_whole = self._dialect.sends_whole_set(watch.type)
-        if built.response.digest == watch.ack.rejected_digest or (
-            rejections is not None and rejections.is_tried(built.response, is_other=is_answer or is_whole)
-        ):
+        rejections = watch.rejections
+        if rejections is not None and rejections.is_tried(built.response):
             watch.ack.remain_rejected()  # rule 16: "Rejected content is not re-sent until it changes"
             return False
         if rejections is not None:

@@ -98,9 +98,6 @@ def with_cold_clusters(
     # Most often equal sets are one object. Python compares even these name by name.
     is_same = cold.names is before.cold.names or cold.names == before.cold.names
     waits = before.waits if is_same else _waiting(before.waits, cold.names, now_s)
-    if repaired := before.cold.rejected - cold.rejected:
-        # Rejected clusters have no time limit. If one is no longer rejected, its time begins now.
-        waits = _waiting(_waiting(waits, cold.names - repaired, now_s), cold.names, now_s)
     after = Readiness(cold, waits, before.is_one_by_one, acked_since_s, warm_from_s)
     return before if after == before else after
 

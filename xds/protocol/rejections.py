@@ -111,8 +111,7 @@ class Rejections:
     * ``rejected_set_id``: the id of the released set at the first NACK; a full-state type is not sent until its set is
       another one;
     * ``sent_n``: the responses since the last push; ``limit_n``: the most that a push may make;
-    * ``tried``: the content of the responses since the last push that were rejected: names with their versions, empty
-      for a removal; ``digests``: the `Response.digest` of each.
+    * ``digests``: the `Response.digest` of each response since the last push that was rejected.
     """
 
     __slots__ = (
@@ -129,7 +128,6 @@ class Rejections:
         "rejected_set_id",
         "sent_n",
         "suspects",
-        "tried",
     )
 
     def __init__(self, refused: Refused) -> None:
@@ -145,7 +143,6 @@ class Rejections:
         self.sent_n = 1
         self.limit_n = 2
         self.digests: frozenset[bytes] = frozenset()
-        self.tried: frozenset[tuple[str, str]] = frozenset()
         self._push_id: PushId | None = None
 
     def __bool__(self) -> bool:
@@ -165,17 +162,10 @@ class Rejections:
     def note_rejected(self, response: Response) -> None:
         """The client NACKed this response. `note_nack` follows if it has resources."""
         self.digests |= {response.digest}
-        self.tried |= _content(response)
 
-    def is_tried(self, response: Response, *, is_other: bool) -> bool:
-        """Whether a response with this content was rejected since the last push, or must not follow those that were.
-
-        ``is_other``: it says more than its resources do. It reports requested names as missing, or it is a whole set,
-        in which absence means removal.
-        """
-        if response.digest in self.digests:
-            return True
-        return self.is_spent and not is_other and _content(response) <= self.tried
+    def is_tried(self, response: Response) -> bool:
+        """Whether a response with this content was rejected since the last push."""
+        return response.digest in self.digests
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -282,13 +272,11 @@ class Rejections:
 
     def note_content(
         self, released: ResourceSet, goal: ResourceSet, push_id: PushId, names_n: int, *, is_unknown: bool = False
-    ) -> bool:
+    ) -> None:
         """Note the content of the type: what is released, and what is pushed (``goal``) by the push ``push_id``.
 
-        ``names_n`` is the number of resources that the client wants; ``is_unknown``: it may have any others. Returns
-        whether the content has changed so that nothing is rejected any more.
+        ``names_n`` is the number of resources that the client wants; ``is_unknown``: it may have any others.
         """
-        had_any = bool(self)
         self.limit_n = 2 + max(names_n, 1).bit_length()
         if push_id != self._push_id:
             if self._push_id is not None:
@@ -305,18 +293,17 @@ class Rejections:
         if changed:
             # Of a client that may have anything, all are tried once more: what changed may have been the bad one.
             self._drop_suspects(self.suspects if is_unknown else changed)
-        return had_any and not self
 
     def forget(self, names: Collection[str]) -> None:
         """End the search among these names: the client unsubscribed, or it subscribes again."""
         if names:
-            self.digests, self.tried = frozenset(), frozenset(each for each in self.tried if each[0] not in names)
+            self.digests = frozenset()
         for name in names:
             self.placed.pop(name, None)
         self._drop_suspects(names)
 
     def _begin_push(self, push_id: PushId | None) -> None:
-        self._push_id, self.sent_n, self.digests, self.tried = push_id, 0, frozenset(), frozenset()
+        self._push_id, self.sent_n, self.digests = push_id, 0, frozenset()
 
     def _refuse(self, name: str, version: str) -> None:
         """This version is known to be bad. If it is among ``narrowed``, the search for a bad one there ends."""
@@ -333,11 +320,6 @@ class Rejections:
             self.suspects = {name: version for name, version in self.suspects.items() if name not in dropped}
             self.narrowed = tuple(name for name in self.narrowed if name not in dropped)
             self.is_whole = False
-
-
-def _content(response: Response) -> frozenset[tuple[str, str]]:
-    """The names in a response with their versions, empty for a removal."""
-    return frozenset((*response.versions().items(), *((name, "") for name in response.removed)))
 
 
 def named_in(message: str, names: Collection[str]) -> frozenset[str]:

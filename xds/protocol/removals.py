@@ -42,26 +42,6 @@ def with_removed(
     return latest, every.removals[: len(every.removals) - len(latest.removals)]
 
 
-def still_lingering(facts: ClientFacts) -> Lingering:
-    """The resources of a client that still linger after ``facts.goal`` was pushed.
-
-    docs/protocol.md#removals: "if a resource is pushed again in another version, what its old version refers to lingers
-    on: the client uses the old version until it accepts the new one".
-    """
-    before, lingerings = facts.lingering, facts.releases.lingerings
-    remaining = lingerings.missing_in(before, facts.goal)
-    if remaining is before or not remaining:
-        return remaining
-    used = {
-        (url, name)
-        for url, names in before.names.items()
-        for name in names & facts.goal.get(url).resources.keys()
-        if (resource := facts.released.get(url).resources.get(name)) is not None
-        and resource.version != facts.goal.get(url).resources[name].version
-    }
-    return lingerings.without_ends(remaining, _lingering_below(facts, used))
-
-
 def with_ends(facts: ClientFacts, now_s: float, drain_until_s: float, *, drains: bool) -> tuple[Lingering, float]:
     """The lingering resources with ends: the client has ACKed everything that could refer to them.
 
@@ -112,18 +92,6 @@ def _drains_listeners(facts: ClientFacts) -> bool:
     """Whether listeners of this client drain: those of "clients that request listeners by name (gRPC)" do not."""
     watches = facts.watches.of(facts.url_of("listeners"))
     return not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches)
-
-
-def _lingering_below(facts: ClientFacts, resources: set[ResourceId]) -> NamesByType:
-    """The lingering ones of these resources, and the lingering resources that they refer to, directly or indirectly."""
-    lingering, below, pending = facts.lingering.names, dict[str, set[str]](), list(resources)
-    while pending:
-        url, name = pending.pop()
-        if name in lingering.get(url, ()) and name not in below.setdefault(url, set()):
-            below[url].add(name)
-            resource = facts.released.get(url).resources.get(name)
-            pending += ((each.type_url, each.name) for each in (resource.references if resource is not None else ()))
-    return names_by_type(below)
 
 
 def _members_in_use(facts: ClientFacts) -> NamesByType:

@@ -13,7 +13,6 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import lacking_parts
 from xds.protocol.facts import ClientFacts
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
-from xds.snapshots.release import merge_names
 from xds.snapshots.trees import listeners_naming
 
 
@@ -55,23 +54,9 @@ def _acceptable(facts: ClientFacts, type_url: str) -> Set[str]:
     return newest.resources.keys() - facts.watches.rejected_in(newest)
 
 
-def _removed_while_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
-    """The rejected names that listeners newly name and that a push has removed, so no push repairs them."""
-    rejected = facts.watches.never_accepted()
-    if not rejected:
-        return NO_NAMES_BY_TYPE
-    url, diff = facts.url_of("listeners"), facts.releases.diff
-    before = ready.get(url)
-    named = dict(merge_names(*(diff(before, each.get(url)).newly_named for each in (facts.released, facts.goal))))
-    return names_by_type(
-        {kind: names & named.get(kind, NO_NAMES) - facts.goal.get(kind).resources.keys() for kind, names in rejected}
-    )
-
-
 def reverting(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     """The rejected names for which listeners are taken back to their last accepted version."""
-    ready = _usable(facts, ready)
-    return merge_names(_newly_named_rejected(facts, ready), _removed_while_rejected(facts, ready))
+    return _newly_named_rejected(facts, _usable(facts, ready))
 
 
 def _newly_named_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:

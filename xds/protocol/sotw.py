@@ -19,7 +19,7 @@ from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.requests import Shown, SotwRequest, StreamLimits, UnknownOf
 from xds.protocol.subscription import InterestChange, Subscription
-from xds.protocol.warming import ReleaseOf, WatchesByType
+from xds.protocol.warming import WatchesByType
 from xds.protocol.watch import Watch
 from xds.snapshots.cache import View
 from xds.snapshots.content import EncodedParts, ResponseContent
@@ -74,10 +74,6 @@ class SotwDialect(Dialect[SotwRequest]):
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         """Rule 14: "a repeat of the last ACK after a changed parent is Envoy's re-request (rule 43)"."""
         return warming.note_repeated_ack(watch, watches)
-
-    def note_names_added(self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
-        """A request with other names may also request the assignments of warming clusters."""
-        warming.note_uncertain_clusters(watch, watches, release_of, diffs)
 
     def shown(self, watch: Watch, request: SotwRequest) -> Shown:
         watch.note_label(request.version_info)

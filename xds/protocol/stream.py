@@ -397,11 +397,9 @@ class DiscoveryStream:
             self._note_parents_sent(watch, now_s)
         if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
-        if kind is RequestKind.REPEAT and not has_changed:
-            if not self._dialect.note_repeated_ack(watch, self._offers.watches):
-                events.append(AckRepeated(type_url))
-        elif has_changed and kind is not RequestKind.FIRST:
-            self._dialect.note_names_added(watch, self._offers.watches, client.release_of, self._cache.diffs)
+        is_repeat = kind is RequestKind.REPEAT and not has_changed
+        if is_repeat and not self._dialect.note_repeated_ack(watch, self._offers.watches):
+            events.append(AckRepeated(type_url))
         client.update(watch, now_s)
         if kind is RequestKind.FIRST and watch.ack.state is ResponseState.SETTLED and is_in_step(watch, client):
             events.append(Synced(type_url, client.release_of(type_url)))  # it is in step without a response

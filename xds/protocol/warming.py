@@ -51,19 +51,6 @@ def note_repeated_ack(watch: Watch, watches: WatchesByType) -> bool:
     return True
 
 
-def note_uncertain_clusters(watch: Watch, watches: WatchesByType, release_of: ReleaseOf, diffs: Diffs) -> None:
-    """Note the assignments that a SotW request with other names requests again, because their clusters may warm.
-
-    These are the assignments of clusters in unanswered responses. The client may hold such a cluster in any version
-    (rule 18), so the cluster may change for it. `names_behind` has the assignments of changed clusters.
-    """
-    for parent in _parents_sent_since(watch, watches):
-        if parent.type.is_route_target and parent.known.uncertain:
-            released = release_of(parent.type.type_url)
-            names = diffs.assignments(parent.known.base, released, parent.known.uncertain)
-            watch.resend(names)
-
-
 def _parents_sent_since(watch: Watch, watches: WatchesByType) -> list[Watch]:
     """The watches of the parent types that were sent after the last response of this type."""
     parents = map(watches.get, watch.type.parents)

@@ -240,19 +240,6 @@ class Watch:
         self.acked_label = response.resource_set.version_info
         return response
 
-    def accept_superseded(self, version_info: str) -> None:
-        """Note the version that a NACK reports as accepted, if it is that of a superseded response.
-
-        Only for full-state types, whose version identifies one set, unless the client had that version before.
-        """
-        if version_info == self.acked_label:
-            return
-        for at, each in enumerate(self.superseded_sets):
-            if self.type.full_state and each.version_info == version_info:
-                self.known.base, self.acked_label = each, version_info
-                self.superseded_sets = self.superseded_sets[at + 1 :]
-                return
-
     def accept_part(self, accepted: ResourceSet) -> None:
         """Note that the client uses this set with new names, as proved although it withholds the ACK."""
         if self.rejections is not None and self.known.base is not None:

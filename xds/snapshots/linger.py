@@ -154,12 +154,6 @@ class Lingerings:
             (lingering, ends_s, used, later), lambda: _with_ends(lingering, ends_s, used, dict(later))
         )
 
-    def without_ends(self, lingering: Lingering, names: NamesByType) -> Lingering:
-        """``lingering`` with these names in removals without an end."""
-        if not names:
-            return lingering
-        return self._made.get(("no end", lingering, names), lambda: _without_ends(lingering, dict(names)))
-
     def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
         """``lingering`` without the removals that have ended at ``now_s``."""
         remaining = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
@@ -245,20 +239,3 @@ def _with_ends(lingering: Lingering, ends_s: float, used: NamesByType, later: Ma
             for each in lingering.removals
         )
     )
-
-
-def _without_ends(lingering: Lingering, names: Mapping[str, frozenset[str]]) -> Lingering:
-    def has_ends(removal: Removal) -> bool:
-        return removal.ends_s is not None and any(
-            own & names.get(url, frozenset()) for url, own in removal.names.items()
-        )
-
-    if not any(map(has_ends, lingering.removals)):
-        return lingering  # the same object, so that no event reports it again
-    removals = []
-    for each in lingering.removals:
-        removed = names_by_type(each.names)
-        endless = names_by_type({url: names[url] & own for url, own in removed if url in names})
-        parts = ((without_names(removed, endless), each.ends_s), (endless, None))
-        removals += [replace(each, names=dict(part), ends_s=ends_s) for part, ends_s in parts if part]
-    return Lingering(tuple(removals))
