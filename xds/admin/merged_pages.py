@@ -32,8 +32,14 @@ def _standing(node: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def nacks_of(pages: Iterable[Json]) -> list[Json]:
-    """The records of pages, newest first."""
-    return sorted((nack for page in pages for nack in page["items"]), key=place_of_nack, reverse=True)
+    """The records of pages, newest first. One that a server took over from another one is resolved if it is at one."""
+    found: dict[int, Json] = {}
+    for page in pages:
+        for nack in page["items"]:
+            known = found.get(nack["id"])
+            if known is None or (nack["state"] != "open", nack["last"]) > (known["state"] != "open", known["last"]):
+                found[nack["id"]] = nack
+    return sorted(found.values(), key=place_of_nack, reverse=True)
 
 
 def place_of_nack(nack: Mapping[str, Any]) -> tuple[str, int]:

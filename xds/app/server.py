@@ -74,6 +74,7 @@ from xds.server.metrics.collectors import (
 from xds.server.metrics.counters import Metrics
 from xds.server.metrics.live_metrics import LiveMetrics
 from xds.server.nack_persistence import NackPersistence
+from xds.server.nacks_elsewhere import NacksElsewhere, Numbers
 from xds.server.process import OpenFiles, collect_young, paused_gc, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -245,7 +246,9 @@ class Server:
         self.publisher = self._publisher()
         self.publisher.undo.elsewhere = NodesElsewhere(self.fan_out).refusals
         self.by_hand = self._hand_assignments()
-        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected, self.cache.note_refused)
+        rejected, note_refused, numbers = self.grpc.clients.rejected, self.cache.note_refused, self._numbers()
+        self.nacks = NackPersistence(self.store, self.fleet, rejected, note_refused, numbers.is_mine)
+        self.nacks_elsewhere = NacksElsewhere(self.store, self.fleet, rejected, note_refused, numbers)
         self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)
         self.collector = Collector(
             self.store, self.cache, storage.retention(), storage.collect_every_s, self.members.holds_lease
@@ -261,6 +264,16 @@ class Server:
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
         self._background_tasks: list[asyncio.Task[None]] = []
+
+    def _numbers(self) -> Numbers:
+        """The numbers of the servers of the store, for the ids of NACKs."""
+        members = self.members
+        return Numbers(
+            members.known().is_shared,
+            lambda: members.me.number,
+            lambda: frozenset(each.number for each in (members.me, *members.others())),
+            members.holds_lease,
+        )
 
     def _publisher(self) -> Publisher:
         server = self.settings.server
@@ -375,7 +388,7 @@ class Server:
         await self.grpc.start()
         await self.grpc.set_ready()
         self.publisher.following.start(self._reload_features)
-        for part in (self.collector, self.nacks, self.engine, self.by_hand):
+        for part in (self.collector, self.nacks, self.nacks_elsewhere, self.engine, self.by_hand):
             part.start()
         self.phase = Phase.READY
         for feature in self.features:
@@ -497,6 +510,7 @@ class Server:
         await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
+        await self.nacks_elsewhere.close()
         await self.nacks.close()
         await self.engine.close()
         await self.fan_out.close()

@@ -202,6 +202,14 @@ class Fleet:
         for refusal in refusals:
             self._disconnected.note(refusal.record.node, now)
 
+    def adopt(self, refusals: Sequence[RefusedContent], now: float) -> None:
+        """Keep open NACKs that another server has kept. Those of nodes that do not come here are resolved in time."""
+        self.nack_log.adopt(refusals)
+        for refusal in refusals:
+            node = self._nodes.get(refusal.record.node)
+            if node is None or not node.is_connected:
+                self._disconnected.note(refusal.record.node, now)
+
     # Reading
 
     def nodes(self, group: str | None = None, after: str = "") -> Iterator[NodeState]:

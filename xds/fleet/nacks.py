@@ -157,14 +157,28 @@ class NackLog:
 
     def restore(self, refusals: Sequence[RefusedContent]) -> None:
         """Restore the open records of an earlier process. Call it before a NACK is recorded."""
+        self.adopt(refusals)
+        highest_id = max((refusal.record.id for refusal in refusals), default=0)
+        later = max(highest_id - self._first_id + self._step, 0) // self._step
+        self._ids = count(self._first_id + later * self._step, self._step)
+
+    def adopt(self, refusals: Sequence[RefusedContent]) -> None:
+        """Keep stored records from now on."""
         for refusal in refusals:
             self._add(refusal)
             self._stored.add(refusal.record.id)
             self._changed.discard(refusal.record.id)
-        highest_id = max((refusal.record.id for refusal in refusals), default=0)
-        later = max(highest_id - self._first_id + self._step, 0) // self._step
-        self._ids = count(self._first_id + later * self._step, self._step)
         self._evict(keep=0)
+
+    def kept(self) -> frozenset[int]:
+        """The ids of open records that are stored, or are being stored."""
+        return frozenset(self._stored & self._open.keys() - self._changed)
+
+    def resolve_deleted(self, ids: Iterable[int], now: float) -> None:
+        """Resolve records whose rows are no longer there: another server has resolved them."""
+        for id in self.kept().intersection(ids):
+            self._stored.discard(id)
+            self.resolve(self._open[id], now)
 
     def take_changes(self, limit: int) -> NackChanges:
         """At most ``limit`` changes since the last call."""

@@ -29,11 +29,20 @@ class NackPersistence:
     """Keeps the open NACKs of the fleet in the store.
 
     The engine does not send the resources in ``refused`` to their nodes. ``note_refused`` tells it of the versions that
-    must not take the place of others, by type URL and name.
+    must not take the place of others, by type URL and name. ``is_mine``: whether it keeps the row with this id; the
+    others are those of other servers (`xds.server.nacks_elsewhere`).
     """
 
-    def __init__(self, store: Store, fleet: Fleet, refused: Refused, note_refused: NoteRefused) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        refused: Refused,
+        note_refused: NoteRefused,
+        is_mine: Callable[[int], bool] = lambda id: True,
+    ) -> None:
         self._store = store
+        self._is_mine = is_mine
         self._fleet = fleet
         self._refused = refused
         self._note_refused = note_refused
@@ -46,6 +55,8 @@ class NackPersistence:
         """Load the open NACKs. Call it before groups are loaded. Raises ``StoreError``."""
         refusals = []
         for row in await self._store.nacks():
+            if not self._is_mine(row.id):
+                continue
             try:
                 refusals.append(decoded(row.id, row.node, row.type_url, row.body))
             except ValueError as error:
@@ -57,7 +68,7 @@ class NackPersistence:
                 self._node_of[refusal.record.id] = refusal.record.node
                 self._restored.setdefault(refusal.record.node, {})[refusal.record.id] = refusal
         for node, by_id in self._restored.items():
-            self._refused[node] = _by_type(by_id.values())
+            self._refused[node] = by_type(by_id.values())
             for type_url, versions in self._refused[node].items():
                 self._note_refused(type_url, versions)
         if refusals:
@@ -103,10 +114,10 @@ class NackPersistence:
                 del self._restored[node]
                 self._refused.pop(node, None)
             elif node in self._refused:
-                self._refused[node] = _by_type(remaining.values())
+                self._refused[node] = by_type(remaining.values())
 
 
-def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, tuple[str, ...]]]:
+def by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, tuple[str, ...]]]:
     """The names that are known to be rejected with their versions, by type URL."""
     by_type: dict[str, dict[str, tuple[str, ...]]] = {}
     for refusal in refusals:
