@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import release_state
 from tests.e2e import swap_kinds as kinds
 from tests.e2e.swap_site import SwapSites
 from tests.support.background import Background
@@ -17,6 +18,7 @@ from tests.support.bootstrap import Variant
 from tests.support.postgres import PostgresServer
 from tests.support.process import LOOPBACK, ChildProcess, free_port, wait_until
 from tests.support.server import GROUP, SERVE, ServerProcess
+from xds.store.copy.copier import OBSERVED_EVERY_S
 
 pytestmark = pytest.mark.soak
 
@@ -125,6 +127,31 @@ def test_a_hanging_database_stops_pushes_and_nothing_else(
     site.swap()
     site.wait_synced()
     site.end()
+
+
+def test_everything_that_a_server_holds_is_served_from_the_copy(
+    database: PostgresServer, tmp_path: Path, running: ExitStack
+) -> None:
+    config = Path(release_state.__file__).parent / "earlier_releases" / "3582321c" / "xds.yaml"
+    server = running.enter_context(
+        ServerProcess(tmp_path, ["--config", str(config)], on(database), token=release_state.TOKEN)
+    )
+    release_state.fill(server)
+    served, shown = release_state.served(server), release_state.picture(server)
+    time.sleep(OBSERVED_EVERY_S + COPIED_S)
+    server.kill()
+    database.kill()
+    server.start()
+    assert is_cut_off(server)
+    assert release_state.served(server) == served
+    copied = {path: answer for path, answer in shown.items() if path != "/audit"}  # which the copy does not have
+    assert not [*release_state.lost(copied, release_state.picture(server))]
+    assert server.get("/audit")["items"] == []
+    assert '"store.failed"' not in server.process.log()
+    database.start()
+    wait_until(lambda: not is_cut_off(server), "the server uses its database again")
+    assert release_state.served(server) == served
+    assert not [*release_state.lost(shown, release_state.picture(server))]
 
 
 def test_a_server_without_a_copy_waits_for_its_database(

@@ -314,6 +314,25 @@ async def test_a_full_disk_stops_the_copy_and_nothing_else(
         assert store.condition().copy == ""
 
 
+async def test_the_copy_keeps_no_more_than_it_needs(
+    database: AwayDatabase, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copier, "COLLECT_EVERY_S", 0.1)
+    async with opened(shared(database, path)) as store:
+        assert isinstance(store, SharedStore)
+        for number in range(30):
+            await push(store, full(cluster("a", b"%d" % number), cluster("b")))
+            await copied(store)
+        await asyncio.sleep(0.5)
+        picture = await recent(store, "g", 30 - KEPT.revisions)
+        assert len(await store.history("g", limit=100)) == 30
+    async with opened(SqliteStore(path)) as copy:
+        lines = [line for line in await copy.history("g", limit=100) if line.content]
+        assert len(lines) == KEPT.revisions + 1
+        assert (await copy.stats()).blobs == KEPT.revisions + 2
+        assert await recent(copy, "g", 30 - KEPT.revisions) == picture
+
+
 async def test_a_database_that_went_back_does_not_take_the_copy_back(database: AwayDatabase, path: Path) -> None:
     store = shared(database, path)
     store.condition = lambda: CONDITION_BEHIND  # type: ignore[method-assign]

@@ -37,7 +37,7 @@ from xds.store.sql.store import SqlStore
 
 PAUSE_S = 1.0
 RETRY_S = 10.0
-OBSERVED_EVERY_S = 30.0
+OBSERVED_EVERY_S = 10.0
 COLLECT_EVERY_S = 300.0
 BLOBS_AT_ONCE = 50
 

@@ -23,6 +23,7 @@ from xds.store.postgres.listener import CHANNEL, Listener
 from xds.store.retention import StoreCondition
 from xds.store.sql import ledger
 from xds.store.sql.connection import Job, SqlConnection
+from xds.store.sqlite import pages
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ class PostgresStore(CopiedStore):
         return replace(condition, read_only=f"{place} cannot be used: {down}" if down else "")
 
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
+        if self.is_copy:
+            return pages.sizes(connection)
         sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r'"
         rows = connection.execute(f"{sizes} AND relnamespace = to_regnamespace(?)", (SCHEMA,))
         return int(rows.fetchone()[0]), 0
