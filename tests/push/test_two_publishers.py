@@ -328,6 +328,8 @@ async def test_two_writers_on_one_group_both_succeed(servers: Servers) -> None:
     names = {one.name: one.body for one in first.publisher.groups.content("edge").resources()}
     last = {name: decode_resource(static_cluster(name, 80, connect_timeout="60s")).body for name in "ab"}
     assert names == last
+    retained, other = (at.plane.cache.retained("edge") for at in servers)
+    assert retained == other == list(range(retained[0], 121)), "no revision was left out"
 
 
 async def test_of_two_that_name_the_revision_one_succeeds(servers: Servers) -> None:
@@ -402,3 +404,38 @@ async def test_a_watch_that_shows_nothing_is_begun_again(servers: Servers, monke
                 await asyncio.sleep(0.01)
     await check_level(servers, "after silence")
     assert second.publisher.groups.content("edge").revision == 1
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_what_was_removed_meanwhile_lingers_at_a_server_that_was_away(servers: Servers, is_reset: bool) -> None:
+    """Clients that come from the other server may have any revision between."""
+    first, second = servers
+    chance = random.Random(1)
+    await first.publisher.push("edge", [cluster("a", chance)])
+    await second.level()
+    await second.following.close()
+    for name in ("b", "c", "d"):
+        await first.publisher.push("edge", [cluster("a", chance), cluster(name, chance)])
+    if is_reset:
+        second.following.cursor = 1_000_000
+    second.following.start(second.reload_others)
+    await second_has_group(second, "edge", 4)
+    await check_level(servers, "after the absence")
+    logs = [at.plane.cache.log("edge") for at in servers]
+    removed, removed_at_other = (set(log.names(CLUSTER)) for log in logs)
+    assert removed == removed_at_other >= {"b", "c"}
+    assert second.plane.cache.retained("edge") == [1, 2, 3, 4]
+
+
+async def test_a_reset_without_news_is_no_push(servers: Servers) -> None:
+    first, second = servers
+    await first.publisher.push("edge", [cluster("a", random.Random(1))])
+    await second.level()
+    before = second.plane.cache.get("edge")
+    await second.following.close()
+    second.following.cursor = 1_000_000
+    second.following.start(second.reload_others)
+    async with asyncio.timeout(DEADLINE_S):
+        while second.following.cursor == 1_000_000:
+            await asyncio.sleep(0.001)
+    assert second.plane.cache.get("edge") is before

@@ -16,6 +16,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.process import wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.codec.resources import decode_resource
 from xds.model.errors import XdsError
 from xds.store.base import StoreError
 from xds.store.postgres.engine import PostgresStore
@@ -149,3 +150,36 @@ def test_a_killed_server_comes_back_equal(processes: tuple[ServerProcess, Server
     first.start()
     assert snapshot(first) == snapshot(second)
     assert snapshot(first)["revision"] == 41
+
+
+async def test_a_slow_push_is_not_outrun_for_ever(publishers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a turn at the third attempt. The planning of a large push takes longer than the writes of others."""
+    slow, quick = publishers
+    attempts = 0
+    plan = slow.publisher._plan_all
+
+    async def plan_slowly(*arguments: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        planned = await plan(*arguments)
+        await asyncio.sleep(0.3)
+        return planned
+
+    monkeypatch.setattr(slow.publisher, "_plan_all", plan_slowly)
+    done = asyncio.Event()
+
+    async def write() -> int:
+        number = 0
+        while not done.is_set():
+            number += 1
+            await quick.publisher.put(GROUP, decode_resource(static_cluster("quick", 80, connect_timeout=f"{number}s")))
+        return number
+
+    writing = asyncio.create_task(write())
+    for number in range(3):
+        async with asyncio.timeout(10):
+            await slow.publisher.put(GROUP, decode_resource(static_cluster(f"slow{number}", 80)))
+    done.set()
+    assert await writing > 20
+    assert attempts >= 6
+    await check_level(publishers, "after the slow pushes")

@@ -131,6 +131,7 @@ async def test_of_two_servers_that_expect_one_revision_one_wins(url: str) -> Non
         await store.close()
 
 
+@pytest.mark.parametrize("seed", range(3))
 async def test_a_collector_in_another_process_deletes_only_what_nobody_names(url: str, seed: int) -> None:
     source = random.Random(seed)
     store = await opened(url)

@@ -51,6 +51,7 @@ from xds.tasks.threads import run_sized
 from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
 from xds.version import __version__
 
+_OUTRUN_OFTEN = 2  # attempts, after which a push takes turns with other servers
 Review = Callable[[PlannedChange], Iterable[Violation]]  # warnings about a planned change
 
 
@@ -240,14 +241,17 @@ class Publisher:
     async def _transact(
         self, requests: Sequence[PushRequest], options: PushOptions, write: DerivedWrite | None = None
     ) -> list[PushResult]:
-        number = 0
+        number, own_turn = 0, set[str]()
         while True:
             try:
-                return await self._attempt(requests, options, write)
+                async with self._store.turn(own_turn) if own_turn else nullcontext():
+                    return await self._attempt(requests, options, write)
             except OutdatedError as outdated:
                 for kind, id in outdated.documents:
                     await self.stored.refresh_document(kind, id)
-            number += 1
+                number += 1
+                if number >= _OUTRUN_OFTEN:
+                    own_turn = {*outdated.groups, *([CONFIG_ENTRIES_LINE] if write is not None else ())}
             await pause_after(number)
 
     async def _attempt(
@@ -303,7 +307,7 @@ class Publisher:
         await locks.add(touched)
         await self.backlog.catch_up(touched)
         if self.backlog.is_derived_behind:
-            raise OutdatedError(())
+            raise OutdatedError(touched)
         deleted = {request.group for request in requests if isinstance(request.change, Drop)}
         changes = await self._derive(write, deleted) if write is not None else {}
         requested = [self._with_derived(each, changes.get(each.group)) for each in requests]
@@ -338,8 +342,9 @@ class Publisher:
                 self.backlog.note([each.group for each in planned], write is not None)
             raise
         except ConflictError as error:
-            await self.backlog.refresh([each.group for each in planned])
-            raise OutdatedError([(each.kind, each.id) for each in transaction.writes()]) from error
+            touched = [each.group for each in planned]
+            await self.backlog.refresh(touched)
+            raise OutdatedError(touched, [(each.kind, each.id) for each in transaction.writes()]) from error
         for each in transaction.writes():
             self.stored.note_committed(each, commits)
         built = [await build(self._cache, each, commit, meta) for each, commit in zip(planned, commits, strict=False)]

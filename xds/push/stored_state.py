@@ -112,9 +112,20 @@ class StoredState:
         for group in former_groups - {retained.head.group for retained, _ in contents}:
             self.groups.withdraw(group)
         for retained, computed in contents:
-            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
+            self._serve_again(retained, computed)
         await self._settings.load()
         return former_groups.union(groups)
+
+    def _serve_again(self, retained: Retained, computed: Precomputed) -> None:
+        """Serve the stored head of a group, which continues what is served, or is a restored one."""
+        head, current = retained.head, self.groups.find(retained.head.group)
+        before = [*retained.earlier, (retained.pushed_s, head.snapshot)]
+        if current is None or not any(_is_same(each, current.snapshot) for _, each in before):
+            self.groups.serve(head, retained.earlier, retained.pushed_s, computed)
+        elif head.revision != current.revision:
+            between = tuple(each for each in retained.earlier if each[1].revision > current.revision)
+            difference = changes(current.blob_ids, head.blob_ids)
+            self.groups.publish(head, frozenset(difference), computed, between)
 
     async def _kept_groups(self) -> set[str]:
         """The groups that would go back: a database was restored to an earlier state, and nobody has decided yet."""
@@ -219,3 +230,9 @@ class StoredState:
         reach = StoredReach(self._cache.rules_of(group), self._cache.refused_versions(), time(), monotonic())
         retained = await self._history.retained(group, reach, derived)
         return retained, await precomputed(self._cache, retained.head)
+
+
+def _is_same(stored: Snapshot, served: Snapshot) -> bool:
+    """Whether a stored revision is the served one, and not that of another history."""
+    digests = [{url: each.digest for url, each in one.sets.items()} for one in (stored, served)]
+    return stored.revision == served.revision and digests[0] == digests[1]

@@ -28,10 +28,14 @@ class Transaction:
 
 
 class OutdatedError(Exception):
-    """Another server has changed what a transaction was planned from. ``documents`` are those that it writes."""
+    """Another server has changed what a transaction was planned from. ``documents`` are those that it writes.
 
-    def __init__(self, documents: Collection[tuple[str, str]]) -> None:
+    ``groups`` are those of the transaction.
+    """
+
+    def __init__(self, groups: Collection[str], documents: Collection[tuple[str, str]] = ()) -> None:
         super().__init__("another server has pushed meanwhile")
+        self.groups = groups
         self.documents = documents
 
 

@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -396,6 +397,12 @@ class Store(Protocol):
         Everything else is as in ``commit``. ``push_id`` belongs to the whole transaction: it is stored with each group,
         and ``ReusedPushIdError`` is raised when one of them has it from a different transaction. Raises
         ``ValueError`` for no push, or two pushes to one group.
+        """
+
+    def turn(self, groups: Collection[str]) -> AbstractAsyncContextManager[None]:
+        """Other servers that commit to these groups wait meanwhile: for a writer that was outrun again and again.
+
+        A turn ends by itself after some seconds. Raises ``StoreError``.
         """
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:

@@ -46,7 +46,7 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self.place = place_of(url)
         self._url = url
-        self._writer = secrets.token_hex(8)
+        self.writer = secrets.token_hex(8)
         self._number = 0  # of the last transaction
         self._connection: PostgresConnection | None = None
         self._down = ""  # why it cannot be used
@@ -89,7 +89,7 @@ class PostgresDatabase:
     def write(self, job: Job[T]) -> T:
         """Run ``job`` as one durable transaction; rolled back when it raises. Raises ``StoreError``."""
         self._number += 1
-        begin = _WRITE.format(lock=COMMIT_LOCK, writer=self._writer, number=self._number)
+        begin = _WRITE.format(lock=COMMIT_LOCK, writer=self.writer, number=self._number)
         lost: psycopg.Error | None = None
         for _ in range(ATTEMPTS):
             connection = self._connected(RECONNECT_S if lost else 0.0)
@@ -140,7 +140,7 @@ class PostgresDatabase:
             connection = self._connected(RECONNECT_S)
             # The lock waits for the transaction itself, which may still be on its way.
             connection.raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({COMMIT_LOCK})")
-            row = connection.execute("SELECT n FROM writer WHERE id = ?", (self._writer,)).fetchone()
+            row = connection.execute("SELECT n FROM writer WHERE id = ?", (self.writer,)).fetchone()
             connection.raw.execute("COMMIT")
         except (psycopg.Error, StoreError) as error:
             self._disconnect()

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
-from xds.store.base import READER_BUFFER, ChangeItem, Reset, StoreError, UnavailableError
+from xds.store.base import (
+    NO_META,
+    READER_BUFFER,
+    ChangeItem,
+    Commit,
+    GroupPush,
+    Meta,
+    Reset,
+    StoreError,
+    UnavailableError,
+)
 from xds.store.copy.copied_store import NO_KEPT, CopiedStore
 from xds.store.copy.copy_rows import Kept
 from xds.store.member_register import Heartbeat, Member, MemberRegister
-from xds.store.postgres import member_rows
+from xds.store.postgres import member_rows, turn_rows
 from xds.store.postgres.connection import SCHEMA
 from xds.store.postgres.database import PostgresDatabase
 from xds.store.postgres.listener import CHANNEL, Listener
@@ -27,7 +37,14 @@ from xds.store.sqlite import pages
 
 T = TypeVar("T")
 
+TURN_S = 10.0
+TURN_LOOK_S = 0.01
+
 _log = structlog.get_logger(logger_name="xds.store")
+
+
+class _TurnError(Exception):
+    """Another server has the turn of a group."""
 
 
 class PostgresStore(CopiedStore):
@@ -51,6 +68,7 @@ class PostgresStore(CopiedStore):
         self._listener: Listener | None = None
         self._listens = False  # the database is used: what is committed there is published
         self._may_join = False  # it has answered the listener
+        self._turns = asyncio.Lock()
         self._cursor = 0  # of the last item that the watches have
         self._behind = ""
 
@@ -70,6 +88,34 @@ class PostgresStore(CopiedStore):
     async def rotate_secret(self) -> None:
         """Make a new secret. The servers take it up with their next heartbeats. Raises ``StoreError``."""
         await self._step(member_rows.rotate_secret)
+
+    async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
+        push = ledger.CommitCall(pushes, push_id, meta, self._clock())
+        groups = {each.group for each in pushes}
+
+        def commit(connection: SqlConnection) -> tuple[list[Commit], list[ChangeItem]]:
+            if groups & turn_rows.held_by_others(connection, self._postgres.writer):
+                raise _TurnError
+            return ledger.commit_all(connection, push)
+
+        while True:
+            try:
+                return await self._write(commit)
+            except _TurnError:  # it ends within seconds
+                await asyncio.sleep(TURN_LOOK_S)
+
+    @asynccontextmanager
+    async def turn(self, groups: Collection[str]) -> AsyncIterator[None]:
+        me = self._postgres.writer
+        async with self._turns:
+            # Nobody tells when the turn of another server ends.
+            while not await self._step(lambda connection: turn_rows.take(connection, groups, me, TURN_S)):  # noqa: ASYNC110
+                await asyncio.sleep(TURN_LOOK_S)
+            try:
+                yield
+            finally:
+                with suppress(StoreError):
+                    await self._step(lambda connection: turn_rows.end(connection, me))
 
     def condition(self) -> StoreCondition:
         silent_s = self._listener.silence()[0] if self._listener is not None else 0.0

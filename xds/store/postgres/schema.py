@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xds.store.base import UnavailableError
-from xds.store.postgres import member_rows
+from xds.store.postgres import member_rows, turn_rows
 from xds.store.postgres.connection import SCHEMA, PostgresConnection
 from xds.store.sql import tables
 from xds.store.sql.tables import ColumnTypes
@@ -44,6 +44,8 @@ def ensure(connection: PostgresConnection) -> None:
         raise UnavailableError(f"its schema {SCHEMA} belongs to another program: use a database of its own")
     if "member" not in names:  # an earlier release reads a database that has it
         member_rows.create(connection)
+    if "turn" not in names:
+        turn_rows.create(connection)
     connection.execute("DELETE FROM writer WHERE seen < now() - interval '1 day'")
 
 
