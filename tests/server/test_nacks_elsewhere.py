@@ -123,7 +123,7 @@ async def test_a_node_that_comes_brings_its_nack(pair: tuple[Server, Server]) ->
     client = await rejected(a)
     client.close()
     came = Client(b.fleet, "n1")
-    came.subscribe("clusters")
+    came.subscribe("clusters", "*")
     await b.look()
     assert b.open() == a.open() != []
     came.ack(response(FIXED))
