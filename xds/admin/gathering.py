@@ -38,6 +38,7 @@ CALLER_HEADER = "xds-caller"
 OF_SERVER = "is_of_server"  # an item of the state of a request that comes from another server
 STANDINGS_PATH = "/nodes/standings"  # of an internal route
 COMMAND_WITHIN_S = 30.0  # for what one server is asked alone
+HOLDER_WITHIN_S = 1.0
 _RELAYED_HEADERS = ("content-type", "www-authenticate", "retry-after", "etag")
 # Answers of a server that has nothing to add, such as about a cluster that no client has reported to it.
 _NOTHING_KNOWN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
@@ -141,6 +142,21 @@ async def relay(deps: Dependencies, request: Request, name: str, partial: tuple[
     headers = {key: answer.headers[key] for key in _RELAYED_HEADERS if key in answer.headers}
     body = json.dumps({**document, **marks(partial)}).encode() if partial and answer.is_success else answer.body
     return Response(body, answer.status, headers)
+
+
+async def answer_of_lease_holder(deps: Dependencies, request: Request) -> Response | None:
+    """The answer of the server that holds the lease.
+
+    None: this server answers, because it holds the lease, or because that one does not answer or does not know more.
+    """
+    holder = deps.members().holder
+    if is_of_server(request.scope) or holder == deps.others.me or holder not in deps.others.names():
+        return None
+    answer = await deps.others.ask_one(holder, asked(request), HOLDER_WITHIN_S)
+    if answer is None or not answer.is_success:
+        return None
+    headers = {key: answer.headers[key] for key in _RELAYED_HEADERS if key in answer.headers}
+    return Response(answer.body, answer.status, headers)
 
 
 @dataclass(frozen=True, slots=True)

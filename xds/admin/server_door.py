@@ -27,7 +27,8 @@ BODY_BYTES = 4 << 20
 ANSWER_S = 60.0  # without the event stream
 # What may be asked for, as method and path.
 _SHARED = re.compile(
-    r"GET /(nodes(/.+)?|nacks|streams/refused|check|members|events|groups/[^/]+/rollout|load(/[^/]+(/series)?)?)"
+    r"GET /(nodes(/.+)?|nacks|streams/refused|check|members|events|groups/[^/]+/rollout|load(/[^/]+(/series)?)?"
+    r"|groups/[^/]+/assignments(/.+)?)"
     r"|DELETE /nodes/.+"
     r"|POST /(nodes|groups)/[^/]+/release"
 )

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.admin.answers import Paging, answer_json, answer_model, etag_header
 from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.dependencies import Deps
+from xds.admin.gathering import answer_of_lease_holder
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.push import Strict, etag_precondition
@@ -48,25 +49,34 @@ Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there 
 async def list_assignments(deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment) -> Response:
     """The traffic assignment policies of a group by cluster, each with its latest decision."""
     deps.publisher.groups.check(group)
+    decided = await answer_of_lease_holder(deps, request)
+    if decided is not None:
+        return decided
     items = await paging.find_items_after(steering.policies.of(group))
     return await paging.answer(request, items, str, lambda cluster: _item(steering, (group, cluster)))
 
 
 @router.serve(operations.GET_ASSIGNMENT)
-async def get_assignment(steering: Served, request: Request, group: Segment, cluster: Segment) -> Response:
+async def get_assignment(deps: Deps, steering: Served, request: Request, group: Segment, cluster: Segment) -> Response:
     """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
+    decided = await answer_of_lease_holder(deps, request)
+    if decided is not None:
+        return decided
     found = _item(steering, (group, cluster))
     return await answer_json(request, document_of(found), etag_header(found.etag))
 
 
 @router.serve(operations.GET_ASSIGNMENT_HISTORY)
 async def get_assignment_history(
-    steering: Served, request: Request, paging: Paging, group: Segment, cluster: Segment
+    deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
     """The latest changes of the shares of a cluster, newest first: time, reasons, and the shares before and after.
 
     The server keeps at most 128 changes of a cluster.
     """
+    decided = await answer_of_lease_holder(deps, request)
+    if decided is not None:
+        return decided
     history = steering.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     changes = history.latest(before)
