@@ -251,6 +251,8 @@ async def test_without_a_copy_a_silent_database_is_waited_for(database: AwayData
     database.is_away = False
     async with opened(store):
         await fill(store)
+        await copied(store)
+        assert store.condition() == StoreCondition()
 
 
 def _break_pages(path: Path) -> None:

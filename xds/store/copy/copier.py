@@ -115,14 +115,14 @@ class Copier:
             await asyncio.sleep(PAUSE_S)  # what is committed meanwhile comes in one piece
 
     async def _copy_everything(self, copy: CopyFile) -> None:
-        heads = await self._source.query(copy_rows.heads)
+        heads, kept = await self._source.query(copy_rows.heads), self._kept()
         await copy.remove_groups(self._heads.keys() - heads.keys())
         for group, head in heads.items():
             if self._heads.get(group) != head:
                 known = self._heads.get(group)
                 goes_back = known is not None and known.revision >= head.revision
                 if not (goes_back and self._source.condition().behind):  # else it is kept until somebody decides
-                    await self._copy_group(copy, group, anew=goes_back)
+                    await self._copy_group(copy, group, kept, anew=goes_back)
         stored, copied = await self._source.query(copy_rows.documents), await copy.documents()
         changed = {key: each for key, each in stored.items() if copied.get(key) != each}
         await copy.put_documents(changed, copied.keys() - stored.keys())
@@ -136,13 +136,14 @@ class Copier:
                 case DocumentChanged() if item.kind not in {SKIPPED, OBSERVED}:
                     documents[item.kind, item.id] = CopiedDocument(item.body, item.revision)
         await copy.put_documents(documents)
+        kept = self._kept()
         for group in groups:
-            await self._copy_group(copy, group)
+            await self._copy_group(copy, group, kept)
 
-    async def _copy_group(self, copy: CopyFile, group: str, *, anew: bool = False) -> None:
+    async def _copy_group(self, copy: CopyFile, group: str, kept: Kept, *, anew: bool = False) -> None:
         known = self._heads.pop(group, None)
         since = known.revision if known is not None and not anew else 0
-        kept, now_s = self._kept(), self._clock()
+        now_s = self._clock()
         news = await self._source.query(lambda connection: copy_rows.news_of(connection, group, since, kept, now_s))
         if news is None:
             return
@@ -152,7 +153,7 @@ class Copier:
         if await copy.put_group(news):
             self._heads[group] = news.head
         else:
-            await self._copy_group(copy, group, anew=True)
+            await self._copy_group(copy, group, kept, anew=True)
 
     async def _copy_observed(self, copy: CopyFile) -> None:
         """Copy what is observed: the watch does not tell its changes."""

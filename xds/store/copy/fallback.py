@@ -27,6 +27,7 @@ class FallbackDatabase:
         self._shared = shared
         self.path = path
         self._copy: SqliteDatabase | None = None
+        self._is_damaged = False
         self.problem = ""  # why there is no copy to read; empty if there is, or if none is needed
 
     @property
@@ -38,6 +39,7 @@ class FallbackDatabase:
         """Open the database, or the copy. Raises ``StoreError``."""
         try:
             self._shared.open()
+            self.problem = ""
         except SilentError as error:
             self._copy = self._sound_copy()
             if self._copy is None:
@@ -71,6 +73,8 @@ class FallbackDatabase:
 
     def _sound_copy(self) -> SqliteDatabase | None:
         """The copy, if there is one and all of it can be read."""
+        if self._is_damaged:
+            return None
         if not self.path.exists():
             self.problem = f"there is no copy at {self.path}"
             return None
@@ -83,6 +87,7 @@ class FallbackDatabase:
         if not damage:
             return copy
         copy.close()
+        self._is_damaged = True  # reading all of it at each attempt would take long
         self.problem = f"the copy {self.path} is not used: {damage}"
         _log.error("store.copy_damaged", error_message=self.problem)
         return None
