@@ -29,6 +29,7 @@ from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushRequest, replace_all
 from xds.services.core.binding import Binding
+from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
 from xds.store.base import Store
 from xds.store.sqlite.memory import MemoryStore
@@ -439,3 +440,26 @@ async def test_a_reset_without_news_is_no_push(servers: Servers) -> None:
         while second.following.cursor == 1_000_000:
             await asyncio.sleep(0.001)
     assert second.plane.cache.get("edge") is before
+
+
+async def test_streams_are_woken_when_only_endpoints_follow(servers: Servers) -> None:
+    """Another filter of a subset selects other instances, and changes no resource of the group."""
+    first, second = servers
+    for each in servers:
+        instances = [Instance(f"i{n}", f"10.0.0.{n}", 80, meta={"version": f"v{n}"}) for n in (1, 2)]
+        each.plane.catalog.sink("s", "file").put("web", instances)
+        await each.plane.catalog.tick()
+    await put_entries(first.plane, HTTP, RESOLVER, splitter(90))
+    await put_upstreams(first.plane, "web", group="shop")
+    await check_level(servers, "with upstreams")
+    revision = first.publisher.groups.content("shop").revision
+    second.plane.woken.clear()
+    subsets = {"v1": {"Filter": "Service.Meta.version == v2"}, "v2": {"Filter": "Service.Meta.version == v1"}}
+    await put_entries(first.plane, {**RESOLVER, "Subsets": subsets})
+    await check_level(servers, "with other filters")
+    assert first.publisher.groups.content("shop").revision == revision
+    assert "shop" in second.plane.woken
+    snapshots = [each.plane.cache.get("shop") for each in servers]
+    versions = [one.get(ENDPOINT).resources.items() for one in snapshots if one is not None]
+    assert {name: one.version for name, one in versions[0]} == {name: one.version for name, one in versions[1]}
+    assert len(versions[0]) == 2

@@ -28,6 +28,9 @@ _log = structlog.get_logger(logger_name="xds.push.backlog")
 class CatchingUp(Protocol):
     """What takes over what the store has. Everything raises ``StoreError``."""
 
+    def wake(self, groups: Collection[str], /) -> None:
+        """Wake the streams of these groups."""
+
     async def refresh(self, groups: Collection[str]) -> None:
         """Publish what the store has of these groups."""
 
@@ -112,6 +115,7 @@ class Backlog:
             await locks.add(touched)
             await self.refresh(touched)
             self._stored.adopt_stored()
+            self._stored.wake(touched)  # their endpoints may differ, and nothing else
             self.is_derived_behind = times != self._derived_noted  # there may be newer documents since they were loaded
 
     def close(self) -> None:

@@ -235,3 +235,4 @@ class StoreFollower:
             await self._backlog.refresh(touched)
             stored.adopt_stored(touched)
             stored.derived.end(touched)
+            stored.wake(touched)  # their endpoints may differ, and nothing else

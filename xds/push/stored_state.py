@@ -65,7 +65,7 @@ class StoredState:
         self._settings = settings
         self._journal = journal
         self._live = live
-        self.wake = wake
+        self.wake: Wake = wake
 
     def tables(self) -> tuple[GroupDocuments, ...]:
         """All tables of documents that belong to groups."""
