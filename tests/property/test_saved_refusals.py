@@ -317,6 +317,17 @@ STORIES: dict[str, Story] = {
         ],
         Plan(texts=("eds:y", "@1", "@1")),
     ),
+    "what was refused is forgotten once it is no part of what the client is to have": (
+        DELTA,
+        False,
+        "refusals",
+        Plan(texts=("static", "sds:u", "@1"), filter="to:b"),
+        [
+            Push(Plan(r1="bc", texts=("@1", "hc:8", "@1"))),
+            Push(Plan(texts=("@2", "static", "@1"), trouble="cluster")),
+        ],
+        Plan(r2="bc", web="r2", texts=("static", "hc:2", "@1")),
+    ),
 }
 
 # As above, without the variant: each happened in both.
