@@ -86,7 +86,6 @@ class ClientState:
     * ``view``: what its group serves, with the settings and the removal log of the group;
     * ``refused_before``: the versions that its node rejected on earlier connections: those of a client that returns;
     * ``former_groups``: the groups that its node followed before, and may return to;
-    * ``has_requested_clusters``: it has requested clusters on this connection;
     * ``proof``: what is proved of its clusters;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
@@ -95,7 +94,7 @@ class ClientState:
 
     __slots__ = (
         "_may_send", "_position", "cache", "drain_until_s", "former_groups", "goal", "has_requested_assignments",
-        "has_requested_clusters", "is_aggregated", "lingering", "proof", "refused_before", "released", "reports",
+        "is_aggregated", "lingering", "proof", "refused_before", "released", "reports",
         "returned_s", "rules", "streams", "transition", "view", "watches",
     )  # fmt: skip
 
@@ -111,7 +110,7 @@ class ClientState:
         self.refused_before: RefusedVersions = NOTHING_REFUSED
         self.former_groups: tuple[LeftGroup, ...] = ()
         self.is_aggregated = False
-        self.has_requested_assignments = self.has_requested_clusters = False
+        self.has_requested_assignments = False
         self.drain_until_s = 0.0
         self.proof: Proof = NO_PROOF
         self.returned_s: float | None = None
@@ -143,7 +142,6 @@ class ClientState:
             self.lingering,
             self.proof,
             self.is_aggregated,
-            self.has_requested_clusters,
             self.has_requested_assignments,
             self.returned_s,
             self.former_groups,
@@ -245,7 +243,6 @@ class ClientState:
     def add_watch(self, watch: Watch, names: frozenset[str], shown: Shown, now_s: float) -> None:
         """A stream requests these names of a type for the first time."""
         self.watches.add(watch, now_s)
-        self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         self.has_requested_assignments = self.has_requested_assignments or watch.type.alias == "endpoints"
         if self.rules.ordered and self.goal is not NO_SNAPSHOT:
             facts = self.facts()

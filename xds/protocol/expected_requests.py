@@ -42,20 +42,12 @@ def is_returning(facts: ClientFacts, now_s: float) -> bool:
     return facts.returned_s is not None and now_s < facts.returned_s + facts.rules.return_s
 
 
-def may_have_warming_listeners(facts: ClientFacts, now_s: float) -> bool:
-    """Whether listeners that the client showed when it reconnected may still wait for resources that they name."""
-    return facts.returned_s is not None and now_s < facts.returned_s + facts.rules.order_timeout_s
-
-
 def awaits_cluster_request(facts: ClientFacts, now_s: float) -> bool:
     """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
-    if facts.has_requested_clusters:
-        # The stream for clusters or listeners may have ended alone. The client has ``return_s`` to open it again.
-        are_watched = all(facts.watches.of(facts.url_of(alias)) for alias in ("clusters", "listeners"))
-        return not are_watched and is_returning(facts, now_s)
-    if facts.is_aggregated:
-        return subscribes_to_clusters(facts)
-    return is_returning(facts, now_s)
+    if facts.watches.of(facts.url_of("clusters")):
+        # The stream for listeners may have ended alone. The client has ``return_s`` to open it again.
+        return not facts.watches.of(facts.url_of("listeners")) and is_returning(facts, now_s)
+    return subscribes_to_clusters(facts) if facts.is_aggregated else is_returning(facts, now_s)
 
 
 def awaits_content(facts: ClientFacts, now_s: float) -> bool:

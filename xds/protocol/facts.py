@@ -43,7 +43,6 @@ class ClientFacts(NamedTuple):
     lingering: Lingering
     proof: Proof
     is_aggregated: bool
-    has_requested_clusters: bool
     has_requested_assignments: bool
     returned_s: float | None
     former_groups: tuple[LeftGroup, ...]
@@ -103,7 +102,6 @@ class ClientFacts(NamedTuple):
             log,
             log.number,
             self.is_aggregated,
-            self.has_requested_clusters,
             self.has_requested_assignments,
             self.returned_s is not None,
             self.is_awaited,

@@ -19,7 +19,7 @@ from xds.protocol.held_resources import (
     used_by_rejected,
 )
 from xds.protocol.readiness import ColdClusters, holds_content
-from xds.protocol.reverted_listeners import are_ready, reverted_listeners
+from xds.protocol.reverted_listeners import reverted_listeners
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.snapshots.release import merge_names
 from xds.snapshots.trees import ResourceId, Tree, listeners_naming, routes_wait, without_resources
@@ -233,7 +233,7 @@ def _with_unready(facts: ClientFacts, before: Held, changing: NamesByType) -> tu
     held = held._replace(is_fetching=bool(missing))
     if missing:
         unready |= listeners_naming(missing, facts.released)
-    if not held.is_fetch_over and are_ready(facts, acked, unready):
+    if not held.is_fetch_over and not unready and acked is facts.released.get(url):
         held = held.with_ready(facts.releases.replaced(facts.released, acked))
     return held, unready
 

@@ -204,7 +204,7 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
     url, watches = facts.url_of("clusters"), facts.watches
     goal, acked = facts.goal.get(url), watches.acked(url)
     if not watches.of(url):
-        return _not_known_warm(facts, goal) if facts.is_awaited else NO_NAMES
+        return unproved_by_assignments(facts, url) if facts.is_awaited else NO_NAMES
     if acked is None and not facts.is_live:
         return NO_NAMES
     acked, rejected = acked or empty_set(url), rejected_parts(facts, goal)
@@ -227,13 +227,6 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
     if cold and facts.view.order.proceed_on_nack:
         cold = cold.difference(facts.rejected_versions(url), rejected)
     return cold
-
-
-def _not_known_warm(facts: ClientFacts, goal: ResourceSet) -> frozenset[str]:
-    """The clusters that are not known to be warm while no stream subscribes to clusters."""
-    if facts.proof.clusters is not None and facts.has_requested_clusters:
-        return facts.unproved(goal)  # the stream for clusters has just ended
-    return unproved_by_assignments(facts, goal.type.type_url)
 
 
 def proved_one_by_one(facts: ClientFacts) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Listeners that are ready, and those that are taken back, because the client rejects what they newly name.
+"""Listeners that are taken back, because the client rejects what they newly name.
 
 ``ready`` is the last release whose listeners were all ready (`Transition.ready`).
 """
@@ -9,7 +9,7 @@ from collections.abc import Set
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.cluster_parts import lacking_parts
 from xds.protocol.facts import ClientFacts
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
@@ -68,18 +68,3 @@ def _newly_named_rejected(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     named = facts.releases.diff(before, facts.goal.get(url)).newly_named
     in_tree = ((kind, names) for kind, names in named if resource_type(kind).in_tree)
     return names_by_type({kind: names.intersection(facts.rejected_versions(kind)) for kind, names in in_tree})
-
-
-def are_ready(facts: ClientFacts, acked: ResourceSet, unready: frozenset[str]) -> bool:
-    """Whether all released listeners are ready, but those that the client rejects: it applied the others.
-
-    ``acked``: the listeners that it has; ``unready``: those of the newest push that are not ready.
-    """
-    url = acked.type.type_url
-    if acked is facts.released.get(url):
-        return not unready
-    if not facts.watches.rejects_anything:
-        return False
-    rejected = facts.watches.rejected_in(facts.goal.get(url))
-    change = facts.releases.diff(acked, facts.released.get(url)).change
-    return unready <= rejected and rejected.issuperset(change.names)

@@ -33,7 +33,7 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.cluster_parts import lacks_named_clusters
-from xds.protocol.expected_requests import may_have_warming_listeners, subscribes_to_clusters
+from xds.protocol.expected_requests import subscribes_to_clusters
 from xds.protocol.facts import ClientFacts
 from xds.protocol.hold import Held
 from xds.protocol.readiness import (
@@ -118,8 +118,7 @@ class Expired(NamedTuple):
 
 def begin(facts: ClientFacts, now_s: float, until_s: float | None) -> Transition:
     """The transition of a client that begins now. ``until_s``: the end of the phase RETURNING, if it is in it."""
-    is_unproved = may_have_warming_listeners(facts, now_s)
-    return Transition(now_s, Held(facts.released, is_unproved), returning_until_s=until_s)
+    return Transition(now_s, Held(facts.released), returning_until_s=until_s)
 
 
 def with_step(before: Transition, held: Held, readiness: Readiness, now_s: float) -> Transition:
@@ -191,7 +190,7 @@ def expire(facts: ClientFacts, before: Transition, now_s: float) -> Expired:
     is_fetch_over = before.fetch_since_s is not None and now_s >= before.fetch_since_s + order_timeout_s
     is_time_over = not before.has_timed_out and now_s >= before.began_s + order_timeout_s
     awaited = {name: each_s for name, each_s in until_s.items() if each_s > now_s}
-    lacks_clusters = subscribes_to_clusters(facts) and not facts.has_requested_clusters
+    lacks_clusters = subscribes_to_clusters(facts) and not facts.watches.of(facts.url_of("clusters"))
     held = before.held._replace(is_fetch_over=True) if is_fetch_over else before.held
     after = before._replace(
         held=held,
