@@ -19,6 +19,8 @@ XDS_CLUSTER = "xds_cluster"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 REST_REFRESH = "0.3s"
 # Envoy's own wait grows to 30 s, longer than tests wait for anything.
+# `xds bootstrap` has 30 s and 5 s; a test of a server that no longer answers does not wait so long.
+KEEPALIVE: Json = {"interval": "2s", "timeout": "2s"}
 RECONNECT: Json = {"retry_back_off": {"base_interval": "0.2s", "max_interval": "2s"}}
 
 
@@ -82,7 +84,10 @@ class XdsTls:
 
 @dataclass(frozen=True, slots=True)
 class EnvoyBootstrap:
-    """One Envoy's bootstrap. ``xds_port`` is the server's gRPC port, for REST its HTTP port."""
+    """One Envoy's bootstrap. ``xds_port`` is the server's gRPC port, for REST its HTTP port.
+
+    ``other_xds_ports`` are those of further servers, any of which the Envoy may choose.
+    """
 
     xds_port: int
     variant: Variant = Variant.ADS_DELTA
@@ -98,6 +103,7 @@ class EnvoyBootstrap:
     static_clusters: tuple[Json, ...] = ()
     static_listeners: tuple[Json, ...] = ()
     changes: Json = field(default_factory=dict)
+    other_xds_ports: tuple[int, ...] = ()
 
     def document(self) -> Json:
         """The whole bootstrap; ``changes`` replace top-level fields."""
@@ -160,10 +166,11 @@ class EnvoyBootstrap:
             "name": XDS_CLUSTER,
             "type": "STATIC",
             "connect_timeout": "1s",
-            "load_assignment": load_assignment(XDS_CLUSTER, self.xds_port),
+            "load_assignment": load_assignment(XDS_CLUSTER, self.xds_port, *self.other_xds_ports),
         }
         if self.variant is not Variant.REST:
-            http2: Json = {"explicit_http_config": {"http2_protocol_options": {}}}
+            keepalive = {"connection_keepalive": KEEPALIVE} if self.other_xds_ports else {}
+            http2: Json = {"explicit_http_config": {"http2_protocol_options": keepalive}}
             options = {"@type": "type.googleapis.com/" + HTTP_OPTIONS, **http2}
             cluster["typed_extension_protocol_options"] = {HTTP_OPTIONS: options}
         if self.tls is not None:

@@ -26,7 +26,8 @@ class ServerProcess:
     """``xds serve`` on fixed free ports and one data directory, so that a restart finds both again.
 
     The server is a fork of a process that has imported it, unless a test is about the start itself or about memory
-    (``forked=False``). ``prefix`` is a command that runs the server by ``exec``. ``tls`` and ``token`` are how the
+    (``forked=False``). ``prefix`` is a command that runs the server by ``exec``. An ``advertised`` server tells the
+    others on its database where its admin port is. ``tls`` and ``token`` are how the
     harness itself calls the admin API; the server learns of them by ``environment``.
     """
 
@@ -39,6 +40,7 @@ class ServerProcess:
         token: str = "",
         prefix: Sequence[str] = (),
         forked: bool = True,
+        advertised: bool = False,
     ) -> None:
         self.grpc_port = free_port()
         self.http_port = free_port()
@@ -46,7 +48,7 @@ class ServerProcess:
         self.group, self.node = GROUP, NODE  # of the test's Envoy; tests that share a server have different ones
         self._tests = 0
         self._directory = directory
-        self._flags = tuple(flags)
+        self._flags = (*flags, *(("--advertise", f"http://{LOOPBACK}:{self.http_port}") if advertised else ()))
         self._prefix = tuple(prefix)
         # Tests compare counters before and after, so two scrapes must not share a rendered page.
         self._environment = {"XDS_METRICS__KEPT_S": "0", **(environment or {})}
