@@ -42,6 +42,11 @@ class Replica:
     proxies: TcpProxy
     database: TcpProxy
 
+    @property
+    def name(self) -> str:
+        """Its name among the servers."""
+        return f"{LOOPBACK}:{self.server.http_port}"
+
     def stop_running(self) -> None:
         """SIGSTOP."""
         os.kill(self.server.process.pid, signal.SIGSTOP)
@@ -99,6 +104,10 @@ class ReplicaSite:
             self.push()
             time.sleep(pause_s)
 
+    def port(self, envoy: EnvoyProcess) -> int:
+        """The port of the listener of an Envoy."""
+        return self.scene.port or envoy.wait_listener(LISTENER)
+
     def failures(self) -> list[str]:
         """What the load lost, by Envoy."""
         named = zip(self.envoys, self.loads, strict=True)
@@ -107,7 +116,7 @@ class ReplicaSite:
     def wait_newest(self) -> None:
         """Wait until each Envoy serves the newest turn, and shows the versions that each server has."""
         for envoy in self.envoys:
-            wait_body(envoy.wait_listener(LISTENER), self.scene.upstream(self.turn).name)
+            wait_body(self.port(envoy), self.scene.upstream(self.turn).name)
         for replica in self.replicas:
             pushed = replica.server.versions(GROUP)
             behind = partial(self._behind, (pushed["clusters"], pushed["listeners"]))
@@ -129,6 +138,17 @@ class ReplicaSite:
             return answers[0]["items"] if whole else []
 
         return wait_until(views, "one complete view", SYNCED_S)
+
+    def holder(self, envoy: EnvoyProcess) -> Replica | None:
+        """The server that holds the stream of an Envoy."""
+        node = self.replicas[0].server.nodes().get(envoy.name, {})
+        held = node.get("server") if node.get("streams") else None
+        return next((each for each in self.replicas if each.name == held), None)
+
+    @staticmethod
+    def settle(seconds: float) -> None:
+        """Let the load run for a while."""
+        time.sleep(seconds)
 
     def end(self) -> None:
         """Stop the load: no request may be lost."""
@@ -156,27 +176,30 @@ class ReplicaSites:
     def open(
         self,
         kind: Kind,
-        envoys_n: int,
+        variants: Sequence[Variant],
         rng: random.Random,
         standby: Callable[[PostgresServer], PostgresServer] | None = None,
+        port: int = 0,
     ) -> ReplicaSite:
-        """A site that serves the first turn of a kind to ``envoys_n`` Envoys, every other one by Delta.
+        """A site that serves the first turn of a kind to an Envoy of each of the variants, all on ADS.
 
-        With ``standby``, which makes one of the database, both are in the URL of the servers.
+        With ``standby``, which makes one of the database, both are in the URL of the servers. ``port`` is that of the
+        listeners; 0: each Envoy takes a free one.
         """
         database = self.running.enter_context(PostgresServer())
         other = None if standby is None else standby(database)
         replicas = [self._replica(name, database, other) for name in "abc"[:SERVERS]]
         authorizer, a, b = (self._upstream(called) for called in ("authorizer", "a", "b"))
-        scene = Scene(ADS, 0, authorizer, (a, b))  # each Envoy takes a free port
+        scene = Scene(ADS, port, authorizer, (a, b))
         replicas[0].server.push(GROUP, kind(scene, 0))
         site = ReplicaSite(kind, scene, database, replicas, rng)
-        for number in range(envoys_n):
-            site.envoys.append(self._envoy(number, replicas, rng))
+        for number, variant in enumerate(variants):
+            site.envoys.append(self._envoy(number, variant, replicas, rng))
         for envoy in site.envoys:
-            port = envoy.wait_live().wait_listener(LISTENER)
-            wait_body(port, scene.upstream(0).name)
-            load = HttpLoad(self.background, port, connections=CONNECTIONS, rps=RPS)
+            envoy.wait_live()
+            served = site.port(envoy)
+            wait_body(served, scene.upstream(0).name)
+            load = HttpLoad(self.background, served, connections=CONNECTIONS, rps=RPS)
             self.running.callback(load.stop)
             site.loads.append(load)
         for load in site.loads:
@@ -193,11 +216,11 @@ class ReplicaSites:
         self.running.enter_context(server)
         return Replica(server, self._proxy(server.grpc_port), link)
 
-    def _envoy(self, number: int, replicas: Sequence[Replica], rng: random.Random) -> EnvoyProcess:
+    def _envoy(self, number: int, variant: Variant, replicas: Sequence[Replica], rng: random.Random) -> EnvoyProcess:
         first, *others = rng.sample([replica.proxies.port for replica in replicas], len(replicas))
         bootstrap = EnvoyBootstrap(
             first,
-            Variant.ADS_DELTA if number % 2 else Variant.ADS_SOTW,
+            variant,
             node_id=f"envoy-{number}",
             node_cluster=GROUP,
             other_xds_ports=tuple(others),

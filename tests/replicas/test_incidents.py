@@ -13,12 +13,14 @@ import pytest
 from tests.e2e import swap_kinds as kinds
 from tests.replicas.site import Replica, ReplicaSite, ReplicaSites
 from tests.support.background import Background
+from tests.support.bootstrap import Variant
 from tests.support.postgres import PostgresServer
 from tests.support.server import GROUP
 
 pytestmark = pytest.mark.soak
 
-ENVOYS, FAILOVER_ENVOYS = 30, 6
+DIALECTS = (Variant.ADS_SOTW, Variant.ADS_DELTA)
+ENVOYS = DIALECTS * 15
 AFTERWARDS_S = 3.0
 STOPPED_S = 20.0  # longer than the lease and the heartbeat of a member
 DATABASE_AWAY_S = 60.0
@@ -150,7 +152,7 @@ def test_a_failover_loses_no_acknowledged_push_and_no_request(
         return standby
 
     site = ReplicaSites(tmp_path, background, running).open(
-        kinds.routes_move, FAILOVER_ENVOYS, random.Random(), make_standby
+        kinds.routes_move, DIALECTS * 3, random.Random(), make_standby
     )
     site.push_for(AFTERWARDS_S)
     site.database.kill()
