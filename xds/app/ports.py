@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -33,12 +34,15 @@ EXAMPLE = "examples/hello/snapshot.yaml"
 def browser_rules(settings: Settings) -> BrowserRules:
     """The rules for requests of browsers, with the host names of this server.
 
-    On an address that other machines can reach, any name is accepted unless names are set.
+    On an address that other machines can reach, any name is accepted unless names are set. The name that it advertises
+    to other servers is one of its own.
     """
     http, tokens = settings.server.http, bool(settings.auth.accepted())
     has_certificates = http.tls is not None and http.tls.client_ca is not None
     own_names = () if is_loopback(http.host) or is_address(http.host.strip("[]")) else (http.host.lower(),)
     hosts = http.hosts or own_names or (() if is_loopback(http.host) else (ANY,))
+    if advertised := urlsplit(settings.server.advertise).hostname:
+        hosts = (*hosts, advertised)
     return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
 
 
