@@ -101,7 +101,7 @@ class Fork:
     def poll(self) -> int | None:
         """The exit code, negative when a signal ended it; None while it runs."""
         with self._reading:
-            if self._code is None and select.select([self._end], [], [], 0)[0]:
+            if self._code is None and _is_readable(self._end, 0):
                 message = self._end.recv(_MESSAGE_BYTES)
                 # Without a message the forking process has died, and its forks with it.
                 self._code = int(message) if message else -signal.SIGKILL
@@ -116,7 +116,7 @@ class Fork:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout)
-            select.select([self._end], [], [], left_s)
+            _is_readable(self._end, left_s)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -316,3 +316,10 @@ def _serve(control: int) -> None:
 
 if __name__ == "__main__":
     _serve(int(sys.argv[1]))
+
+
+def _is_readable(end: socket.socket, timeout_s: float) -> bool:
+    """Whether something can be read within the time. ``select.select`` takes no descriptor above 1023."""
+    readable = select.poll()
+    readable.register(end, select.POLLIN)
+    return bool(readable.poll(timeout_s * 1000))
