@@ -159,7 +159,7 @@ async def test_nothing_is_answered_before_the_state_is_loaded(api: Api) -> None:
     for path in ("/readyz", "/api/v1/groups", "/v3/discovery:clusters", "/v2/discovery:clusters"):
         assert (await api.client.get(path)).status_code == 503
     api.phase = Phase.READY
-    assert (await api.client.get("/readyz")).json() == {"status": "ready"}
+    assert (await api.client.get("/readyz")).json() == {"status": "ready", "detail": ""}
     api.phase = Phase.DRAINING
     assert (await api.client.get("/readyz")).status_code == 503
     assert (await api.client.get("/api/v1/groups")).status_code == 200
