@@ -109,10 +109,28 @@ CASES = (
         "The store is read-only: pushes are refused",
     ),
     AlertCase(
+        "XdsStoreCutOff",
+        {"xds_server_store_cut_off": "1x80"},
+        ({"xds_server_store_cut_off": "0x80"}, {}),
+        "A server gets no answer of its database: pushes are refused",
+    ),
+    AlertCase(
+        "XdsStoreCopyFails",
+        {"xds_server_store_copy_failed": "1x80"},
+        ({"xds_server_store_copy_failed": "0x80"}, {}),
+        "A server has no copy of its database: it could not start while the database is away",
+    ),
+    AlertCase(
         "XdsStoreBehind",
         {"xds_server_store_behind": "2x80"},
         ({"xds_server_store_behind": "0x80"},),
         "The store lacks pushes that were acknowledged",
+    ),
+    AlertCase(
+        "XdsNoLeaseHolder",
+        {"xds_server_lease_held": "0x80"},
+        ({"xds_server_lease_held": "1x80"}, {}),
+        "No server holds the lease: nothing is collected, and no load assignment is decided",
     ),
     AlertCase(
         "XdsServerBehindStore",
