@@ -34,6 +34,8 @@ async def test_a_list_shows_which_server_has_a_node(site: Site) -> None:
     assert wide.code == Exit.OK and "does not answer" not in wide.err
     only = await run(site, "nodes", "--columns", "node,server", "--no-headers")
     assert [line.split() for line in only.out.splitlines()] == [["n1", "a"], ["n2", "b"]]
+    described = await run(site, "describe", "node", "n2")
+    assert described.code == Exit.OK and ["server:", "b"] in [line.split() for line in described.out.splitlines()]
     del site.rows[1]
     assert "SERVER" not in (await run(site, "nodes")).out
 

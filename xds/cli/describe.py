@@ -219,6 +219,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
     yield fields_text(
         {
             "node": node["id"],
+            "server": node.get("server", ""),
             "cluster": node["cluster"],
             "locality": "/".join(filter(None, node["locality"].values())),
             "group": node["group"],

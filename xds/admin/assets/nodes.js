@@ -25,7 +25,7 @@ const PILLS = {
 };
 
 const byId = (id) => document.getElementById(id);
-const state = { nodes: [], more: false, paused: false, refresh: 0, reading: false, again: false };
+const state = { nodes: [], missing: [], more: false, paused: false, refresh: 0, reading: false, again: false };
 
 function element(tag, text = "", className = "") {
   const made = document.createElement(tag);
@@ -40,14 +40,15 @@ async function readNodes() {
   const wanted = new URLSearchParams({ limit: PAGE });
   for (const name of ["group", "state"]) if (byId(name).value) wanted.set(name, byId(name).value.trim());
   const nodes = [];
-  let token;
+  let token, missing;
   do {
     if (token) wanted.set("page_token", token);
     const page = await get(`/nodes?${wanted}`);
     nodes.push(...page.items);
     token = page.next_page_token;
+    missing = page.partial ?? [];
   } while (token && nodes.length < SHOWN_LIMIT);
-  return { nodes, more: Boolean(token) };
+  return { nodes, missing, more: Boolean(token) };
 }
 
 async function refresh() {
@@ -123,7 +124,8 @@ function draw() {
   byId("rows").replaceChildren(...nodes.map((node) => row(node, types)));
   const connected = nodes.filter((node) => node.connected).length;
   const more = state.more ? `; only the first ${SHOWN_LIMIT} are shown: filter by group or state to see others` : "";
-  byId("count").textContent = `${connected} connected, ${nodes.length} in total${more}`;
+  const silent = state.missing.length ? `; without the nodes of servers that do not answer: ${state.missing.join(", ")}` : "";
+  byId("count").textContent = `${connected} connected, ${nodes.length} in total${more}${silent}`;
   byId("empty").hidden = nodes.length > 0;
   byId("empty").textContent = FILTERS.some((name) => byId(name).value)
     ? "No node matches the filters."
@@ -159,6 +161,7 @@ function describe(node) {
   body.replaceChildren(
     facts({
       group: node.group || "none: no group matches",
+      server: node.server,
       cluster: node.cluster,
       locality: place,
       "user agent": node.user_agent,
