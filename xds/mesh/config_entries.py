@@ -28,13 +28,14 @@ from xds.mesh.entry_records import (
     EntryRecord,
     EntryResult,
     EntryWrite,
+    UnreadableEntryError,
     Unused,
     edit_of,
     edit_to,
     entries_note,
     line_etag,
 )
-from xds.model.errors import ConflictError, ValidationError, Violation
+from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
 from xds.push.request import DEFAULT_OPTIONS, PushOptions
 from xds.store.base import Commit, Delta, GroupPush, Meta, Store
 from xds.tasks.threads import run_sized
@@ -67,6 +68,15 @@ class PlannedWrite:
     def result(self, revision: int) -> EntryResult:
         """The result, with the revision that the write has made."""
         return EntryResult(revision, self.changes, self.proposal.changed_services(), changed=bool(self.edit))
+
+
+@dataclass(frozen=True, slots=True)
+class MissingWrites:
+    """What turns the present entries into those of a later ``revision``, which other servers have made."""
+
+    revision: int
+    edit: EntryEdit
+    proposal: Proposal
 
 
 class EntryTable:
@@ -225,25 +235,53 @@ class EntryTable:
     def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
         """Replace the present entries and chains by a committed write, and wake the callers that wait for it."""
         result = planned.result(commit.revision)
-        if not planned.edit:
-            self.revision = commit.revision
-            return result
-        self._chain_revisions.keep(self.index, planned.proposal)
-        self.index.accept(planned.proposal)
-        self.revision = commit.revision
-        self._records.update(planned.edit.put)
+        self._replace(planned.edit, planned.proposal, commit.revision)
+        if planned.edit:
+            self._record_commit(result, meta)
+            self._wake()
+        return result
+
+    def _replace(self, edit: EntryEdit, proposal: Proposal, revision: int) -> None:
+        """Replace the present entries and chains by those of a later revision."""
+        self.revision = revision
+        if not edit:
+            return
+        self._chain_revisions.keep(self.index, proposal)
+        self.index.accept(proposal)
+        self._records.update(edit.put)
         self._order = None
-        for key in planned.edit.removed:
+        for key in edit.removed:
             self._records.pop(key, None)
-            self._remember_deleted(key, commit.revision)
-        touched = {*planned.edit.put, *planned.edit.removed}
-        self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
+            self._remember_deleted(key, revision)
+        touched = {*edit.put, *edit.removed}
+        self._kind_revisions.update((kind, revision) for kind, _ in touched)
         if touched & self._unused.keys():
             self._unused = {key: names for key, names in self._unused.items() if key not in touched}
             self.unreadable = {one: text for one, text in self.unreadable.items() if entry_key(*one) not in touched}
-        self._record_commit(result, meta)
-        self._wake()
-        return result
+
+    # Other servers
+
+    async def missing(self) -> MissingWrites | None:
+        """What other servers have written since the present revision; None if all must be loaded instead.
+
+        Raises ``StoreError``.
+        """
+        head = await self._store.head(LINE)
+        revision = head.revision if head is not None and head.live else 0
+        if revision < self.revision or self._unused:
+            return None
+        try:
+            edit = await self.history.edit(self.revision, revision)
+        except (NotFoundError, UnreadableEntryError):
+            return None
+        proposal = await self._proposal(edit)
+        return MissingWrites(revision, edit, proposal) if proposal.refusal() is None else None
+
+    def follow(self, missing: MissingWrites) -> None:
+        """Take over what other servers have written, and wake the callers that wait for it."""
+        self._replace(missing.edit, missing.proposal, missing.revision)
+        if missing.edit:
+            self._wake()
 
     def preview(self, planned: PlannedWrite) -> EntryResult:
         """The result of a dry run."""
@@ -281,18 +319,23 @@ class EntryTable:
         if added > 0 and len(self._records) + added - len(edit.removed) > ENTRIES_LIMIT:
             detail = f"there can be at most {ENTRIES_LIMIT} config entries"
             raise ValidationError([Violation("too_many", detail)])
-        entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
-        size = _SIZE_OF_CHAIN * (len(self.index.depending_on(entries)) + len(entries))
-        proposal = await run_sized(self.index.propose, entries, resources=size)
+        proposal = await self._proposal(edit)
         refusal = proposal.refusal()
         if refusal is not None:
             raise refusal
-        changes = await run_sized(edit.changes, self._records, resources=len(entries))
-        lines, blobs = await run_sized(edit.stored, resources=len(entries) * SIZE_OF_ENTRY)
+        size = len(edit.put) + len(edit.removed)
+        changes = await run_sized(edit.changes, self._records, resources=size)
+        lines, blobs = await run_sized(edit.stored, resources=size * SIZE_OF_ENTRY)
         delta = Delta(lines, edit.deleted, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
         push = GroupPush(LINE, delta, self.revision, note=note, request_text=request_text)
         return PlannedWrite(edit, changes, proposal, push)
+
+    async def _proposal(self, edit: EntryEdit) -> Proposal:
+        """The chains after an edit."""
+        entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
+        size = _SIZE_OF_CHAIN * (len(self.index.depending_on(entries)) + len(entries))
+        return await run_sized(self.index.propose, entries, resources=size)
 
     def _revision_of(self, key: Key) -> int:
         record = self._records.get(key)

@@ -10,7 +10,15 @@ from xds.mesh.core.chain.index import ChainContext, ChainIndex, Proposal
 from xds.mesh.core.chain.request import Overrides
 from xds.mesh.core.entries.entry import Key, WrittenKey, entry_key
 from xds.mesh.core.entries.entry_set import ConfigEntries
-from xds.mesh.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, counting, read_record
+from xds.mesh.entry_records import (
+    LINE,
+    EntryChange,
+    EntryEdit,
+    EntryRecord,
+    UnreadableEntryError,
+    counting,
+    read_record,
+)
 from xds.model.compared_name import ComparedName, compared
 from xds.model.errors import NotFoundError
 from xds.store.base import GoneError, RevisionInfo, Store
@@ -100,6 +108,14 @@ class EntryHistory:
         after = await self._read({one: blob for one, blob in after_ids.items() if entry_key(*one) in differ})
         changes = (EntryChange(key, before.get(key), after.get(key)) for key in sorted(differ))
         return tuple(each for each in changes if not _is_same(each))
+
+    async def edit(self, old: int, new: int) -> EntryEdit:
+        """What turns the entries of one revision into those of another, as they are stored. Raises as ``content``."""
+        before_ids, after_ids = await self._blob_ids(old), await self._blob_ids(new)
+        put = await self._read({one: blob for one, blob in after_ids.items() if before_ids.get(one) != blob})
+        present = {entry_key(*one) for one in after_ids}
+        gone = (entry_key(*one) for one in before_ids.keys() - after_ids.keys())
+        return EntryEdit(put, tuple(key for key in gone if key not in present))
 
     async def undo_plan(self) -> EntryUndoPlan:
         """What undo would do. Raises ``NotFoundError`` if there is no revision to go back to, ``StoreError``."""

@@ -18,7 +18,8 @@ import structlog
 
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.codec.resources import ResourceDecoder
-from xds.mesh.config_entries import EntryTable, PlannedWrite
+from xds.live.owners import OwnedError
+from xds.mesh.config_entries import EntryTable, MissingWrites, PlannedWrite
 from xds.mesh.core.chain.compile import Compiled
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.chain.uses import ChainUse, ChainUses
@@ -150,6 +151,22 @@ class LoweredGroups:
             await self.endpoints.assign_all({group: one.content.assignments for group, one in loaded.items()})
             for group in loaded:
                 self._report_clash(group)
+
+    async def catch_up(self) -> Collection[str]:
+        """Take over what the store has, and lower only what differs by that. Raises ``StoreError``."""
+        missing = await self._entries.missing()
+        if missing is None:
+            await self.load()
+            return self.groups()
+        touched = await self.find_touched(missing)
+        try:
+            lowered = await self.plan_entries(touched)
+        except (ValidationError, OwnedError):  # of another release, or with another owner: the load reports it
+            await self.load()
+            return self.groups()
+        self._entries.follow(missing)
+        self.begin(lowered)
+        return {*touched.groups, *await self.known.catch_up_all(KIND)}
 
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Lower upstreams that another server has stored; None: they were deleted.
@@ -294,7 +311,7 @@ class LoweredGroups:
         self._groups[group] = replace(self._groups[group], error=error)
         _log.error("upstreams.not_lowered", group=group, error_message=error)
 
-    async def find_touched(self, planned: PlannedWrite) -> TouchedGroups:
+    async def find_touched(self, planned: PlannedWrite | MissingWrites) -> TouchedGroups:
         """The chains and groups that a planned write of config entries touches."""
         keys = {*planned.edit.put, *planned.edit.removed}
         uses, entries = self._uses.depending_on(keys), planned.proposal.entries

@@ -37,11 +37,14 @@ class CatchingUp(Protocol):
     async def is_derived_level(self, groups: Collection[str]) -> bool:
         """Whether the server has all documents of which resources of these groups are derived."""
 
-    async def load_derived(self) -> Collection[str]:
-        """Load the documents of derived resources. Returns the groups that have derived resources."""
+    async def catch_up_derived(self) -> Collection[str]:
+        """Take over the documents of derived resources. Returns the groups whose resources may differ."""
 
-    def adopt_stored(self) -> object:
-        """Take over the stored derived resources of all groups."""
+    def adopt_stored(self, groups: Collection[str], /) -> object:
+        """Take over the stored derived resources of these groups."""
+
+    def end_derived(self, groups: Collection[str]) -> None:
+        """Remove what the published groups no longer have."""
 
     async def refresh_document(self, kind: str, id: str) -> None:
         """Take over what the store has of a document that no resource is derived from."""
@@ -111,10 +114,11 @@ class Backlog:
         """
         if self.is_derived_behind:
             times = self._derived_noted
-            touched = {*await self._stored.load_derived(), *groups}
+            touched = {*await self._stored.catch_up_derived(), *groups}
             await locks.add(touched)
             await self.refresh(touched)
-            self._stored.adopt_stored()
+            self._stored.adopt_stored(touched)
+            self._stored.end_derived(touched)
             self._stored.wake(touched)  # their endpoints may differ, and nothing else
             self.is_derived_behind = times != self._derived_noted  # there may be newer documents since they were loaded
 

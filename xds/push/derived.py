@@ -304,6 +304,14 @@ class Derived(GroupDocuments, Protocol):
     def content(self, group: str) -> DerivedContent:
         """The derived resources of a group."""
 
+    async def catch_up(self) -> Collection[str]:
+        """Take over what the store has, as ``load`` does. Returns the groups whose resources may differ.
+
+        Raises ``StoreError``.
+        """
+        await self.load()
+        return self.groups()
+
     def has(self, revision: int) -> bool:
         """Whether its documents are those of this revision of their line, or later ones. Without a line they are."""
         return True

@@ -234,5 +234,5 @@ class StoreFollower:
                 table.known.note_shown(changed)
             await self._backlog.refresh(touched)
             stored.adopt_stored(touched)
-            stored.derived.end(touched)
+            stored.end_derived(touched)
             stored.wake(touched)  # their endpoints may differ, and nothing else

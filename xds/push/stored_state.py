@@ -146,11 +146,9 @@ class StoredState:
         if news:
             self.wake([each.head.group for each in news])
 
-    async def load_derived(self) -> Collection[str]:
-        """Load the documents that resources are derived from. Returns the groups that have derived resources."""
-        for source in self.derived.sources:
-            await source.load()
-        return self.derived.groups()
+    async def catch_up_derived(self) -> Collection[str]:
+        """Take over the documents that resources are derived from. Returns the groups whose resources may differ."""
+        return {group for source in self.derived.sources for group in await source.catch_up()}
 
     def adopt_stored(self, groups: Collection[str] | None = None) -> list[tuple[Derived, str]]:
         """Take over the stored derived resources of these groups; None: of all.
@@ -158,6 +156,10 @@ class StoredState:
         Returns the sources and groups for which this release makes other ones.
         """
         return self.derived.adopt_stored(self.groups.find, groups)
+
+    def end_derived(self, groups: Collection[str]) -> None:
+        """Remove what the published groups no longer have."""
+        self.derived.end(groups)
 
     async def refresh_document(self, kind: str, id: str) -> None:
         """Take over what the store has of a document that no resource is derived from."""

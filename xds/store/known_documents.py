@@ -67,6 +67,18 @@ class KnownDocuments:
             if stored is not None:
                 self._revisions[kind, id] = stored.revision
 
+    async def catch_up_all(self, kind: str) -> list[str]:
+        """The same for all documents of a kind that differ. Returns their ids. The caller holds the lock."""
+        stored = {one.id: one for one in await self._store.docs(kind)}
+        gone = [id for of_kind, id in self._revisions if of_kind == kind and id not in stored]
+        changed = [id for id, one in stored.items() if self._revisions.get((kind, id)) != one.revision]
+        for id in (*gone, *changed):
+            await self._table.apply(kind, id, stored[id].body if id in stored else None)
+            self._forget(kind, id)
+            if id in stored:
+                self._revisions[kind, id] = stored[id].revision
+        return [*gone, *changed]
+
     async def is_level(self, kind: str, id: str) -> bool:
         """Whether the table has what the store has of a document. Raises ``StoreError``."""
         stored = await self._find(kind, id)
