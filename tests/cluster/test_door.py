@@ -222,6 +222,28 @@ async def test_a_huge_answer_is_not_read(monkeypatch: pytest.MonkeyPatch, is_ann
         assert (await others.ask(Asked("GET", "/nodes"))).silent == ("b",)
 
 
+async def test_a_long_answer_is_waited_for_while_the_server_lives() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/alive" not in head:
+            await asyncio.sleep(1.5)
+        writer.write(EMPTY)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+    async with server, asking(Member("b", url)) as others:
+        assert (await others.ask(Asked("GET", "/nodes"))).received["b"].status == 200
+
+
+async def test_a_server_that_shows_no_life_is_waited_for_a_second(silent: str) -> None:
+    async with asking(Member("b", silent)) as others:
+        begun = asyncio.get_running_loop().time()
+        assert (await others.ask(Asked("GET", "/nodes"))).silent == ("b",)
+        assert 0.9 < asyncio.get_running_loop().time() - begun < 5
+
+
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]", b"nonsense\r\n\r\n", b""])
 async def test_an_answer_that_is_none_counts_as_silence(site: Site, answer: bytes) -> None:
     async with listening(lambda head: answer) as (url, _):

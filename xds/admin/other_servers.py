@@ -10,6 +10,7 @@ from typing import Any, Protocol
 Json = dict[str, Any]
 
 INTERNAL_PREFIX = "/internal/v1"  # of paths that only other servers may ask for
+ALIVE_PATH = "/alive"  # answered at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class OtherServers(Protocol):
         """The names of the others that are there now."""
 
     async def ask(self, asked: Asked) -> Answers:
-        """Ask all of them at once; one that has not answered after a second is silent."""
+        """Ask all of them at once; one that shows no life within a second is silent."""
 
     async def ask_one(self, name: str, asked: Asked, within_s: float) -> ServerAnswer | None:
         """Ask one of them; None if it has not answered in time."""

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xds.access.tokens import HEADER
 from xds.admin.gathering import CALLER_HEADER, OF_SERVER, caller_of, is_of_server
 from xds.admin.operations import PREFIX
-from xds.admin.other_servers import INTERNAL_PREFIX
+from xds.admin.other_servers import ALIVE_PATH, INTERNAL_PREFIX
 from xds.admin.problem import RequestError, problem
 from xds.admin.routing import operation_id
 
@@ -50,6 +51,9 @@ class ServerDoor:
             challenge = {"WWW-Authenticate": "Bearer"}
             answer = problem(request, HTTPStatus.UNAUTHORIZED, "only servers of this installation", headers=challenge)
             await answer(scope, receive, send)
+            return
+        if scope["path"] == f"{INTERNAL_PREFIX}{ALIVE_PATH}":
+            await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
             return
         try:
             identity, peer = caller_of(request.headers.get(CALLER_HEADER, ""))

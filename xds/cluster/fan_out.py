@@ -1,15 +1,15 @@
 """Asks the other servers of the installation over their HTTP ports, all at once.
 
-Each has a second to answer, and an answer has a bounded size. A server that does not answer, or fails, is silent; the
-caller names it. The secret of the cluster goes only to a URL with TLS, unless the URL is of this machine or plain HTTP
-is allowed. Redirects are not followed, and proxies of the environment are not used.
+Each has a second to show that it lives, and an answer has bounded time and size. A server that does not answer, or
+fails, is silent; the caller names it. The secret of the cluster goes only to a URL with TLS, unless the URL is of this
+machine or plain HTTP is allowed. Redirects are not followed, and proxies of the environment are not used.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,19 @@ from urllib.parse import urlsplit
 import structlog
 
 from xds.admin.operations import Operation
-from xds.admin.other_servers import INTERNAL_PREFIX, Answers, ArrivingLines, Asked, ServerAnswer
+from xds.admin.other_servers import ALIVE_PATH, INTERNAL_PREFIX, Answers, ArrivingLines, Asked, ServerAnswer
 from xds.calls.access import ServerAccess
 from xds.calls.async_sender import AsyncSender
 from xds.calls.call import Answer, ApiCall, ask
 from xds.calls.failures import UnreachableServerError
 from xds.settings.settings import is_loopback
 
-ANSWER_S = 1.0
+ANSWER_S = 1.0  # for a sign of life
+QUICK_S = 0.1  # most answers are there by then
+LONGEST_S = 10.0  # for an answer of a server that lives
 ANSWER_BYTES = 32 << 20
 TOLD_EVERY_S = 60.0  # of a server that stays silent
+ALIVE = Asked("GET", ALIVE_PATH)
 
 _log = structlog.get_logger(logger_name="xds.cluster")
 
@@ -109,7 +112,7 @@ class FanOut:
         others = list(self._members.others())
         for gone in self._senders.keys() - {each.url for each in others}:
             await self._drop(gone)
-        found = await asyncio.gather(*(self._answer(each, asked, ANSWER_S) for each in others))
+        found = await asyncio.gather(*(self._answer(each, asked, LONGEST_S) for each in others))
         received = {each.id: answer for each, answer in zip(others, found, strict=True) if answer is not None}
         return Answers(received, tuple(each.id for each in others if each.id not in received))
 
@@ -150,6 +153,30 @@ class FanOut:
         return next((each for each in self._members.others() if each.id == name), None)
 
     async def _answer(self, of: Reached, asked: Asked, within_s: float) -> Answer | None:
+        """An answer; one that takes longer than ``ANSWER_S`` is waited for while the server shows that it lives."""
+        exchange = asyncio.create_task(self._exchange(of, asked, within_s))
+        try:
+            done, _ = await asyncio.wait((exchange,), timeout=QUICK_S)
+            if not done and not await self._is_alive(of):
+                done, _ = await asyncio.wait((exchange,), timeout=0)
+                if not done:
+                    self._note_silence(of, f"no answer within {ANSWER_S:g} s")
+                    return None
+            return await exchange
+        finally:
+            exchange.cancel()
+
+    async def _is_alive(self, of: Reached) -> bool:
+        """Whether a server answers anything within what is left of ``ANSWER_S``."""
+        with suppress(UnreachableServerError, TimeoutError):
+            async with asyncio.timeout(ANSWER_S - QUICK_S):
+                sender = await self._sender(of)
+                if sender is not None:
+                    async with sender.begun(self._call(ALIVE), ANSWER_S):
+                        return True
+        return False
+
+    async def _exchange(self, of: Reached, asked: Asked, within_s: float) -> Answer | None:
         try:
             async with asyncio.timeout(within_s):
                 sender = await self._sender(of)
