@@ -834,6 +834,18 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "of two versions of an aggregate in the log, the one counts whose members came first": (
+        SOTW,
+        False,
+        "cuts late twins",
+        Plan(r1="ad", texts=("static", "eds:y", "@1"), whole="a", tidy=True),
+        [
+            Push(Plan(r2="ab", web="r2", texts=("sds:u", "@2", "@1"))),
+            Cut(missed=(Plan(r1="ad", texts=("sds:u", "@1", "@1"), whole="b"),)),
+            Cut(missed=(PLAIN,), client=1),
+        ],
+        PLAIN,
+    ),
     "a filter that a push removed is answered in the version that the listener in flight was served with": (
         SOTW,
         False,

@@ -210,15 +210,24 @@ class RemovalLog:
         unrefused = [each.resource for each in reversed(removals) if self.is_unrefused(each.resource)]
         return min(unrefused, key=self._lacks, default=None)
 
-    def _lacks(self, cluster: Resource) -> int:
-        """How little a cluster may serve: 1 if it is an aggregate, whose members may be cold; 2 if it lacks a part."""
-        lacking = 0
+    def _lacks(self, cluster: Resource) -> tuple[int, int]:
+        """How little a cluster may serve: 1 if it is an aggregate, whose members may be cold; 2 if it lacks a part.
+
+        Then the push that the latest of its members came with: clients are most likely to have the earliest.
+        """
+        lacking, since = 0, 0
         for each in cluster.references:
             if each.type_url in ROUTE_TARGETS:
                 lacking = max(lacking, 1 if self.had(each) else 2)
+                since = max(since, self._first_since(each))
             elif alias_of(each.type_url) == "endpoints" and each.source in ("ads", "api") and not self.had(each):
                 lacking = 2
-        return lacking
+        return lacking, since
+
+    def _first_since(self, each: Reference) -> int:
+        """The push that a name of the newest set came with, in any version that the log has; 0 for before."""
+        removals, newest_since = self._removals(each.type_url, each.name)
+        return removals[0].since if removals else newest_since
 
     def is_unrefused(self, each: Resource) -> bool:
         """Whether no node refused a version, or some client accepted it: a node that refuses it harms only itself."""
