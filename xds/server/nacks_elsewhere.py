@@ -20,7 +20,7 @@ from xds.fleet.nacks import decoded
 from xds.fleet.refused_content import RefusedContent
 from xds.server.nack_persistence import NoteRefused, Refused, by_type
 from xds.store.base import OpenNack, Store, StoreError
-from xds.store.member_register import NUMBER_BITS
+from xds.store.member_register import NO_NUMBER, NUMBER_BITS
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease
 
 FOLLOW_S = 5.0
@@ -96,7 +96,9 @@ class NacksElsewhere:
             with suppress(ValueError):  # `NackPersistence` tells of it
                 refusal = decoded(row.id, row.node, row.type_url, row.body)
                 is_orphan = row.id in gone & self._gone and self.numbers.holds_lease()
-                if row.node in connected or is_orphan:
+                # A server that started without its database did not know its number, and so not its rows.
+                is_own = row.id & _NUMBERS == self.numbers.mine() != NO_NUMBER
+                if row.node in connected or is_orphan or is_own:
                     taken.append(refusal)
                 elif refusal.guilty:
                     elsewhere.setdefault(row.node, []).append(refusal)
