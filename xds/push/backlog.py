@@ -141,9 +141,9 @@ class Backlog:
             try:
                 await attempt()
             except (StoreError, NotFoundError) as error:
-                _log.warning("store.behind", what=name, error_message=str(error))
+                _log.warning("store.backlog", what=name, error_message=str(error))
             except Exception as error:  # a bug must not end it: the server would serve what is no longer there
-                _log.error("store.behind", what=name, error_message=str(error), exc_info=error)
+                _log.error("store.backlog", what=name, error_message=str(error), exc_info=error)
             else:
                 if name not in self._noted_again:
                     del self._behind[name]
