@@ -463,3 +463,22 @@ async def test_streams_are_woken_when_only_endpoints_follow(servers: Servers) ->
     versions = [one.get(ENDPOINT).resources.items() for one in snapshots if one is not None]
     assert {name: one.version for name, one in versions[0]} == {name: one.version for name, one in versions[1]}
     assert len(versions[0]) == 2
+
+
+async def test_a_push_keeps_what_another_server_has_lowered_meanwhile(servers: Servers) -> None:
+    """The server has seen neither the upstreams nor the group's new revision when it plans the push."""
+    first, second = servers
+    chance = random.Random(1)
+    await put_entries(first.plane, HTTP, RESOLVER)
+    await first.publisher.push("shop", [cluster("a", chance)])
+    await second.level()
+    await second.following.close()
+    await put_upstreams(first.plane, "web", group="shop")
+    result = await second.publisher.push("shop", [cluster("b", chance)])
+    lowered = {key for key in ids(first.plane.mesh.lowered.content("shop").records) if key[0] == CLUSTER}
+    assert result.revision == 3 and lowered
+    assert {(CLUSTER, "b"), *lowered} == {
+        key for key in second.publisher.groups.content("shop").blob_ids if key[0] == CLUSTER
+    }
+    second.following.start(second.reload_others)
+    await check_level(servers, "after the push")
