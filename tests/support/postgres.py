@@ -23,7 +23,7 @@ from typing import Self
 import psycopg
 
 from tests.support.pki import Certificate
-from tests.support.process import LOOPBACK, free_port, wait_until
+from tests.support.process import LOOPBACK, dying_with_us, free_port, wait_until
 
 USER = "postgres"  # of the package, and of the database
 INSTALL_TIMEOUT_S = 600.0
@@ -91,7 +91,7 @@ class PostgresServer:
         """Start it and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._data],
+                dying_with_us([str(self._programs / "postgres"), "-D", str(self._data)]),
                 stdout=log,
                 stderr=log,
                 user=self._user,
