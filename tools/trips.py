@@ -31,7 +31,7 @@ from xds.proto import wire_pb2
 ROOT = Path(xds.__file__).parent
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 LOAD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
-QUIET_S = 0.7  # what follows an ACK has been done by then: the server looks every 0.5 s who has a push
+QUIET_S = 0.7  # what follows a step has been done by then: the server looks every 0.5 s who has a push
 IDLE_S = 3.0
 WARM_UP = 2  # rounds before the counted one: imports and first uses are no part of a trip
 
@@ -173,6 +173,7 @@ def steps(http: httpx.AsyncClient, proxy: Proxy) -> dict[str, Step]:
 
     async def push_and_read(number: int) -> None:
         await asyncio.gather(push(http, number + 1), proxy.read())
+        await asyncio.sleep(QUIET_S)
 
     async def acknowledge(_: int) -> None:
         await proxy.acknowledge()
@@ -183,6 +184,7 @@ def steps(http: httpx.AsyncClient, proxy: Proxy) -> dict[str, Step]:
     async def write_entry_and_read(number: int) -> None:
         entry = {"ConnectTimeout": f"{number + 1}s"}
         await asyncio.gather(put(http, "config-entries/service-resolver/web", entry), proxy.read())
+        await asyncio.sleep(QUIET_S)
 
     return {
         "push of 2 clusters": push_and_read,
