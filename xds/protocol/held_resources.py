@@ -6,10 +6,13 @@ Each function finds them by one rule of docs/protocol.md. ``transition`` decides
 from __future__ import annotations
 
 from xds.model.names import NO_NAMES
+from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
 from xds.protocol.facts import ClientFacts
 from xds.protocol.readiness import ColdClusters, holds_content
-from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.protocol.returning import earlier_route
+from xds.protocol.reverted_listeners import reverting
+from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.snapshots.trees import ResourceId, without_resources
 
 
@@ -58,6 +61,21 @@ def _rejected_assignments(facts: ClientFacts) -> frozenset[str]:
     watches = facts.watches.of(goal.type.type_url)
     rejected = facts.watches.rejected_in(goal)
     return frozenset(name for name in rejected if not any(watch.has_accepted(name) for watch in watches))
+
+
+def rejected_with_earlier_versions(facts: ClientFacts, ready: Snapshot) -> NamesByType:
+    """What a returned client requests and rejects, has in no version, and may get in an earlier one.
+
+    docs/protocol.md#rejections: "where it is not known what the client has, the last version in the group's removal log
+    that no node rejected takes the place of a rejected one": a listener that the client showed may warm for it.
+    `with_earlier_routes` sends that version.
+    """
+    held = dict[str, list[str]]()
+    for url, names in facts.watches.never_accepted() if facts.has_returned else ():
+        if resource_type(url).is_below_listeners:
+            rejected = names & facts.watches.names(url) & facts.watches.rejected_in(facts.goal.get(url))
+            held[url] = [name for name in rejected if earlier_route(facts, url, name) is not None]
+    return without_names(names_by_type(held), reverting(facts, ready)) if held else NO_NAMES_BY_TYPE
 
 
 def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:

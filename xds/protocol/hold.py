@@ -16,6 +16,7 @@ from xds.protocol.held_resources import (
     aggregates_of_cold_members,
     clusters_without_assignments,
     outdated_names,
+    rejected_with_earlier_versions,
     used_by_rejected,
 )
 from xds.protocol.readiness import ColdClusters, holds_content
@@ -86,7 +87,7 @@ def find_held(facts: ClientFacts, before: Held, cold: ColdClusters) -> tuple[Hel
         trees, parts = _held_by_trees(facts, held, cold, _Listeners(unready, reverted, absent, changing))
     if cold.names:
         parts.append(aggregates_of_cold_members(facts, cold))
-    parts.append(clusters_without_assignments(facts, cold))
+    parts += [clusters_without_assignments(facts, cold), rejected_with_earlier_versions(facts, before.ready)]
     names = merge_names(*parts)
     held_types, withheld = {url for url, _ in names}, held.withheld_types
     waiting = [url for url in withheld if url in held_types or facts.watches.doubted_in(facts.goal.get(url))]

@@ -302,7 +302,7 @@ def with_earlier_routes(
         present, newest = released.get(url), facts.goal.get(url).resources
         wanted = watch.pending_release.difference(present.resources) if watch.type.is_below_listeners else NO_NAMES
         wanted = wanted.difference(newest.keys() - held_names.get(url, NO_NAMES))
-        routes = ((name, _earlier_route(facts, url, name, cold)) for name in wanted)
+        routes = ((name, earlier_route(facts, url, name, cold)) for name in wanted)
         if fitting := {name: each for name, each in routes if each is not None}:
             released = facts.releases.replaced(released, present.amended(present.version_info, fitting))
             facts = facts._replace(lingering=_with_lingering(facts, url, frozenset(fitting.keys() - newest.keys())))
@@ -314,8 +314,9 @@ def left_names(facts: ClientFacts, url: str) -> frozenset[str]:
     return facts.watches.names(url).intersection(facts.log.names(url)).difference(facts.goal.get(url).resources)
 
 
-def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]) -> Resource | None:
-    """The last version of a route that leads to warm clusters, and that the client's listeners may have had.
+def earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str] = NO_NAMES) -> Resource | None:
+    """The last version of a route that no node refused, that leads to warm clusters, and that the client's listeners
+    may have had.
 
     Later ones may open what only later listeners guard. So it is the first one of the log if the listeners are unknown.
     """
@@ -326,7 +327,8 @@ def _earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str]
     versions = log.served_with(url, name, naming) if naming else log.stand_ins(url, name)
     if not sent_sets or facts.watches.may_hold_anything(listeners_url):
         versions = iter([*versions][-1:])
-    return next((each for each in versions if _leads_to_warm(facts, each, cold)), None)
+    unrefused = filter(log.is_unrefused, versions)
+    return next((each for each in unrefused if _leads_to_warm(facts, each, cold)), None)
 
 
 def _names(listener: Resource, url: str, name: str) -> bool:

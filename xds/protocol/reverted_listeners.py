@@ -12,6 +12,7 @@ from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.cluster_parts import lacking_parts
 from xds.protocol.facts import ClientFacts
+from xds.protocol.returning import earlier_route
 from xds.snapshots.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.snapshots.trees import listeners_naming
 
@@ -35,11 +36,12 @@ def _usable(facts: ClientFacts, ready: Snapshot) -> Snapshot:
     """The release ``ready``, but no listener names what the client rejects and never accepted, if the log has a version
     that does not, and that leads to clusters that it has.
 
-    A client that returns may show a listener that still warms, and then reject what this names.
+    A client that returns may show a listener that still warms, and then reject what this names. But what it may get in
+    an earlier version makes the listener ready (`rejected_with_earlier_versions`).
     """
     rejected = facts.watches.never_accepted() if facts.has_returned else NO_NAMES_BY_TYPE
     unusable = ((kind, names - _acceptable(facts, kind)) for kind, names in rejected if resource_type(kind).in_tree)
-    names = names_by_type(dict(unusable))
+    names = names_by_type({kind: [n for n in each if earlier_route(facts, kind, n) is None] for kind, each in unusable})
     if not names:
         return ready
     url = facts.url_of("clusters")
