@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.spec.by_hand import ORDER_TIMEOUT_S, REMOVED_S, RETURN_S, TYPES, pending, start
+from tests.spec.by_hand import GRID_S, ORDER_TIMEOUT_S, REMOVED_S, RETURN_S, TYPES, pending, start, wait
 from tests.support.envoy_like import EnvoyLike
 from tests.support.personas import GrpcLike, assert_in_step, live, spend, spend_warming
 from tests.support.sansio import Client, Server
@@ -17,6 +17,7 @@ from xds.protocol.events import AckWaitTimedOut, HoldChanged
 
 A, B = site("a"), joined(site("a"), site("b"))
 SOON_S = 1.0
+BEFORE_S = REMOVED_S - GRID_S - SOON_S  # a removal ends soon after
 SPLIT = pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
 
 
@@ -84,6 +85,39 @@ def test_the_repair_after_a_roll_back_is_sent_behind_its_assignment(server: Serv
     assert pending(client) == ["endpoints"]
     client.ack(ENDPOINT)
     assert pending(client) == ["routes"]
+
+
+def test_a_cluster_that_a_refused_response_removed_is_waited_for(server: Server, client: Client) -> None:
+    """Its assignment is ACKed, because another cluster has it too."""
+    content = {**A, CLUSTER: {"a": "eds:x", "b": "eds:x", "c": "eds:x"}, ENDPOINT: {"x": "1"}, ROUTE: {"r1": "a b"}}
+    push(server, content)
+    client.subscribe(ENDPOINT, "x")
+    start(client, (CLUSTER, LISTENER, ROUTE))
+    push(server, without({**content, ROUTE: {"r1": "a"}}, CLUSTER, "b"))
+    wait(server, BEFORE_S, client)
+    server.elapse(2 * SOON_S)
+    client.nack(CLUSTER)
+    push(server, content)
+    assert pending(client) == ["clusters", "endpoints"]
+    client.settle()
+    assert client.texts(ROUTE) == {"r1": "a b"}
+
+
+def test_a_cluster_that_a_response_without_an_answer_removed_is_waited_for(server: Server, variant: Variant) -> None:
+    """The ACK is withheld, because another cluster warms. The assignment is ACKed, because a third one has it too."""
+    content = {**A, CLUSTER: {"a": "eds:x", "b": "eds:x hc:8"}, ENDPOINT: {"x": "1", "c": "1"}, ROUTE: {"r1": "a b"}}
+    client = live(server, variant, content)
+    less = without({**content, ROUTE: {"r1": "a"}}, CLUSTER, "b")
+    assert pushed(client, less, BEFORE_S) == "a"
+    client.cold.add("c")
+    assert pushed(client, joined(less, {CLUSTER: {"c": "@1"}}), ORDER_TIMEOUT_S) == "a"
+    assert set(client.active) == {"a"}
+    assert pushed(client, joined(content, {CLUSTER: {"c": "@1"}})) == "a"
+    assert set(client.warming) == {"b", "c"}
+    client.warm("c")
+    spend(8, client)
+    assert client.serving()[ROUTE] == {"r1": "a b"}
+    assert not client.lost, client.lost
 
 
 def test_a_proved_cluster_is_not_waited_for_when_it_is_pushed_again(server: Server, client: Client) -> None:

@@ -246,6 +246,23 @@ def test_a_full_state_set_that_is_rejected_again_loses_half_of_its_suspects(serv
     assert refused <= 4
 
 
+def test_the_last_suspect_of_a_full_state_set_is_not_sent_again_with_later_pushes(server: Server, sotw: Client) -> None:
+    """A set with it was rejected, and one without it is accepted. The client's messages name no resource."""
+    push(server, {CLUSTER: {"a": "@1", "b": "@1"}})
+    start(sotw, (CLUSTER,))
+    refused = 0
+    for text in range(5):
+        push(server, {CLUSTER: {"a": f"@{text + 2}", "b": "malformed"}})
+        while sotw.pending():
+            if b"b=malformed" in bodies(sotw.pending()[0]):
+                sotw.nack(CLUSTER, "cannot be read")
+                refused += 1
+            else:
+                sotw.ack(CLUSTER)
+    assert sotw.texts(CLUSTER) == {"a": "@6", "b": "@1"}
+    assert refused == 2
+
+
 def bodies(send: Send) -> list[bytes]:
     """The bodies of the resources in a response."""
     response = send.response
