@@ -99,14 +99,6 @@ class KnownContent:
         if len(self.uncertain) > limit:
             self.is_doubtful, self.uncertain = True, NONE_UNCERTAIN
 
-    def mark_certain(self, names: Iterable[str]) -> None:
-        """The client holds these names in the version of ``base``."""
-        if self.uncertain and names:
-            certain = frozenset(names)
-            self.uncertain = {
-                name: version for name, version in self.uncertain.items() if name not in certain
-            } or NONE_UNCERTAIN
-
     @property
     def offered_from(self) -> ResourceSet | None:
         """The set from which the difference to newer content is made; None to offer all of it."""

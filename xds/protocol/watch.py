@@ -253,8 +253,6 @@ class Watch:
         ``is_whole``: the response contains all resources of the client. Returns the response, and the names of the
         resources that are now known to be rejected.
         """
-        for later in self.superseded_sets:  # the client may have applied these since the accepted one
-            self.note_removed(later, releases)
         offer = self.ack.become_rejected()
         guilty = self._refuse(offer, message, is_whole=is_whole)
         self.note_removed(offer.response.resource_set, releases)
@@ -281,7 +279,6 @@ class Watch:
         # A name from which the client has unsubscribed meanwhile may be the bad one. It is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
         rejections.forget([name for name in news or versions if not wants(resources[name])])
-        self.known.mark_certain(guilty)  # the client kept its versions of these
         return guilty
 
     def _keep_applied(self, offer: Offer, guilty: frozenset[str], releases: Releases) -> None:
