@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.swap_kinds import KINDS, Kind
+from tests.e2e.swap_kinds import KINDS, Kind, tunnel_leads_elsewhere
 from tests.replicas.site import Replica, ReplicaSite, ReplicaSites
 from tests.support.background import Background
 from tests.support.bootstrap import Variant
@@ -28,6 +28,15 @@ def has_moved(site: ReplicaSite, envoy: EnvoyProcess, left: Replica) -> bool:
     return site.holder(envoy) not in (None, left)
 
 
+def may_miss_pushes(kind: Kind) -> bool:
+    """Whether an Envoy that missed a push still finds all changes in an order that loses nothing.
+
+    An internal listener that comes with the assignment that names it is not waited for (docs/protocol.md, "What is not
+    promised"); this kind pushes it a turn before, so no turn may be missed.
+    """
+    return kind is not tunnel_leads_elsewhere
+
+
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_moves_between_servers_amid_swaps_lose_no_request(
@@ -44,7 +53,7 @@ def test_moves_between_servers_amid_swaps_lose_no_request(
         left = wait_until(partial(site.holder, envoy), "the Envoy is at a server")
         assert left is not None
         left.proxies.cut()
-        if rng.random() < 0.5:
+        if may_miss_pushes(kind) and rng.random() < 0.5:
             site.push()
         wait_until(partial(has_moved, site, envoy, left), "the Envoy is at another server")
         left.proxies.restore()

@@ -273,6 +273,14 @@ async def test_damaged_documents_are_reported(sound: bytes, tmp_path: Path) -> N
     assert found.findings == ["settings and other documents: damaged"]
 
 
+async def test_a_missing_counter_is_reported(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    change(tmp_path, "UPDATE seq SET name = 'evunt' WHERE name = 'event'")
+    assert examine_directory(tmp_path).findings == ["the number of the newest commit: damaged"]
+    with pytest.raises(CorruptError, match="the counter 'event' is missing"):
+        await loaded(tmp_path)
+
+
 async def test_a_missing_column_is_reported(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     change(tmp_path, "ALTER TABLE revision RENAME COLUMN nodes TO ngdes")

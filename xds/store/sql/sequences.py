@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from xds.store.base import CorruptError
 from xds.store.sql.connection import SqlConnection
 
 EVENT = "event"  # the cursor of the newest commit
@@ -11,15 +14,22 @@ NAMES = (EVENT, AUDIT, AUDIT_TRIMMED)
 
 
 def value(connection: SqlConnection, name: str) -> int:
-    """The last value, 0 for none."""
-    return int(connection.execute("SELECT v FROM seq WHERE name = ?", (name,)).fetchone()[0])
+    """The last value, 0 for none. Raises ``CorruptError``."""
+    return _only(name, connection.execute("SELECT v FROM seq WHERE name = ?", (name,)).fetchall())
 
 
 def advance(connection: SqlConnection, name: str) -> int:
-    """The next value."""
-    return int(connection.execute("UPDATE seq SET v = v + 1 WHERE name = ? RETURNING v", (name,)).fetchone()[0])
+    """The next value. Raises ``CorruptError``."""
+    return _only(name, connection.execute("UPDATE seq SET v = v + 1 WHERE name = ? RETURNING v", (name,)).fetchall())
 
 
 def put(connection: SqlConnection, name: str, to: int) -> None:
     """Set the last value."""
     connection.execute("UPDATE seq SET v = ? WHERE name = ?", (to, name))
+
+
+def _only(name: str, rows: Sequence[tuple[int]]) -> int:
+    """The value in the only row. Each counter has had its row since the schema was made."""
+    if not rows:
+        raise CorruptError(f"the counter {name!r} is missing")
+    return int(rows[0][0])

@@ -98,7 +98,9 @@ def _examine(connection: Connection, path: Path, fits: Fits) -> Examination:
     if not _is_sound(connection):
         examination.findings.append("the file has damaged pages")
     acknowledged, newest = acknowledged_of(path), _newest(connection)
-    if newest is not None and acknowledged.newest > newest:
+    if newest is None:
+        examination.findings.append("the number of the newest commit: damaged")
+    elif acknowledged.newest > newest:
         examination.findings.append(f"commits {newest + 1} to {acknowledged.newest} were acknowledged and are missing")
     for group in _groups(connection, examination):
         examination.records += _examine_group(connection, group, fits, examination)
