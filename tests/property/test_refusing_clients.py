@@ -186,6 +186,11 @@ def test_random_refusals_make_few_responses() -> None:
     worlds(range(4), pushes=8)
 
 
+def test_refused_removals_alone_make_no_further_response() -> None:
+    """Each response of a push told them, and all of its resources were refused."""
+    World(12, Variant.DELTA, split=False, pushes=11).play()
+
+
 @pytest.mark.soak
 def test_a_stand_in_is_none_of_the_many_versions_that_were_refused_before() -> None:
     """The retained revisions had a version that was refused 16 versions of its name ago."""

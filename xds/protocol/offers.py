@@ -194,8 +194,9 @@ class Offers:
             self._dialect.plan_heartbeat(watch, now_s, None)
             client.update(watch, now_s)
             return False
-        rejections = watch.rejections
-        if rejections is not None and rejections.is_tried(built.response):
+        rejections, is_answer = watch.rejections, bool(built.content.absent or built.content.errors)
+        is_other = is_answer or self._dialect.sends_whole_set(watch.type)
+        if rejections is not None and rejections.is_tried(built.response, is_other=is_other):
             watch.ack.remain_rejected()  # rule 16: "Rejected content is not re-sent until it changes"
             return False
         if rejections is not None:

@@ -111,7 +111,8 @@ class Rejections:
     * ``rejected_set_id``: the id of the released set at the first NACK; a full-state type is not sent until its set is
       another one;
     * ``sent_n``: the responses since the last push; ``limit_n``: the most that a push may make;
-    * ``digests``: the `Response.digest` of each response since the last push that was rejected.
+    * ``tried``: the content of the responses since the last push that were rejected: names with their versions, empty
+      for a removal; ``digests``: the `Response.digest` of each.
     """
 
     __slots__ = (
@@ -128,6 +129,7 @@ class Rejections:
         "rejected_set_id",
         "sent_n",
         "suspects",
+        "tried",
     )
 
     def __init__(self, refused: Refused) -> None:
@@ -143,6 +145,7 @@ class Rejections:
         self.sent_n = 1
         self.limit_n = 2
         self.digests: frozenset[bytes] = frozenset()
+        self.tried: frozenset[tuple[str, str]] = frozenset()
         self._push_id: PushId | None = None
 
     def __bool__(self) -> bool:
@@ -162,10 +165,17 @@ class Rejections:
     def note_rejected(self, response: Response) -> None:
         """The client NACKed this response. `note_nack` follows if it has resources."""
         self.digests |= {response.digest}
+        self.tried |= _content(response)
 
-    def is_tried(self, response: Response) -> bool:
-        """Whether a response with this content was rejected since the last push."""
-        return response.digest in self.digests
+    def is_tried(self, response: Response, *, is_other: bool) -> bool:
+        """Whether a response with this content was rejected since the last push, or must not follow those that were.
+
+        ``is_other``: it says more than its resources do. It reports requested names as missing, or it is a whole set,
+        in which absence means removal.
+        """
+        if response.digest in self.digests:
+            return True
+        return self.is_spent and not is_other and _content(response) <= self.tried
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -297,13 +307,13 @@ class Rejections:
     def forget(self, names: Collection[str]) -> None:
         """End the search among these names: the client unsubscribed, or it subscribes again."""
         if names:
-            self.digests = frozenset()
+            self.digests, self.tried = frozenset(), frozenset(each for each in self.tried if each[0] not in names)
         for name in names:
             self.placed.pop(name, None)
         self._drop_suspects(names)
 
     def _begin_push(self, push_id: PushId | None) -> None:
-        self._push_id, self.sent_n, self.digests = push_id, 0, frozenset()
+        self._push_id, self.sent_n, self.digests, self.tried = push_id, 0, frozenset(), frozenset()
 
     def _refuse(self, name: str, version: str) -> None:
         """This version is known to be bad. If it is among ``narrowed``, the search for a bad one there ends."""
@@ -320,6 +330,11 @@ class Rejections:
             self.suspects = {name: version for name, version in self.suspects.items() if name not in dropped}
             self.narrowed = tuple(name for name in self.narrowed if name not in dropped)
             self.is_whole = False
+
+
+def _content(response: Response) -> frozenset[tuple[str, str]]:
+    """The names in a response with their versions, empty for a removal."""
+    return frozenset((*response.versions().items(), *((name, "") for name in response.removed)))
 
 
 def named_in(message: str, names: Collection[str]) -> frozenset[str]:
