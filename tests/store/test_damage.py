@@ -281,6 +281,14 @@ async def test_a_missing_counter_is_reported(sound: bytes, tmp_path: Path) -> No
         await loaded(tmp_path)
 
 
+async def test_a_damaged_time_of_a_push_is_reported(sound: bytes, tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(sound)
+    change(tmp_path, "UPDATE revision SET time_s = 'x' WHERE revision = 3")
+    assert "group 'a': its history is damaged" in examine_directory(tmp_path).findings
+    with pytest.raises(CorruptError, match="the history of group 'a' is damaged at revision 3"):
+        await loaded(tmp_path)
+
+
 async def test_a_missing_column_is_reported(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     change(tmp_path, "ALTER TABLE revision RENAME COLUMN nodes TO ngdes")

@@ -394,6 +394,8 @@ def _line(
     group: GroupRow, at: int, author: str, message: str, time_s: float, actor: str, *columns: Any
 ) -> RevisionInfo:
     versions, resources, live, content, kind, content_of, keeps_endpoints, endpoints_only, nodes, refused = columns
+    if not all(isinstance(each, int | float) for each in (time_s, resources, content_of, nodes, refused)):
+        raise CorruptError(f"the history of group {group.head.group!r} is damaged at revision {at}")
     return RevisionInfo(
         group.head.group,
         at,
