@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
-from xds.store.base import UnavailableError
+from xds.store.base import CorruptError, UnavailableError
 from xds.store.sql import sequences
 from xds.store.sql.connection import SqlConnection
 
@@ -157,8 +157,10 @@ def create(connection: SqlConnection, types: ColumnTypes) -> None:
 
 
 def schema_of(connection: SqlConnection) -> int:
-    """The schema of a store. Raises ``UnavailableError`` for that of a newer release."""
+    """The schema of a store. Raises ``UnavailableError`` for that of a newer release, ``CorruptError``."""
     (text,) = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone() or ("0",)
+    if not str(text).isdecimal():
+        raise CorruptError("the number of its schema is damaged")
     if not 0 < int(text) <= SCHEMA_VERSION:
         raise UnavailableError(
             f"the data has schema {text}, this release supports {SCHEMA_VERSION}; use a newer release"
