@@ -188,7 +188,8 @@ def test_random_refusals_make_few_responses() -> None:
 
 def test_refused_removals_alone_make_no_further_response() -> None:
     """Each response of a push told them, and all of its resources were refused."""
-    World(12, Variant.DELTA, split=False, pushes=11).play()
+    World(35, Variant.DELTA, split=False, pushes=2).play()
+    World(38, Variant.DELTA, split=True, pushes=1).play()
 
 
 @pytest.mark.soak
