@@ -284,10 +284,10 @@ async def test_a_missing_counter_is_reported(sound: bytes, tmp_path: Path) -> No
 async def test_a_damaged_number_of_the_schema_is_reported(sound: bytes, tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(sound)
     change(tmp_path, "UPDATE meta SET v = CAST(x'15' AS TEXT) WHERE k = 'schema'")
-    with pytest.raises(CorruptError, match="the number of its schema is damaged"):
-        await loaded(tmp_path)
     with pytest.raises(CorruptError):
         examine_directory(tmp_path)
+    with pytest.raises(CorruptError, match="the number of its schema is damaged"):
+        await loaded(tmp_path)
 
 
 async def test_a_damaged_time_of_a_push_is_reported(sound: bytes, tmp_path: Path) -> None:
