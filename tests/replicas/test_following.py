@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.push.test_two_publishers import ACTIONS, ServerOnStore, Servers, check_level, restore
-from tests.support.postgres import PostgresServer
 from tests.support.process import wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
@@ -24,17 +23,6 @@ from xds.store.postgres.engine import PostgresStore
 GROUP = "edge"
 
 pytestmark = pytest.mark.soak
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    with PostgresServer(["fsync = off"]) as running:
-        yield running
-
-
-@pytest.fixture
-def url(database: PostgresServer) -> str:
-    return database.make_database()
 
 
 @pytest.fixture

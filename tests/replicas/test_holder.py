@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from tests.support.commands import COMMANDS
-from tests.support.postgres import PostgresServer
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
@@ -25,17 +24,6 @@ STOPPED_S = 15.0
 pytestmark = pytest.mark.soak
 
 Start = Callable[..., ServerProcess]
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    with PostgresServer(["fsync = off"]) as running:
-        yield running
-
-
-@pytest.fixture
-def url(database: PostgresServer) -> str:
-    return database.make_database()
 
 
 @pytest.fixture

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
 
-from tests.support.postgres import PostgresServer
 from xds.cluster.members import RegisteredMembers
 from xds.store.member_register import NO_NUMBER, Member
 from xds.store.postgres.engine import PostgresStore
 
 pytestmark = pytest.mark.soak
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(["fsync = off"]) as running:
-        yield running
-
-
-@pytest.fixture
-def url(server: PostgresServer) -> str:
-    return server.make_database()
 
 
 @pytest.fixture

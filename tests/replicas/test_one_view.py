@@ -28,12 +28,6 @@ KNOWN_S = 25.0
 pytestmark = pytest.mark.soak
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    with PostgresServer(["fsync = off"]) as running:
-        yield running
-
-
 class Fleet:
     """Three servers, each with one Envoy."""
 

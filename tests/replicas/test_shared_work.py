@@ -27,12 +27,6 @@ pytestmark = pytest.mark.soak
 TTL_S = 3
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    with PostgresServer(["fsync = off"]) as running:
-        yield running
-
-
 @pytest.fixture
 def servers(database: PostgresServer, tmp_path: Path) -> Iterator[list[ServerProcess]]:
     url = database.make_database()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
@@ -22,7 +22,7 @@ from xds.admin import operations
 from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
 from xds.admin.bodies import accepts_yaml
 from xds.admin.dependencies import Dependencies, Deps
-from xds.admin.gathering import STANDINGS_PATH, answer_of_holder, gather, marks, own_name, standings
+from xds.admin.gathering import STANDINGS_PATH, Gathered, answer_of_holder, gather, marks, own_name, standings
 from xds.admin.merged_pages import is_cut, nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
 from xds.admin.middleware import Segment
 from xds.admin.models.nacks import Nack
@@ -44,6 +44,8 @@ from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.units import UNIT_S
 from xds.tasks.threads import run_for_caller
+
+_Json = dict[str, Any]
 
 router = api_router("fleet")
 internal = internal_router()
@@ -171,15 +173,31 @@ async def list_nodes(
     others = await gather(deps, request)
     if others.is_alone:
         return await answer_json(request, page)
-    pages = [page, *others.documents.values()]
-    merged = await asyncio.to_thread(nodes_of, pages)
-    shown = merged[: paging.limit]
-    answer: dict[str, Any] = {"items": shown, **others.marks}
-    if is_cut(pages, merged, paging.limit):
-        answer["next_page_token"] = page_token(shown[-1]["id"])
+    answer = await _merged(page, others, paging.limit, nodes_of, lambda item: str(item["id"]))
     if group is not None or state is not None or selected is not None:
-        answer["items"] = await _without_moved(deps, request, shown)
+        answer["items"] = await _without_moved(deps, request, answer["items"])
     return await answer_json(request, answer)
+
+
+async def _merged(
+    page: _Json,
+    others: Gathered,
+    limit: int,
+    merge: Callable[[Sequence[_Json]], list[_Json]],
+    place: Callable[[_Json], str],
+) -> _Json:
+    """This server's page and those of the others as one; ``place`` is what the next page begins behind."""
+    pages = [page, *others.documents.values()]
+    merged = await asyncio.to_thread(merge, pages)
+    shown = merged[:limit]
+    answer: _Json = {"items": shown, **others.marks}
+    if is_cut(pages, merged, limit):
+        answer["next_page_token"] = page_token(place(shown[-1]))
+    return answer
+
+
+def _token_of_nack(nack: _Json) -> str:
+    return _PLACE.join(map(str, place_of_nack(nack)))
 
 
 async def _without_moved(deps: Dependencies, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -266,13 +284,7 @@ async def list_nacks(
     others = await gather(deps, request)
     if others.is_alone:
         return await answer_json(request, page)
-    pages = [page, *others.documents.values()]
-    merged = await asyncio.to_thread(nacks_of, pages)
-    shown = merged[: paging.limit]
-    answer: dict[str, Any] = {"items": shown, **others.marks}
-    if is_cut(pages, merged, paging.limit):
-        answer["next_page_token"] = page_token(_PLACE.join(map(str, place_of_nack(shown[-1]))))
-    return await answer_json(request, answer)
+    return await answer_json(request, await _merged(page, others, paging.limit, nacks_of, _token_of_nack))
 
 
 _PLACE = " "  # between the parts of the place of a record
