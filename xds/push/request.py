@@ -104,7 +104,11 @@ class PushOptions:
     * ``allow_empty``: the group may become empty while nodes are connected;
     * ``force``: resources that others of the group name may be deleted;
     * ``strict``: warnings are errors;
-    * ``peer``: the address of the caller, for the audit list.
+    * ``peer``: the address of the caller, for the audit list;
+    * ``rollout``: the plan of a careful rollout, as far as the caller names it: the rest is that of the group, or the
+      default. None: the group's setting alone decides;
+    * ``all_at_once``: to all nodes now, although the group has a plan;
+    * ``retry``: content that a rollout has taken back is pushed again.
 
     In a transaction ``expect`` and ``etag`` are those of each request.
     """
@@ -118,6 +122,9 @@ class PushOptions:
     strict: bool = False
     peer: str = ""
     force: bool = False
+    rollout: Mapping[str, object] | None = None
+    all_at_once: bool = False
+    retry: bool = False
 
     def check_warnings(self, warnings: Sequence[Violation], change: GroupChange | None = None) -> None:
         """Raises ``ValidationError`` for warnings of a strict push, ``StillReferencedError`` for deletions."""
