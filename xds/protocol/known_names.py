@@ -8,19 +8,17 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.client import ClientState
 from xds.protocol.name_budget import NAME_OVERHEAD, check_at_once
 from xds.protocol.requests import StreamLimits
-from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.cache import View
 from xds.snapshots.diffs import Diffs
 
 
-def known_sets(
-    type_url: str, view: View | None, client: ClientState | None, cache: SnapshotCache
-) -> Iterator[ResourceSet]:
+def known_sets(type_url: str, view: View | None, client: ClientState | None) -> Iterator[ResourceSet]:
     """The sets of a type that were pushed, released to the client, or removed; none while no group matches."""
     if view is not None:
         yield view.snapshot.get(type_url)
         if client is not None:
             yield client.release_of(type_url)
-        yield cache.log(view.group, view.api_version).last(type_url)
+        yield view.log.last(type_url)
 
 
 def unknown_among(names: frozenset[str], sets: Iterable[ResourceSet], diffs: Diffs) -> frozenset[str]:

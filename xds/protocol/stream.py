@@ -60,6 +60,7 @@ from xds.protocol.subscription import InterestChange
 from xds.protocol.type_status import TypeStatus, is_in_step, status_of
 from xds.protocol.watch import Watch
 from xds.snapshots.cache import SnapshotCache, View
+from xds.snapshots.lines import GroupLine
 from xds.wire.node import decode_node
 
 READS_ERRORS = "gRPC"  # the prefix of user agents that read resource_errors (A88); Envoy uses its own timers
@@ -82,8 +83,8 @@ class DiscoveryStream:
 
     __slots__ = (
         "_authorize", "_budget", "_cache", "_client", "_clients", "_dialect", "_limits",
-        "_matched_epoch", "_matched_group", "_may_return", "_node_prefix", "_offers", "_parked", "_peer",
-        "_remaining_since_s", "_type_url", "api_version", "client_key", "node", "view",
+        "_matched_epoch", "_matched_group", "_matched_line", "_may_return", "_node_prefix", "_offers", "_parked",
+        "_peer", "_remaining_since_s", "_type_url", "api_version", "client_key", "node", "view",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +119,7 @@ class DiscoveryStream:
         self._client: ClientState | None = None
         self._node_prefix = b""
         self._matched_group = ""
-        self._matched_epoch = -1
+        self._matched_line, self._matched_epoch = GroupLine.HEAD, -1
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._remaining_since_s: float | None = None  # since when types wait for the next call
         self._parked: ParkedRequests | None = None
@@ -235,19 +236,19 @@ class DiscoveryStream:
     def matched_group(self) -> str:
         """The group that the node belongs to now, even if the stream does not follow it yet; empty if none matches.
 
-        It is matched again only if groups or their selectors changed, so a push costs no match.
+        It is matched again only if groups, their selectors or their lines changed, so a push costs no match.
         """
         if self.node is not None and self._matched_epoch != self._cache.epoch:
             match = self._cache.match(self.node)
             self._matched_group = match.group if match is not None else ""
+            self._matched_line = self._cache.line(self._matched_group, self.node)
             self._matched_epoch = self._cache.epoch
         return self._matched_group
 
     def resolve(self) -> View | None:
         """The view that the stream should follow now; None while no group matches."""
-        return self._cache.view(
-            self.matched_group, self.api_version, self.node.locality if self.node is not None else None
-        )
+        group, locality = self.matched_group, self.node.locality if self.node is not None else None
+        return self._cache.view(group, self.api_version, locality, self._matched_line)
 
     # -- state for operators ----------------------------------------------------------------------------------------
 
@@ -293,7 +294,7 @@ class DiscoveryStream:
         view = self.view
         if view is None and self.node is None:
             view = self._cache.resolve(decode_node(node, self._limits.node_bytes), self.api_version)
-        return known_sets(type_url, view, self._client, self._cache)
+        return known_sets(type_url, view, self._client)
 
     def _unknown_names(self, type_url: str, node: bytes | memoryview, names: frozenset[str]) -> frozenset[str]:
         return unknown_among(names, self._known_sets(type_url, node), self._cache.diffs)
@@ -330,7 +331,8 @@ class DiscoveryStream:
         matched_group = match.group if match is not None else ""
         if self._authorize is not None:
             self._authorize(node, matched_group)
-        self.node, self._matched_group, self._matched_epoch = node, matched_group, self._cache.epoch
+        self.node, self._matched_epoch = node, self._cache.epoch
+        self._matched_group, self._matched_line = matched_group, self._cache.line(matched_group, node)
         self._node_prefix = node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))

@@ -16,6 +16,7 @@ from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Derivation, ResourceSet, Snapshot, diff, diff_among
 from xds.snapshots.diffs import MEMO_ENTRIES, Diffs
 from xds.snapshots.interest import InterestTable
+from xds.snapshots.lines import Content, GroupLine, GroupSplit, Lines
 from xds.snapshots.membership import ChooseGroup, Membership, Rule
 from xds.snapshots.memo import Memo
 from xds.snapshots.observed_layer import ObservedLayer, touched_by_push, translate_changes
@@ -72,17 +73,11 @@ _NO_OVERLAYS: Mapping[Locality, Overlay] = {}
 
 @dataclass(slots=True)
 class _Group:
-    """One served group. ``snapshot`` is ``pushed`` with the observed assignments.
+    """One served group. ``views`` are those of its lines."""
 
-    ``logs`` are the removal logs by API version; there is always one for none.
-    """
-
-    pushed: Snapshot
-    snapshot: Snapshot
-    proceed_on_nack: bool
-    logs: dict[str, RemovalLog]
-    views: dict[ViewKey, View] = field(default_factory=dict)
-    overlaid: OverlaidSets = field(default_factory=OverlaidSets)
+    lines: Lines
+    proceed_on_nack: bool = False
+    views: dict[tuple[GroupLine, ViewKey], View] = field(default_factory=dict)
 
 
 class SnapshotCache:
@@ -129,29 +124,55 @@ class SnapshotCache:
         on_nack: str = "hold",
         precomputed: Precomputed = NOTHING_PRECOMPUTED,
         now_s: float = 0.0,
+        split: GroupSplit | None = None,
     ) -> None:
-        """Serve this snapshot to its group.
+        """Serve this snapshot to its group; while ``split`` has a base, to the nodes of its wave.
 
         ``retained`` are the earlier revisions with the times of their pushes, oldest first (after a restart).
         ``precomputed`` is the result of `precompute` for this snapshot. ``on_nack`` is the setting ``hold`` or
         ``proceed``. ``now_s`` is the time of the push, on the clock of the streams.
         """
-        group = self._groups.get(snapshot.group)
-        proceed = on_nack == "proceed"
+        name = snapshot.group
+        group = self._groups.get(name)
         self._count_change()
         self.diffs.keep(*precomputed.diffs)
-        served = self._with_observed(group, snapshot)
+        served = self._with_observed(group.lines.head if group is not None else None, snapshot)
         if group is None:
-            logs = {"": self._new_log(snapshot.group)}
-            self._groups[snapshot.group] = group = _Group(snapshot, served, proceed, logs)
+            lines = Lines(Content(snapshot, served), self._new_log(name), self._translate)
+            group = self._groups[name] = _Group(lines)
             self.epoch += 1
-        self.responses.drop_parts(group.pushed, snapshot)
-        for pushed_s, each in (*retained, (now_s, served)):
-            for api_version, log in group.logs.items():
-                log.note_push(self._translate(each, api_version), pushed_s, is_stored=bool(retained))
-        group.pushed, group.snapshot, group.proceed_on_nack = snapshot, served, proceed
-        group.views.clear()
+        lines, before = group.lines, [each.pushed for each in group.lines.contents()]
+        self.epoch += lines.change(split, now_s)
+        base = self._next_base(lines, split)
+        is_base_new = base is not lines.base
+        lines.base = base
+        lines.head.pushed, lines.head.snapshot = snapshot, served
+        self.responses.drop_parts(before, [each.pushed for each in lines.contents()])
+        lines.note_pushes(now_s, retained, is_base_new=is_base_new)
+        proceed = on_nack == "proceed"
+        is_base_same = base is not None and not is_base_new and proceed == group.proceed_on_nack
+        group.proceed_on_nack = proceed
+        group.views = {key: each for key, each in group.views.items() if is_base_same and key[0] is not GroupLine.HEAD}
         self.responses.keep_parts(precomputed.parts)
+
+    def split(self, group: str, split: GroupSplit | None, now_s: float) -> None:
+        """Serve the present contents of a group to other nodes: its rollout took a step, or has ended."""
+        state = self._groups[group]
+        if state.lines.change(split, now_s):
+            before, state.lines.base = state.lines.base, self._next_base(state.lines, split)
+            state.lines.note_pushes(now_s, is_base_new=state.lines.base is not before)
+            state.views.clear()
+            self.epoch += 1
+
+    def _next_base(self, lines: Lines, split: GroupSplit | None) -> Content | None:
+        """The base that is served with the next head, which has not replaced the present one yet."""
+        if split is None or split.base is None:
+            return None
+        if lines.base is not None and lines.base.pushed is split.base:
+            return lines.base
+        before = lines.base or lines.head
+        overlaid = lines.base.overlaid if lines.base is not None else OverlaidSets()
+        return Content(split.base, self._with_observed(before, split.base), overlaid)
 
     def _count_change(self) -> None:
         """Begin a new age of the memos every few changes, because their entries keep older sets in memory."""
@@ -168,7 +189,7 @@ class SnapshotCache:
         """Stop serving a group. Its nodes keep their configuration (rule 9)."""
         dropped = self._groups.pop(group, None)
         if dropped is not None:
-            self.responses.drop_parts(dropped.pushed, None)
+            self.responses.drop_parts([each.pushed for each in dropped.lines.contents()])
             self.epoch += 1
 
     def configure(self, rules: Iterable[Rule], orders: Mapping[str, GroupOrder]) -> None:
@@ -177,7 +198,7 @@ class SnapshotCache:
         self._orders = dict(orders)
         for name, group in self._groups.items():
             group.views.clear()
-            for log in group.logs.values():
+            for log in group.lines.all_logs():
                 log.rules = self.rules_of(name)
         self.epoch += 1
 
@@ -203,13 +224,18 @@ class SnapshotCache:
         state = self._groups.get(group)
         if not touched or state is None:
             return False
-        before, served = state.snapshot, layer.reapply(state.pushed, state.snapshot, touched)
+        has_changed = any(self._observe(layer, each, touched) for each in state.lines.contents())
+        if has_changed:
+            self._count_change()
+            state.views.clear()
+        return has_changed
+
+    def _observe(self, layer: ObservedLayer, content: Content, touched: Collection[str]) -> bool:
+        before, served = content.snapshot, layer.reapply(content.pushed, content.snapshot, touched)
         if served is before or served.get(ENDPOINT).digest == before.get(ENDPOINT).digest:
             return False
-        self._count_change()
         self._note_difference(before, served, touched)
-        state.snapshot = served
-        state.views.clear()
+        content.snapshot = served
         return True
 
     def observed(self, group: str) -> Mapping[str, Resource]:
@@ -221,16 +247,16 @@ class SnapshotCache:
         """The groups that have observed assignments, also those without a snapshot."""
         return list(self._observed)
 
-    def _with_observed(self, group: _Group | None, pushed: Snapshot) -> Snapshot:
-        """The pushed snapshot with the observed assignments. ``group`` still has the previous push; None if new."""
+    def _with_observed(self, previous: Content | None, pushed: Snapshot) -> Snapshot:
+        """The pushed snapshot with the observed assignments. ``previous`` is what was served before, if anything."""
         layer = self._observed.get(pushed.group)
-        if layer is None or group is None:
+        if layer is None or previous is None:
             return layer.apply(pushed) if layer is not None else pushed
-        before, after = layer.base(group.pushed), layer.base(pushed)
+        before, after = layer.base(previous.pushed), layer.base(pushed)
         touched = touched_by_push(before, after, layer, self.diffs)
-        is_amended = before.lineage_id == after.lineage_id and group.snapshot is not group.pushed
-        served = layer.reapply(pushed, group.snapshot, touched) if is_amended else layer.apply(pushed)
-        self._note_difference(group.snapshot, served, touched)
+        is_amended = before.lineage_id == after.lineage_id and previous.snapshot is not previous.pushed
+        served = layer.reapply(pushed, previous.snapshot, touched) if is_amended else layer.apply(pushed)
+        self._note_difference(previous.snapshot, served, touched)
         return served
 
     def _note_difference(self, before: Snapshot, after: Snapshot, touched: Collection[str]) -> None:
@@ -260,8 +286,9 @@ class SnapshotCache:
             self._overlays.pop(group, None)
         state = self._groups.get(group)
         if state is not None:
-            state.views = {key: view for key, view in state.views.items() if key[1] not in changed}
-            state.overlaid.keep_sources(overlays.keys())
+            state.views = {key: view for key, view in state.views.items() if key[1][1] not in changed}
+            for content in state.lines.contents():
+                content.overlaid.keep_sources(overlays.keys())
         return changed
 
     def is_overlaid(self, group: str) -> bool:
@@ -274,15 +301,33 @@ class SnapshotCache:
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
             overlay.prepare(snapshot.get(overlay.type_url), observed)
 
-    def get(self, group: str) -> Snapshot | None:
-        """The served snapshot of a group: the pushed one with the observed assignments; None without such a group."""
+    def get(self, group: str, line: GroupLine = GroupLine.HEAD) -> Snapshot | None:
+        """What the nodes of a line are served: the pushed snapshot with the observed assignments.
+
+        None without such a group.
+        """
         state = self._groups.get(group)
-        return state.snapshot if state is not None else None
+        return state.lines.content(line).snapshot if state is not None else None
+
+    def served(self, group: str) -> list[Snapshot]:
+        """All that the nodes of a group are served: the head, and the base while a rollout runs."""
+        state = self._groups.get(group)
+        return [each.snapshot for each in state.lines.contents()] if state is not None else []
+
+    def line(self, group: str, node: Node | None) -> GroupLine:
+        """The line of a node of a group. What has no node is on the line of those that no wave has reached."""
+        state = self._groups.get(group)
+        return state.lines.line(node) if state is not None else GroupLine.HEAD
+
+    def is_split(self, group: str) -> bool:
+        """Whether the nodes of a group are served different contents."""
+        state = self._groups.get(group)
+        return state is not None and state.lines.base is not None
 
     def pushed(self, group: str) -> Snapshot | None:
-        """The snapshot of a group as it was pushed; None without such a group."""
+        """The newest snapshot of a group as it was pushed; None without such a group."""
         state = self._groups.get(group)
-        return state.pushed if state is not None else None
+        return state.lines.head.pushed if state is not None else None
 
     def groups(self) -> list[str]:
         """Names of all groups."""
@@ -291,7 +336,7 @@ class SnapshotCache:
     def retained(self, group: str) -> list[int]:
         """The revisions of the removal log of a group, oldest first. The store keeps them for the next start."""
         state = self._groups.get(group)
-        return state.logs[""].revisions() if state is not None else []
+        return state.lines.logs(GroupLine.HEAD)[""].revisions() if state is not None else []
 
     def rules_of(self, group: str) -> OrderRules:
         """The order rules with the settings of a group."""
@@ -303,22 +348,22 @@ class SnapshotCache:
             listener_drain_s=drain_s if drain_s is not None else self._rules.listener_drain_s,
         )
 
-    def log(self, group: str, api_version: str = "") -> RemovalLog:
-        """The removal log of a group. Of a group that is not served, an empty one."""
+    def log(self, group: str, api_version: str = "", line: GroupLine = GroupLine.HEAD) -> RemovalLog:
+        """The removal log of a line of a group. Of a group that is not served, an empty one."""
         state = self._groups.get(group)
         if state is None:
             return self._new_log(group)
-        log = state.logs.get(api_version if api_version in self._translate_to else "")
+        logs = state.lines.logs(line)
+        log = logs.get(api_version if api_version in self._translate_to else "")
         if log is None:  # most groups have no client of another API version
-            log = state.logs[api_version] = state.logs[""].translated(
-                self._translate_to[api_version], self._translate(state.snapshot, api_version)
-            )
+            newest = self._translate(state.lines.content(line).snapshot, api_version)
+            log = logs[api_version] = logs[""].translated(self._translate_to[api_version], newest)
         return log
 
     def end_removals(self, group: str, now_s: float) -> None:
-        """End what the removal log of a group has (`RemovalLog.end`)."""
+        """End what the removal logs of a group have (`RemovalLog.end`)."""
         state = self._groups.get(group)
-        for log in state.logs.values() if state is not None else ():
+        for log in state.lines.all_logs() if state is not None else ():
             log.end(now_s)
 
     def note_refused(self, type_url: str, refused: Mapping[str, Iterable[str]]) -> None:
@@ -342,7 +387,7 @@ class SnapshotCache:
 
     def may_return(self, type_url: str, name: str, versions: Iterable[str]) -> bool:
         """Whether one of these versions is in the log of a group, so that a client could be given it again."""
-        logs = [log for group in self._groups.values() for log in group.logs.values()]
+        logs = [log for group in self._groups.values() for log in group.lines.all_logs()]
         return any(log.has(type_url, name, version) for log in logs for version in versions)
 
     def _new_log(self, group: str) -> RemovalLog:
@@ -357,33 +402,40 @@ class SnapshotCache:
     def resolve(self, node: Node, api_version: str = "") -> View | None:
         """The view of a node; None while no group matches."""
         match = self.match(node)
-        return self._view(self._groups[match.group], api_version, node.locality) if match is not None else None
+        if match is None:
+            return None
+        return self.view(match.group, api_version, node.locality, self.line(match.group, node))
 
-    def view(self, group: str, api_version: str = "", locality: Locality | None = None) -> View | None:
-        """The view of a group for an API version and a locality; None if there is no such group."""
+    def view(
+        self, group: str, api_version: str = "", locality: Locality | None = None, line: GroupLine = GroupLine.HEAD
+    ) -> View | None:
+        """The view of a line of a group for an API version and a locality; None if there is no such group."""
         state = self._groups.get(group)
-        return self._view(state, api_version, locality) if state is not None else None
-
-    def _view(self, group: _Group, api_version: str, locality: Locality | None) -> View:
-        overlays = self._overlays.get(group.snapshot.group)
+        if state is None:
+            return None
+        overlays = self._overlays.get(group)
         source = source_of(overlays, locality) if overlays is not None and locality is not None else None
-        view = group.views.get((api_version, source))
+        view = state.views.get((line, (api_version, source)))
         if view is None:
-            snapshot = self._translate(group.snapshot, api_version)
-            if overlays is not None and source is not None:
-                snapshot = self._overlaid(group, snapshot, overlays[source], (api_version, source))
-            order, log = self._orders.get(snapshot.group, DEFAULT_ORDER), self.log(snapshot.group, api_version)
-            if order.proceed_on_nack is None:
-                order = replace(order, proceed_on_nack=group.proceed_on_nack)
-            view = group.views[api_version, source] = View(snapshot.group, snapshot, log, api_version, order, source)
+            view = state.views[line, (api_version, source)] = self._new_view(group, state, line, api_version, source)
         return view
 
-    def _overlaid(self, group: _Group, snapshot: Snapshot, overlay: Overlay, key: ViewKey) -> Snapshot:
+    def _new_view(self, group: str, state: _Group, line: GroupLine, api_version: str, source: Locality | None) -> View:
+        content = state.lines.content(line)
+        snapshot = self._translate(content.snapshot, api_version)
+        if source is not None:
+            snapshot = self._overlaid(content, snapshot, self._overlays[group][source], (api_version, source))
+        order = self._orders.get(group, DEFAULT_ORDER)
+        if order.proceed_on_nack is None:
+            order = replace(order, proceed_on_nack=state.proceed_on_nack)
+        return View(group, snapshot, self.log(group, api_version, line), api_version, order, source)
+
+    def _overlaid(self, content: Content, snapshot: Snapshot, overlay: Overlay, key: ViewKey) -> Snapshot:
         """The snapshot of an API version with an overlay."""
-        base, put = self._resolve_overrides(group.snapshot, overlay, key[0])
+        base, put = self._resolve_overrides(content.snapshot, overlay, key[0])
         if base is None or snapshot.sets.get(base.type.type_url) is not base:
             return snapshot  # resources that were pushed in the types of the API version are served as pushed
-        whole = group.overlaid.apply(key, base, put, self.diffs)
+        whole = content.overlaid.apply(key, base, put, self.diffs)
         if whole is base:
             return snapshot
         return snapshot.with_set(whole)

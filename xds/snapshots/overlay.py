@@ -16,9 +16,11 @@ from xds.model.snapshot import Derivation, ResourceSet, diff_among
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.set_diff import SetDiff
 
+_VERSIONS_MADE = 2
+
 
 class Override:
-    """The replacement of one resource, made once for each pushed version of it.
+    """The replacement of one resource, made once for each pushed version of it: while a rollout runs there are two.
 
     ``make`` must not raise. It returns the pushed resource if it changes nothing.
     """
@@ -27,14 +29,15 @@ class Override:
 
     def __init__(self, make: Callable[[Resource], Resource]) -> None:
         self._make = make
-        self._made: tuple[str, Resource] | None = None  # the pushed version, and its replacement
+        self._made: dict[str, Resource] = {}  # by pushed version
 
     def of(self, pushed: Resource) -> Resource:
         """The resource that is served in the place of a pushed one."""
-        made = self._made
-        if made is None or made[0] != pushed.version:
-            made = self._made = (pushed.version, self._make(pushed))
-        return made[1]
+        made = self._made.get(pushed.version)
+        if made is None:
+            made = self._make(pushed)
+            self._made = dict([*self._made.items(), (pushed.version, made)][-_VERSIONS_MADE:])
+        return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)

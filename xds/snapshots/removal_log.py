@@ -10,6 +10,7 @@ Time is an argument: seconds of any clock that all calls share.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
@@ -250,8 +251,8 @@ class RemovalLog:
 
     def end_of_name_s(self, type_url: str, name: str) -> float | None:
         """Until when connections may need a removed name in some version; None if the log does not have it."""
-        removed_by = self.removed_by(type_url, name)
-        return next((push.end_s for push in self._pushes if push.revision == removed_by), None) if removed_by else None
+        pushes = (push for push in reversed(self._pushes) if name in push.removed.get(type_url, _NONE))
+        return next((push.end_s for push in pushes), None)
 
     def removed_by(self, type_url: str, name: str) -> int:
         """The revision of the last push that removed or changed a name; 0 for none."""
@@ -394,6 +395,23 @@ class RemovalLog:
         """The revisions from which the log can be made again, oldest first."""
         first = (self._forgotten,) if self._forgotten else ()
         return [*first, *(push.revision for push in self._pushes)]
+
+    def copy(self) -> RemovalLog:
+        """An independent log with the same pushes."""
+        log = copy(self)
+        log._pushes = [
+            replace(
+                push,
+                removed={url: dict(each) for url, each in push.removed.items()},
+                unaccepted={url: set(names) for url, names in push.unaccepted.items()},
+                forgotten=set(push.forgotten),
+            )
+            for push in self._pushes
+        ]
+        log._accepted = {url: list(sets) for url, sets in self._accepted.items()}
+        log._sets, log._last = dict(self._sets), dict(self._last)
+        log._names, log._came_back = dict(self._names), dict(self._came_back)
+        return log
 
     def translated(self, translate: Callable[[ResourceSet], ResourceSet | None], newest: Snapshot) -> RemovalLog:
         """The log of the same pushes in another API version, of which ``newest`` is the newest snapshot."""

@@ -126,12 +126,13 @@ class ResponseBuilder:
         """Keep results of `prepare_parts` for sets that are served from now on, by lineage."""
         self._parts.update(parts)
 
-    def drop_parts(self, old: Snapshot, new: Snapshot | None) -> None:
+    def drop_parts(self, old: Iterable[Snapshot], new: Iterable[Snapshot] = ()) -> None:
         """Drop the parts of replaced sets, because few clients will need them."""
-        for type_url, resource_set in old.sets.items():
-            successor = new.sets.get(type_url) if new is not None else None
-            if successor is None or successor.lineage_id != resource_set.lineage_id:
-                self._parts.pop(resource_set.lineage_id, None)
+        kept = {resource_set.lineage_id for snapshot in new for resource_set in snapshot}
+        for snapshot in old:
+            for resource_set in snapshot:
+                if resource_set.lineage_id not in kept:
+                    self._parts.pop(resource_set.lineage_id, None)
 
     @property
     def prepared_sets(self) -> int:
