@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 
 from xds.access.caller import UNKNOWN_CALLER, Caller
-from xds.filter.expression import EvaluationError, FilterError
+from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter, compile_filter
-from xds.filter.values import NODE_SHAPE
+from xds.filter.selector import read_selector
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import Rule
@@ -106,15 +106,9 @@ def check_settings(settings: GroupSettings) -> Filter:
             detail = f"{name} must be between 0 and {DAY_S:.0f} seconds"
             findings.append(Violation("out_of_range", detail, pointer=f"/{name}"))
     try:
-        selector = compile_filter(settings.selector)
-        selector.check(NODE_SHAPE)
-    except FilterError as error:
-        detail = f"selector, column {error.column}: {error.detail}"
-        before = settings.selector[: error.column - 1]
-        source = f"selector:{before.count(chr(10)) + 1}:{error.column - before.rfind(chr(10)) - 1}"
-        findings.append(
-            Violation("invalid_selector", detail, pointer="/selector", source=source, hint=_selector_hint(error))
-        )
+        selector = read_selector(settings.selector, "/selector")
+    except ValidationError as error:
+        findings += error.violations
     if findings:
         raise ValidationError(findings)
     return selector
@@ -304,10 +298,6 @@ def _document(settings: GroupSettings) -> bytes:
 
 def _log_selector_failure(group: str, error: EvaluationError) -> None:
     _log.warning("group.selector_failed", group=group, error_message=str(error))
-
-
-def _selector_hint(error: FilterError) -> str:
-    return error.hint or "docs/filter.md describes the language"
 
 
 def _unknown(name: object) -> Violation:

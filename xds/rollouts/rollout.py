@@ -1,0 +1,237 @@
+"""The rollout of a group: the document that says who is served the head, and what has come of it.
+
+A group has two lines while a rollout runs. The nodes of the wave are served the head, the newest revision. All others
+are served the base: the content that an undo to the revision ``base`` would make now. The document is written in the
+transaction of the push that begins the rollout, and of the promotion or roll-back that ends it. It stays when the
+rollout has ended: it says which content was taken back, and which nodes had it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Node
+from xds.model.units import UNIT_S
+from xds.rollouts.plan import RolloutPlan, Wave, plan_document, read_plan
+from xds.rollouts.reading import TEXT_LIMIT, FieldReader
+from xds.rollouts.wave import NodeSet, everybody, next_wave, read_node_set
+
+DOCUMENT_BYTES = 1 << 26
+HAD_HEAD_S = UNIT_S["d"]  # how long after its end it matters who had the head: longer than any client keeps leftovers
+_REVISION_LIMIT = 2**63 - 1
+_TIME_LIMIT_S = 1e12
+_FIELDS = (
+    "plan", "base", "head", "state", "wave", "nodes", "had", "began_s", "since_s", "is_promoting", "reason", "by",
+    "message", "ended_s",
+)  # fmt: skip
+
+
+class RolloutState(StrEnum):
+    """The states. `xds.rollouts.decide` has the table of how they follow each other."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    HELD = "held"
+    PROMOTED = "promoted"
+    ROLLED_BACK = "rolled_back"
+    SUPERSEDED = "superseded"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the rollout has not ended."""
+        return self in (RolloutState.RUNNING, RolloutState.PAUSED, RolloutState.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one server has seen of the present wave. It is not stored: after a restart a wave is watched anew.
+
+    Each time is a sum of the times between two decisions, of which none counts for more than a few seconds. So a clock
+    that jumps, or a server that stood still, makes a time longer and never shorter.
+
+    * ``seen_s``: when the last decision was made;
+    * ``wave_s``: how long the wave has been watched;
+    * ``held_s``: since when without break all its nodes have ACKed; None while they have not;
+    * ``away_s``: for how long half or more of its nodes have been away; None while they are connected;
+    * ``connected``: the nodes of the wave that were connected at its begin, or since.
+    """
+
+    seen_s: float | None = None
+    wave_s: float = 0.0
+    held_s: float | None = None
+    away_s: float | None = None
+    connected: frozenset[str] = frozenset()
+
+
+NO_PROGRESS = Progress()
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One rollout of a group. Times are epoch seconds.
+
+    * ``base``, ``head``: the revisions that are served outside and inside of the wave;
+    * ``wave``: the index of the present wave in ``plan.steps``; ``nodes``: its nodes;
+    * ``since_s``: when the wave began, or was resumed;
+    * ``had``: nodes that were served the head of an earlier rollout that was superseded or taken back;
+    * ``is_promoting``: somebody promoted it: all nodes are served the head, without further waves;
+    * ``reason``: why it is held or has ended; ``by``, ``message``: who acted last, and what for.
+    """
+
+    group: str
+    plan: RolloutPlan
+    base: int
+    head: int
+    state: RolloutState
+    wave: int
+    nodes: NodeSet
+    had: NodeSet
+    began_s: float
+    since_s: float
+    is_promoting: bool = False
+    reason: str = ""
+    by: str = ""
+    message: str = ""
+    ended_s: float | None = None
+    progress: Progress = field(default=NO_PROGRESS, compare=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the rollout has not ended."""
+        return self.state.is_open
+
+    @property
+    def step(self) -> Wave:
+        """The present wave of the plan."""
+        return self.plan.steps[self.wave]
+
+    @property
+    def remaining_s(self) -> float:
+        """How long the present wave may still take."""
+        return max(self.plan.timeout_s - self.progress.wave_s, 0.0)
+
+    def in_wave(self, node: Node) -> bool:
+        """Whether a node is served the head."""
+        return node in self.nodes
+
+    def had_head(self, node: Node) -> bool:
+        """Whether a node was served the head of this rollout, or of one that it superseded."""
+        return node in self.nodes or node in self.had
+
+    def matters(self, now_s: float) -> bool:
+        """Whether clients may still hold something of the head that this rollout took back."""
+        return self.ended_s is None or now_s - self.ended_s < HAD_HEAD_S
+
+    def pause(self, by: str, message: str, now_s: float) -> Rollout:
+        """The rollout, stopped until it is resumed."""
+        return self._acted(RolloutState.PAUSED, by, message, now_s)
+
+    def resume(self, by: str, message: str, now_s: float) -> Rollout:
+        """The rollout, running; its wave is watched anew."""
+        return self._acted(RolloutState.RUNNING, by, message, now_s)
+
+    def promote(self, by: str, message: str, now_s: float) -> Rollout:
+        """The rollout to all nodes at once. It ends when all have ACKed, or after ``timeout_s``."""
+        wave = len(self.plan.steps) - 1
+        acted = self._acted(RolloutState.RUNNING, by, message, now_s)
+        return replace(acted, wave=wave, nodes=everybody(self.group), is_promoting=True)
+
+    def end(self, state: RolloutState, reason: str, now_s: float, by: str = "", message: str = "") -> Rollout:
+        """The rollout, ended."""
+        ended = replace(self, state=state, reason=reason, ended_s=now_s, progress=NO_PROGRESS)
+        return replace(ended, by=by, message=message) if by else ended
+
+    def _acted(self, state: RolloutState, by: str, message: str, now_s: float) -> Rollout:
+        return replace(
+            self, state=state, since_s=now_s, by=by, message=message, reason="", progress=NO_PROGRESS
+        )  # fmt: skip
+
+
+def begin(
+    group: str,
+    plan: RolloutPlan,
+    base: int,
+    head: int,
+    connected: Mapping[str, str],
+    now_s: float,
+    by: str = "",
+    message: str = "",
+    former: Rollout | None = None,
+) -> Rollout:
+    """A rollout at its first wave. ``connected`` has the kinds of the connected nodes of the group, by id.
+
+    ``former`` is the last rollout of the group. If it is open, this one supersedes it.
+    """
+    had = NodeSet(group)
+    if former is not None and former.state is not RolloutState.PROMOTED and former.matters(now_s):
+        had = former.nodes | former.had
+    wave, nodes = next_wave(plan, -1, NodeSet(group), connected, ())
+    return Rollout(
+        group, plan, base, head, RolloutState.RUNNING, wave, nodes, had, now_s, now_s, by=by, message=message
+    )  # fmt: skip
+
+
+def encode(rollout: Rollout) -> bytes:
+    """The document of a rollout, without its progress."""
+    document = {
+        "plan": plan_document(rollout.plan),
+        "base": rollout.base,
+        "head": rollout.head,
+        "state": str(rollout.state),
+        "wave": rollout.wave,
+        "nodes": rollout.nodes.document(),
+        "had": rollout.had.document(),
+        "began_s": rollout.began_s,
+        "since_s": rollout.since_s,
+        "is_promoting": rollout.is_promoting,
+        "reason": rollout.reason[:TEXT_LIMIT],
+        "by": rollout.by[:TEXT_LIMIT],
+        "message": rollout.message[:TEXT_LIMIT],
+        "ended_s": rollout.ended_s,
+    }
+    return json.dumps(document).encode()
+
+
+def decode(group: str, body: bytes) -> Rollout:
+    """The rollout that `encode` has written. Compiles selectors, so call this in a thread.
+
+    Raises ``ValidationError`` for anything else.
+    """
+    fields = FieldReader(_load(body), "", _FIELDS)
+    state = fields.choice("state", RolloutState.HELD)
+    rollout = Rollout(
+        group=group,
+        plan=read_plan(fields.given("plan", {}), "/plan"),
+        base=fields.integer("base", 0, 0, _REVISION_LIMIT),
+        head=fields.integer("head", 0, 0, _REVISION_LIMIT),
+        state=state,
+        wave=fields.integer("wave", -1, 0, 1_000),
+        nodes=read_node_set(group, fields.given("nodes"), "/nodes"),
+        had=read_node_set(group, fields.given("had"), "/had"),
+        began_s=fields.number("began_s", -1.0, 0.0, _TIME_LIMIT_S),
+        since_s=fields.number("since_s", -1.0, 0.0, _TIME_LIMIT_S),
+        is_promoting=fields.flag("is_promoting"),
+        reason=fields.text("reason"),
+        by=fields.text("by"),
+        message=fields.text("message"),
+        ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
+    )
+    if rollout.wave >= len(rollout.plan.steps):
+        fields.add("out_of_range", "wave", "is not a wave of the plan")
+    if state.is_open is not (rollout.ended_s is None):
+        fields.add("invalid_value", "ended_s", f"does not fit the state {state}")
+    fields.finish()
+    return rollout
+
+
+def _load(body: bytes) -> object:
+    try:
+        if len(body) > DOCUMENT_BYTES:
+            raise ValueError("too long")
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValidationError([Violation("syntax", f"not the document of a rollout: {error!s:.100}")]) from None

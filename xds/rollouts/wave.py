@@ -1,0 +1,165 @@
+"""Who is in a wave: a pure function of the wave and the node, so a restart and another server give the same answer.
+
+A counted wave has the ids of its nodes. They are chosen among the connected nodes: first one of each Envoy version and
+zone, then by rank. A share takes the nodes whose rank is below a bound. The bound is close to the share; it is set such
+that, of the nodes connected when the wave begins, exactly the share is in the wave. So a tenth of ten proxies is one of
+them, not zero or three. A node that connects later is in the wave if its own rank is below the bound.
+
+Who is in a wave is in all later waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from math import ceil, nextafter
+from typing import Any
+
+from xds.filter.selector import read_selector, selects
+from xds.filter.values import node_record
+from xds.model.errors import ValidationError
+from xds.model.node import Node
+from xds.rollouts.plan import ALL, NAMED, NODES_LIMIT, RolloutPlan, Wave
+from xds.rollouts.reading import TEXT_LIMIT, FieldReader
+
+FORMER_IDS_LIMIT = 4_000  # ids of former waves that are kept, beside those of the newest
+SELECTORS_LIMIT = 16  # of former waves and the newest
+_RANK_BITS = 53  # of a float
+
+
+def rank(group: str, node_id: str) -> float:
+    """The place of a node among all nodes of a group: evenly spread in [0, 1), always the same."""
+    digest = blake2b(f"{group}\0{node_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (int.from_bytes(digest) >> (64 - _RANK_BITS)) / float(1 << _RANK_BITS)
+
+
+def kind(node: Node) -> str:
+    """The version and the zone of a proxy, such as ``envoy 1.40.0 in eu-1``. The first nodes are of different kinds."""
+    zone = str(replace(node.locality, sub_zone=""))
+    return " in ".join(part for part in (node.user_agent, zone) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSet:
+    """The nodes of a group that are listed, or whose rank is lower than ``below``, or that a selector matches."""
+
+    group: str
+    ids: frozenset[str] = frozenset()
+    below: float = 0.0
+    selectors: frozenset[str] = frozenset()
+
+    def __contains__(self, node: Node) -> bool:
+        if self.below >= 1.0 or node.id in self.ids or (self.below and rank(self.group, node.id) < self.below):
+            return True
+        if not self.selectors:
+            return False
+        record = node_record(node)
+        return any(selects(selector, record) for selector in self.selectors)
+
+    def __or__(self, former: NodeSet) -> NodeSet:
+        """The nodes of both, without the ids and selectors of ``former`` beyond the limits."""
+        older = sorted(former.ids - self.ids, key=lambda id: rank(self.group, id))[:FORMER_IDS_LIMIT]
+        selectors = sorted(former.selectors - self.selectors)[: SELECTORS_LIMIT - len(self.selectors)]
+        if self.below >= 1.0 or former.below >= 1.0:
+            return everybody(self.group)
+        below = max(self.below, former.below)
+        return NodeSet(self.group, self.ids.union(older), below, self.selectors.union(selectors))
+
+    def document(self) -> dict[str, Any]:
+        """The set as JSON."""
+        return {"ids": sorted(self.ids), "below": self.below, "selectors": sorted(self.selectors)}
+
+
+def everybody(group: str) -> NodeSet:
+    """All nodes of a group."""
+    return NodeSet(group, below=1.0)
+
+
+def read_node_set(group: str, document: object, at: str) -> NodeSet:
+    """The set that ``NodeSet.document`` has written. Raises ``ValidationError``."""
+    fields = FieldReader(document, at, ("ids", "below", "selectors"))
+    ids = fields.texts("ids", (), FORMER_IDS_LIMIT + 2 * NODES_LIMIT)
+    below = fields.number("below", 0.0, 0.0, 1.0)
+    selectors = fields.texts("selectors", (), SELECTORS_LIMIT)
+    for selector in selectors:
+        try:
+            read_selector(selector, f"{at}/selectors")
+        except ValidationError as error:
+            fields.findings += error.violations
+    fields.finish()
+    return NodeSet(group, frozenset(ids), below, frozenset(selectors))
+
+
+def next_wave(
+    plan: RolloutPlan, at: int, nodes: NodeSet, connected: Mapping[str, str], inside: Collection[str]
+) -> tuple[int, NodeSet]:
+    """The index and the nodes of the wave after ``at``; -1 is before the first.
+
+    ``connected`` has the kinds of the connected nodes of the group, and ``inside`` those of them that are in ``nodes``,
+    the wave ``at``. Waves that would add no connected node are left out; the last one never is.
+    """
+    outside = sorted((rank(nodes.group, id), id) for id in connected.keys() - set(inside))
+    for index, wave in enumerate(plan.steps[at + 1 :], at + 1):
+        if wave == ALL:
+            return index, everybody(nodes.group)
+        if wave == NAMED:
+            selectors = frozenset((plan.selector,)) if plan.selector else frozenset[str]()
+            return index, NodeSet(nodes.group, frozenset(plan.nodes), 0.0, selectors)
+        if wave.count and ((wave.count > len(inside) and outside) or not connected):
+            return index, replace(
+                nodes, ids=nodes.ids | set(_choose(wave.count - len(inside), connected, outside, inside))
+            )
+        if wave.share and (outside or not connected):
+            return index, replace(
+                nodes, below=_bound(wave, nodes.below, [ranked for ranked, _ in outside], len(inside))
+            )
+    raise AssertionError("the last wave is ALL")
+
+
+def top_up(
+    plan: RolloutPlan, at: int, nodes: NodeSet, connected: Mapping[str, str], inside: Collection[str]
+) -> NodeSet:
+    """The nodes of the counted wave ``at``, after more nodes have connected, if it has fewer than its count."""
+    missing = plan.steps[at].count - max(len(nodes.ids), len(inside))
+    if missing <= 0:
+        return nodes
+    outside = sorted((rank(nodes.group, id), id) for id in connected.keys() - set(inside))
+    return replace(nodes, ids=nodes.ids | set(_choose(missing, connected, outside, inside)))
+
+
+def waves_of(plan: RolloutPlan, group: str, nodes: Iterable[Node]) -> Iterator[tuple[Wave, tuple[str, ...]]]:
+    """Each wave that a rollout to these nodes would have, with the ids of the nodes that it adds, ordered by rank."""
+    by_id = {node.id: node for node in nodes}
+    connected = {id: kind(node) for id, node in by_id.items()}
+    at, reached, inside = -1, NodeSet(group), set[str]()
+    while at < len(plan.steps) - 1:
+        at, reached = next_wave(plan, at, reached, connected, inside)
+        added = {id for id, node in by_id.items() if id not in inside and node in reached}
+        yield plan.steps[at], tuple(sorted(added, key=lambda id: (rank(group, id), id)))
+        inside |= added
+
+
+def _choose(
+    wanted: int, connected: Mapping[str, str], outside: list[tuple[float, str]], inside: Collection[str]
+) -> list[str]:
+    """At most ``wanted`` ids of ``outside``: of kinds that are not inside first, then by rank."""
+    seen = {connected[id] for id in inside}
+    first, rest = list[str](), list[str]()
+    for _, id in outside:
+        if not 0 < len(id) <= TEXT_LIMIT:
+            continue
+        (rest if connected[id] in seen else first).append(id)
+        seen.add(connected[id])
+    return [*first, *rest][:wanted]
+
+
+def _bound(wave: Wave, before: float, outside: list[float], inside_n: int) -> float:
+    """The rank below which nodes are in a share. ``outside`` has the ranks of those that are not yet in, ordered."""
+    if not outside:
+        return max(wave.share, before)
+    total = inside_n + len(outside)
+    wanted = max(ceil(round(wave.share * total, 6)), inside_n + 1) - inside_n
+    last = outside[wanted - 1]
+    limit = outside[wanted] if wanted < len(outside) else 1.0
+    return max(before, min(max(wave.share, nextafter(last, 1.0)), limit))
