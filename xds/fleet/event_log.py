@@ -40,6 +40,7 @@ class EventKind(StrEnum):
 
     PUSH = "push"
     ROLLBACK = "rollback"
+    ROLLOUT = "rollout"
     GROUP = "group"
     CONFIG_ENTRIES = "config_entries"
     NACK = "nack"

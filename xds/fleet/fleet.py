@@ -247,6 +247,14 @@ class Fleet:
         """The ids and identities of all nodes, as `identity` gives them."""
         return [(node_id, record.node) for node_id, record in self._nodes.items() if record.node is not None]
 
+    def identified(self, group: str) -> list[Node]:
+        """The identities of the connected nodes of a group."""
+        return [record.node for record in self._connected_among(group, None)]
+
+    def is_followed(self, group: str) -> bool:
+        """Whether a node of the group is connected, or was within the hour."""
+        return any(record.group == group for record in self._nodes.values())
+
     @property
     def streams_n(self) -> int:
         """The number of open streams."""

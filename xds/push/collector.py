@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -24,7 +25,8 @@ class Collector:
     """Collects a store every ``every_s`` seconds, with a jitter of a quarter.
 
     Revisions that ``cache`` retains are kept, since a client that reconnects after a restart may have them. All servers
-    of a store retain the same ones.
+    of a store retain the same ones. The ``bases`` of rollouts, by group, are kept too: some nodes are served them.
+
     ``collected`` counts what was deleted; ``stats`` are the sizes after the last collection.
     """
 
@@ -35,6 +37,7 @@ class Collector:
         policy: Retention,
         every_s: float,
         holds_lease: HoldsLease = alone,
+        bases: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.collected = Collected()
         self.failures = 0
@@ -44,6 +47,7 @@ class Collector:
         self._policy = policy
         self._every_s = every_s
         self._holds_lease = holds_lease
+        self._bases = bases
         self._task = BackgroundTask()
 
     def start(self) -> None:
@@ -83,4 +87,8 @@ class Collector:
         self.stats = await self._store.stats()
 
     def _pinned(self) -> dict[str, list[int]]:
-        return {group: self._cache.retained(group) for group in self._cache.groups()}
+        bases = self._bases()
+        return {
+            group: [*self._cache.retained(group), *((bases[group],) if group in bases else ())]
+            for group in self._cache.groups()
+        }

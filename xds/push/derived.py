@@ -382,7 +382,7 @@ class DerivedSources:
         return [
             (source, group)
             for group in sorted(self.groups() if groups is None else self.groups().intersection(groups))
-            for source, stored in self._shares(group, _stored(find(group)))
+            for source, stored in self._shares(group, stored_derived(find(group)))
             if not source.adopt(group, stored)
         ]
 
@@ -428,7 +428,7 @@ def _joined(contents: Sequence[DerivedContent]) -> DerivedContent:
     return _JoinedContent(records, assignments, tuple(contents))
 
 
-def _stored(content: GroupContent | None) -> dict[Key, DerivedResource]:
+def stored_derived(content: GroupContent | None) -> dict[Key, DerivedResource]:
     """The derived resources in the stored content of a group."""
     if content is None:
         return {}

@@ -17,6 +17,7 @@ import structlog
 from xds.model.errors import NotFoundError
 from xds.push.backlog import Backlog
 from xds.push.group_names import CONFIG_ENTRIES_LINE
+from xds.push.rollouts import KIND as ROLLOUT
 from xds.push.stored_state import StoredState
 from xds.store.base import ChangeItem, DocumentChanged, GroupCommitted, Head, Reset, Store, StoreError, WatchItem
 from xds.tasks.lifecycle import BackgroundTask
@@ -182,6 +183,8 @@ class StoreFollower:
             if isinstance(item, DocumentChanged):
                 if item.kind in derived_kinds:
                     of_derived[f"{item.kind} {item.id}"] = item
+                elif item.kind == ROLLOUT:  # it is served with the content of its group
+                    groups.update(self._stored.note_rollout(item))
                 else:
                     await self._take_document(item)
         is_line_news = line is not None and not self._stored.derived.has(line.revision)
@@ -199,7 +202,7 @@ class StoreFollower:
     async def _refresh(self, groups: Collection[str], heads: Mapping[str, Head]) -> None:
         """Publish groups that no documents belong to. What was committed after ``heads`` may have some."""
         await self._stored.refresh(groups)
-        if any(self._stored.groups.is_beyond(heads[group]) for group in groups):
+        if any(self._stored.groups.is_beyond(heads[group]) for group in groups if group in heads):
             await self._backlog.refresh(groups)
 
     async def _take_document(self, changed: DocumentChanged) -> None:

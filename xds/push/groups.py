@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -20,6 +20,7 @@ from xds.filter.expression import EvaluationError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.selector import read_selector
 from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.rollouts.plan import RolloutPlan, plan_document, read_plan
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import Rule
 from xds.snapshots.order import DEFAULT_ORDER, GroupOrder
@@ -28,7 +29,7 @@ from xds.store.etags import NO_ETAG, check_etag, document_etag
 from xds.store.known_documents import KnownDocuments, reviewed
 from xds.store.retention import DAY_S
 
-KIND = "group"
+KIND, ROLLOUT = "group", "rollout"
 PRIORITY_LIMIT = 1_000_000
 SELECTORS_LIMIT = 1_000
 _FAR = 10**9  # beyond every bound, and small enough for a float
@@ -41,7 +42,8 @@ _log = structlog.get_logger(logger_name="xds.push.groups")
 class GroupSettings:
     """With an empty ``selector`` nodes join by name only. Empty ``on_nack`` and None mean the default of the server.
 
-    ``removal_delay_s`` and ``listener_drain_s`` say how long clients keep removed resources (`OrderRules`).
+    ``removal_delay_s`` and ``listener_drain_s`` say how long clients keep removed resources (`OrderRules`). ``rollout``
+    is the plan of each push of configuration; None: a push goes to all nodes at once.
     """
 
     selector: str = ""
@@ -49,6 +51,7 @@ class GroupSettings:
     on_nack: str = ""
     removal_delay_s: float | None = None
     listener_drain_s: float | None = None
+    rollout: RolloutPlan | None = None
 
     def order(self) -> GroupOrder:
         """The order settings of the group."""
@@ -68,10 +71,13 @@ _WANTED: Mapping[type, str] = {str: "a string", int: "an integer", float: "a num
 
 
 def read_settings(document: object) -> GroupSettings:
-    """Settings from JSON, not yet checked; missing fields get their defaults. Raises ``ValidationError``."""
+    """Settings from JSON; missing fields get their defaults. `check_settings` has the bounds.
+
+    Compiling the selector of a plan may take long, so call it in a thread. Raises ``ValidationError``.
+    """
     if not isinstance(document, dict):
         raise ValidationError([Violation("wrong_type", "the settings of a group must be an object")])
-    findings = [_unknown(name) for name in document if name not in _FIELDS]
+    findings = [_unknown(name) for name in document if name not in (*_FIELDS, ROLLOUT)]
     values: dict[str, Any] = {}
     for name, kind in _FIELDS.items():
         value = document.get(name)
@@ -83,6 +89,11 @@ def read_settings(document: object) -> GroupSettings:
             findings.append(Violation("wrong_type", f"{name} must be {_WANTED[kind]}", pointer=f"/{name}"))
         else:
             values[name] = value
+    try:
+        plan = document.get(ROLLOUT)
+        values[ROLLOUT] = read_plan(plan) if plan is not None else None
+    except ValidationError as error:
+        findings += error.violations
     if findings:
         raise ValidationError(findings)
     return GroupSettings(**values)
@@ -275,7 +286,7 @@ class GroupTable:
 async def _read_stored(group: str, body: bytes) -> tuple[GroupSettings, Filter] | None:
     """Stored settings and their selector; None, and a line in the log, if this release cannot read them."""
     try:
-        settings = read_settings(json.loads(body))
+        settings = await asyncio.to_thread(read_settings, json.loads(body))
         return settings, await asyncio.to_thread(check_settings, settings)
     except (ValueError, ValidationError) as error:
         _log.error("group.settings_unreadable", group=group, error_message=str(error))
@@ -288,7 +299,9 @@ def settings_etag(settings: GroupSettings) -> str:
 
 
 def _given_fields(settings: GroupSettings) -> dict[str, Any]:
-    return {name: value for name, value in asdict(settings).items() if value is not None}
+    given = {name: getattr(settings, name) for name in _FIELDS}
+    given[ROLLOUT] = plan_document(settings.rollout) if settings.rollout is not None else None
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _document(settings: GroupSettings) -> bytes:
@@ -305,5 +318,5 @@ def _unknown(name: object) -> Violation:
         "unknown_field",
         f"unknown field {name!r:.60}",
         pointer=f"/{name!s:.60}",
-        hint=f"the fields are {', '.join(_FIELDS)}",
+        hint=f"the fields are {', '.join((*_FIELDS, ROLLOUT))}",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from time import time
 from typing import NoReturn
 
 import structlog
@@ -13,6 +14,7 @@ from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
 from xds.push.request import ChangeError
+from xds.rollouts.rollout import Rollout
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError
 
 _log = structlog.get_logger(logger_name="xds.push.publisher")
@@ -60,6 +62,16 @@ class PushJournal:
             self.rollbacks["manual"] += 1
             _log.info("rollback", to=change.to, **about)
         self._record_events(group, revision, change, meta, new, counts)
+
+    def rolled_out(self, action: str, rollout: Rollout) -> None:
+        """A careful rollout took a step."""
+        wave = {"wave": rollout.wave + 1, "waves": len(rollout.plan.steps)}
+        details: dict[str, str | int] = {"base": rollout.base, **wave, **({"by": rollout.by} if rollout.by else {})}
+        group, head, reason = rollout.group, rollout.head, rollout.reason
+        self._events.record(
+            EventKind.ROLLOUT, action, time(), group=group, revision=head, message=reason, details=details
+        )
+        _log.info(f"rollout.{action}", group=group, revision=head, base=rollout.base, **wave, reason=reason)
 
     def configured(self, group: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
         """The settings of a group changed, so that nodes may join or leave it."""

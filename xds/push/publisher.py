@@ -1,4 +1,7 @@
-"""Takes pushes: plan, commit to the store, build the snapshot, publish it (docs/internals/design.md#push-path)."""
+"""Takes pushes: plan, commit to the store, build the snapshot, publish it (docs/internals/design.md#push-path).
+
+One idea: all writes of groups go this way, so that what is served is what the store has.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,14 @@ from xds.push.request import (
     replace_all,
 )
 from xds.push.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
+from xds.push.rollout_nodes import NodesHere
+from xds.push.rollout_pushes import RolloutPushes
+from xds.push.rollouts import Rollouts
 from xds.push.served import ServedGroups
 from xds.push.stored_state import StoredState, Wake
 from xds.push.transaction import OutdatedError, Transaction, derived_request, refused_group
 from xds.push.undo import REFUSED_SHARE, UndoPlanner
+from xds.rollouts.rollout import Rollout
 from xds.snapshots.cache import SnapshotCache
 from xds.store.attempts import pause_after
 from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, UnavailableError
@@ -82,12 +89,25 @@ class Publisher:
         self.settings = GroupTable(store, cache, wake)
         self.groups = ServedGroups(cache, fleet, self.settings, on_nack)
         self.history = GroupHistory(store, self.groups)
-        self.undo = UndoPlanner(store, cache, fleet, self.groups.find, refused_share)
         self.live = live if live is not None else LiveEndpoints(cache, wake)
         self.locks = WriteLocks()
+        self.rollouts = Rollouts(store, self.groups, self.locks, self.history.content, wake, self.journal.rolled_out)
+        self.rollouts.roll_back = self._roll_back
+        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, NodesHere(fleet))
+        self.undo = UndoPlanner(store, cache, fleet, self.groups.find, self.rollouts.open_base, refused_share)
         self.stored = StoredState(
-            store, cache, self.groups, self.history, self.settings, self.journal, self.live, self.locks, wake
+            store,
+            cache,
+            self.groups,
+            self.history,
+            self.settings,
+            self.rollouts,
+            self.journal,
+            self.live,
+            self.locks,
+            wake,
         )
+        self.rollouts.refresh = self.stored.refresh
         self.derived, self.documents = self.stored.derived, self.stored.documents
         self.views = NodeViews(cache, fleet, self.live, self.derived.content)
         self.audit = AuditLog(store)
@@ -203,6 +223,8 @@ class Publisher:
     ) -> list[PushResult]:
         """Change several groups, all of them or none. The results are in the order of the requests.
 
+        Each group is rolled out as its settings say; options with a plan are for one group.
+
         The groups are published together and their streams are woken once. ``write`` is a write of what resources are
         derived from, committed and published in the same transaction. Raises ``ChangeError`` for the first change that
         cannot be applied, ``ValidationError`` for no change or two changes of one group, ``StoreError``, and what
@@ -214,6 +236,9 @@ class Publisher:
             detail = "a transaction has at least one change"
             detail = detail if repeated is None else f"group {repeated!r} is changed twice"
             raise ValidationError([Violation("invalid_transaction", detail, pointer="/changes")])
+        if options.rollout is not None and (len(groups) != 1 or write is not None):
+            detail = "a rollout is of one group: leave it out, and each group is rolled out as its settings say"
+            raise ValidationError([Violation("invalid_rollout", detail, pointer="/rollout")])
         return await self._running.finish(self._transact(requests, options, write))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
@@ -227,6 +252,13 @@ class Publisher:
                         await table.forget(group, by)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(request, options)
+
+    async def _roll_back(self, before: Rollout, after: Rollout, by: Caller) -> PushResult:
+        """Take a rollout back: push what the nodes outside of the wave are served."""
+        options = PushOptions(meta=by.meta(after.reason), peer=by.peer, allow_empty=True)
+        return await self._push(
+            PushRequest(before.group, Rollback(before.base, keeps_endpoints=True), ends=(before, after)), options
+        )
 
     # One push: plan, commit, build, publish
 
@@ -347,19 +379,27 @@ class Publisher:
             raise OutdatedError(touched, [(each.kind, each.id) for each in transaction.writes()]) from error
         for each in transaction.writes():
             self.stored.note_committed(each, commits)
-        built = [await build(self._cache, each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
+        built = [await self._build(each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
         with_new_endpoints = write.begin(commits[len(planned) :], meta) if write is not None else ()
         for published in built:
             self._publish_commit(published, meta)
+            self.rollouts.tell(published.planned.rollout)
         if write is not None:
             write.end()
             if write.settings is not None:
                 self.settings.apply_stored(write.settings)
-        changed = [published.planned.group for published in built if published.commit.changed]
+        changed = [one.planned.group for one in built if one.commit.changed or one.planned.rollout.write is not None]
         if changed or with_new_endpoints:
             self._wake(list(dict.fromkeys((*changed, *with_new_endpoints))))
         return [published.result() for published in built]
+
+    async def _build(self, planned: PlannedChange, commit: Commit, meta: Meta) -> Published:
+        published = await build(self._cache, planned, commit, meta)
+        if published.content is None:
+            return published
+        rollout = planned.rollout.rollout or self.rollouts.find(planned.group)
+        return replace(published, rollout=await self.rollouts.prepare(planned.group, rollout, published.content))
 
     async def _plan_all(
         self, requests: Sequence[PushRequest], options: PushOptions, requested_n: int
@@ -393,7 +433,8 @@ class Publisher:
         moves = await self._emptying.moves(request)
         if not (options.dry_run or options.allow_empty):
             self._emptying.check(planned, moves)
-        return replace(planned, moves=moves)
+        planned = replace(planned, moves=moves)
+        return replace(planned, rollout=await self.rollout_pushes.step(planned, options))
 
     async def _commit(self, transaction: Transaction, options: PushOptions, meta: Meta) -> list[Commit]:
         pushes = [self._push_with_note(planned, options, meta) for planned in transaction.planned]
@@ -409,8 +450,12 @@ class Publisher:
         """Serve a committed change, and record it in the journal."""
         planned, commit, content = published.planned, published.commit, published.content
         is_derived = planned.request.changes_derived_only
+        if content is not None:
+            self.rollouts.adopt(commit.group, published.rollout)
         if not commit.changed and content is not None:
             self.journal.unchanged(is_derived=is_derived)
+            if planned.rollout.write is not None:
+                self.groups.split(commit.group, self.rollouts.split(commit.group))
             self.groups.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
             return
         self.journal.committed(
@@ -426,7 +471,8 @@ class Publisher:
         if content is None:
             self._forget(commit)
         else:
-            self.groups.publish(content, frozenset(published.difference), published.precomputed)
+            split = self.rollouts.split(commit.group)
+            self.groups.publish(content, frozenset(published.difference), published.precomputed, split=split)
 
     def _forget(self, commit: Commit) -> None:
         """Serve a group no longer, and forget its documents; the store has deleted them with the group."""

@@ -30,13 +30,16 @@ from xds.push.content import (
 )
 from xds.push.derived import NOTHING_CHANGES, DerivedChange, extend
 from xds.push.group_names import check_group_name
+from xds.push.rollout_step import NO_STEP, RolloutStep, ServedRollout
 from xds.push.undo import with_kept_endpoints
+from xds.rollouts.rollout import Rollout
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import (
     DERIVED,
     NO_META,
     Commit,
     Delta,
+    DocumentWrite,
     Drop,
     Entry,
     FullSet,
@@ -75,7 +78,8 @@ class PushResult:
     * ``changed``: False when the push changed nothing and made no revision;
     * ``warnings``: findings that did not stop the push;
     * ``moves``: the connected nodes of a deleted group, counted by the group that they move to. Nodes under the empty
-      name match no group and keep their resources.
+      name match no group and keep their resources;
+    * ``rollout``: what it does to the rollout of the group.
     """
 
     group: str
@@ -86,6 +90,7 @@ class PushResult:
     changed: bool = True
     warnings: tuple[Violation, ...] = ()
     moves: Mapping[str, int] = field(default_factory=dict)
+    rollout: RolloutStep = NO_STEP
 
     @property
     def touched(self) -> int:
@@ -147,6 +152,9 @@ class PushOptions:
 DEFAULT_OPTIONS = PushOptions()
 
 
+NO_CHANGE = Delta((), (), {})  # of pushed resources
+
+
 @dataclass(frozen=True, slots=True)
 class PushRequest:
     """A requested change of a group. ``resources`` are the decoded resources of the request.
@@ -154,6 +162,7 @@ class PushRequest:
     ``expect`` and ``etag`` are those of `PushOptions`. ``derived`` is the change of the group's derived resources, with
     documents that are stored in the same transaction. ``is_derived``: only derived resources change, as a result of a
     change of other documents. ``requested_change`` is the change without derived resources; None until ``extended``.
+    ``ends`` is for the roll-back of a rollout: the rollout as it is, and as it is afterwards.
     """
 
     group: str
@@ -164,11 +173,12 @@ class PushRequest:
     derived: DerivedChange = NOTHING_CHANGES
     is_derived: bool = False
     requested_change: GroupChange | None = None
+    ends: tuple[Rollout, Rollout] | None = None
 
     @property
     def changes_derived_only(self) -> bool:
         """Whether no pushed resource changes."""
-        return self.is_derived or bool(self.derived.writes)
+        return self.is_derived or (bool(self.derived.writes) and (self.requested_change or self.change) == NO_CHANGE)
 
     def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
         """The request with the derived resources. Raises ``ValidationError`` if a name has two owners."""
@@ -185,7 +195,7 @@ class PlannedChange:
     * ``blob_ids``: all resources after the change; ``resources``: at least those that are new or changed;
     * ``expect``: the revision of ``current``, which the store has to check, because other servers push as well;
     * ``difference``: what changes, by type URL; ``digests``: the digests of these types after the change;
-    * ``warnings``: the findings of the review; ``moves``: see `PushResult`.
+    * ``warnings``: the findings of the review; ``moves`` and ``rollout``: see `PushResult`.
     """
 
     request: PushRequest
@@ -197,11 +207,18 @@ class PlannedChange:
     digests: Mapping[str, bytes]
     warnings: tuple[Violation, ...] = ()
     moves: Mapping[str, int] = field(default_factory=dict)
+    rollout: RolloutStep = NO_STEP
 
     @property
     def group(self) -> str:
         """The group of the request."""
         return self.request.group
+
+    @property
+    def writes(self) -> tuple[DocumentWrite, ...]:
+        """The documents that are written with the change."""
+        own = self.rollout.write
+        return self.request.derived.writes if own is None else (*self.request.derived.writes, own)
 
     def names(self, type_url: str) -> Iterator[str]:
         """The names of all resources of a type after the change."""
@@ -236,7 +253,7 @@ class PlannedChange:
             requested_change=request.requested_change,
             is_derived=request.is_derived,
             kind=DERIVED if request.changes_derived_only else "",
-            writes=request.derived.writes,
+            writes=self.writes,
         )
 
 
@@ -244,13 +261,15 @@ class PlannedChange:
 class Published:
     """A committed change with the content to serve. ``content`` is None for a deleted group.
 
-    ``precomputed`` is what the streams will need of the new snapshot, computed before it is published.
+    ``precomputed`` is what the streams will need of the new snapshot, computed before it is published. ``rollout`` is
+    the rollout by which it is served.
     """
 
     planned: PlannedChange
     commit: Commit
     content: GroupContent | None
     precomputed: Precomputed = NOTHING_PRECOMPUTED
+    rollout: ServedRollout | None = None
 
     @property
     def difference(self) -> Mapping[str, Change]:
@@ -259,11 +278,12 @@ class Published:
 
     def result(self) -> PushResult:
         """The answer to the caller."""
-        planned, commit, warnings = self.planned, self.commit, self.planned.warnings
+        planned, commit, warnings, rollout = self.planned, self.commit, self.planned.warnings, self.planned.rollout
         if self.content is None:
             difference = by_type_label(self.difference)
             return PushResult(commit.group, commit.revision, "", {}, difference, warnings=warnings, moves=planned.moves)
-        return replace(result_of(self.content, self.difference, commit.changed), warnings=warnings)
+        result = result_of(self.content, self.difference, commit.changed)
+        return replace(result, warnings=warnings, rollout=rollout)
 
 
 async def replace_all(
@@ -355,7 +375,7 @@ def dry_run_result(planned: PlannedChange) -> PushResult:
         return PushResult(planned.group, 0, "", {}, by_type_label(difference), warnings=planned.warnings)
     changed = bool(difference) or isinstance(planned.request.change, Drop)
     result = result_of(planned.current, difference, changed)
-    return replace(result, warnings=planned.warnings, moves=planned.moves)
+    return replace(result, warnings=planned.warnings, moves=planned.moves, rollout=planned.rollout)
 
 
 def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:

@@ -15,6 +15,7 @@ from xds.push.content import GroupContent
 from xds.push.groups import GroupTable
 from xds.push.progress import PushLog, RolloutStatus, rollout_status
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
+from xds.snapshots.lines import GroupSplit
 from xds.store.base import Head
 
 
@@ -83,19 +84,25 @@ class ServedGroups:
         changed_types: frozenset[str],
         precomputed: Precomputed = NOTHING_PRECOMPUTED,
         earlier: Sequence[tuple[float, Snapshot]] = (),
+        split: GroupSplit | None = None,
     ) -> None:
         """Serve this content of a group from now on. ``precomputed`` is what its streams will need.
 
         ``earlier`` are revisions before it that were not published here, oldest first, with the times of their pushes.
+        ``split`` says which nodes a rollout serves its base instead.
         """
         self._contents[content.group] = content
-        self._cache.set(content.snapshot, earlier, self._on_nack, precomputed, monotonic())
-        for snapshot in (*(snapshot for _, snapshot in earlier), content.snapshot):
-            self._fleet.published(snapshot)
+        self._cache.set(content.snapshot, earlier, self._on_nack, precomputed, monotonic(), split)
+        self._note_published(content, earlier, split)
         self.pushes.record(content.group, content.revision, changed_types)
 
     def serve(
-        self, head: GroupContent, earlier: Iterable[tuple[float, Snapshot]], pushed_s: float, precomputed: Precomputed
+        self,
+        head: GroupContent,
+        earlier: Iterable[tuple[float, Snapshot]],
+        pushed_s: float,
+        precomputed: Precomputed,
+        split: GroupSplit | None = None,
     ) -> None:
         """Serve the stored head of a group, after a start with the revisions before it, oldest first.
 
@@ -103,11 +110,22 @@ class ServedGroups:
         """
         is_served, before = self._cache.pushed(head.group) is not None, tuple(earlier)
         self._contents[head.group] = head
-        for snapshot in (*(snapshot for _, snapshot in before), head.snapshot):
-            self._fleet.published(snapshot)
+        self._note_published(head, before, split)
         if is_served:
             before, pushed_s = (), monotonic()
-        self._cache.set(head.snapshot, before, self._on_nack, precomputed, pushed_s)
+        self._cache.set(head.snapshot, before, self._on_nack, precomputed, pushed_s, split)
+
+    def split(self, group: str, split: GroupSplit | None) -> None:
+        """Serve the contents of a group to other nodes from now on."""
+        self._cache.split(group, split, monotonic())
+        self._note_published(self._contents[group], (), split)
+
+    def _note_published(
+        self, content: GroupContent, earlier: Iterable[tuple[float, Snapshot]], split: GroupSplit | None
+    ) -> None:
+        base = (split.base,) if split is not None and split.base is not None else ()
+        for snapshot in (*(snapshot for _, snapshot in earlier), *base, content.snapshot):
+            self._fleet.published(snapshot)
 
     def withdraw(self, group: str) -> None:
         """Serve a group no longer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic, time
 
 from xds.live.owners import LiveEndpoints
@@ -19,9 +19,12 @@ from xds.push.groups import GroupTable
 from xds.push.history import GroupHistory, Retained, StoredReach
 from xds.push.journal import PushJournal
 from xds.push.request import precomputed
+from xds.push.rollout_step import ServedRollout
+from xds.push.rollouts import Rollouts
 from xds.push.served import ServedGroups
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
-from xds.store.base import Commit, DocumentWrite, Head, Store, UnavailableError
+from xds.snapshots.lines import GroupSplit
+from xds.store.base import Commit, DocumentChanged, DocumentWrite, Head, Store, UnavailableError
 from xds.tasks.writes import WriteLocks
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
@@ -32,16 +35,32 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What a server lacks of a group: the ``head``, and revisions ``earlier`` than that. No content: it is deleted."""
+    """What a server lacks of a group: the ``head``, and revisions ``earlier`` than that.
+
+    Without content the group is deleted, or only its ``rollout`` is another one.
+    """
 
     head: Head
     content: GroupContent | None = None
     earlier: Sequence[tuple[float, Snapshot]] = ()
     precomputed: Precomputed = NOTHING_PRECOMPUTED
+    rollout: ServedRollout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a start serves of a group."""
+
+    retained: Retained
+    precomputed: Precomputed
+    rollout: ServedRollout | None
 
 
 class StoredState:
-    """Takes over what the store has. ``documents`` are tables besides ``settings`` and those of ``derived``."""
+    """Takes over what the store has.
+
+    ``documents`` are tables besides ``settings``, ``rollouts`` and those of ``derived``.
+    """
 
     def __init__(
         self,
@@ -50,6 +69,7 @@ class StoredState:
         groups: ServedGroups,
         history: GroupHistory,
         settings: GroupTable,
+        rollouts: Rollouts,
         journal: PushJournal,
         live: LiveEndpoints,
         locks: WriteLocks,
@@ -63,13 +83,14 @@ class StoredState:
         self._cache = cache
         self._history = history
         self._settings = settings
+        self._rollouts = rollouts
         self._journal = journal
         self._live = live
         self.wake: Wake = wake
 
     def tables(self) -> tuple[GroupDocuments, ...]:
         """All tables of documents that belong to groups."""
-        return (self._settings, *self.derived.sources, *self.documents)
+        return (self._settings, self._rollouts, *self.derived.sources, *self.documents)
 
     def table(self, kind: str) -> GroupDocuments | None:
         """The table of the documents of a kind; None if the server has none."""
@@ -90,11 +111,9 @@ class StoredState:
         """Publish every group with its retained revisions. Raises ``StoreError``."""
         await self._settings.load()
         await self._load_documents()
-        derived_by_blob: dict[str, Resource] = {}
-        for group in await self._stored_groups():
-            with suppress(NotFoundError):  # another server deletes it
-                retained, computed = await self._read(group, derived_by_blob)
-                self.groups.serve(retained.head, retained.earlier, retained.pushed_s, computed)
+        for each in await self._read_all(await self._stored_groups(), {}):
+            retained, split = each.retained, self._adopt(each.retained.head.group, each.rollout)
+            self.groups.serve(retained.head, retained.earlier, retained.pushed_s, each.precomputed, split)
 
     async def reload(self) -> Collection[str]:
         """Publish the restored store in place of everything else. The caller holds all locks.
@@ -102,30 +121,37 @@ class StoredState:
         Returns the groups that there were and that there are; the caller wakes their streams. Raises ``StoreError``.
         """
         kept = await self._kept_groups()
-        groups = [group for group in await self._stored_groups() if group not in kept]
-        contents = []
-        for group in groups:
-            with suppress(NotFoundError):  # another server deletes it
-                contents.append(await self._read(group))
         await self._load_documents()
+        groups = [group for group in await self._stored_groups() if group not in kept]
+        found = await self._read_all(groups)
         former_groups = {content.group for content in self.groups.all()} - kept
-        for group in former_groups - {retained.head.group for retained, _ in contents}:
+        for group in former_groups - {each.retained.head.group for each in found}:
             self.groups.withdraw(group)
-        for retained, computed in contents:
-            self._serve_again(retained, computed)
+            self._rollouts.adopt(group, None)
+        for each in found:
+            self._serve_again(each)
         await self._settings.load()
         return former_groups.union(groups)
 
-    def _serve_again(self, retained: Retained, computed: Precomputed) -> None:
+    def _serve_again(self, found: _Stored) -> None:
         """Serve the stored head of a group, which continues what is served, or is a restored one."""
+        retained, computed = found.retained, found.precomputed
         head, current = retained.head, self.groups.find(retained.head.group)
+        split = self._adopt(head.group, found.rollout)
         before = [*retained.earlier, (retained.pushed_s, head.snapshot)]
         if current is None or not any(_is_same(each, current.snapshot) for _, each in before):
-            self.groups.serve(head, retained.earlier, retained.pushed_s, computed)
+            self.groups.serve(head, retained.earlier, retained.pushed_s, computed, split)
         elif head.revision != current.revision:
             between = tuple(each for each in retained.earlier if each[1].revision > current.revision)
             difference = changes(current.blob_ids, head.blob_ids)
-            self.groups.publish(head, frozenset(difference), computed, between)
+            self.groups.publish(head, frozenset(difference), computed, between, split)
+        else:
+            self.groups.split(head.group, split)
+
+    def _adopt(self, group: str, rollout: ServedRollout | None) -> GroupSplit | None:
+        """The group is served by this rollout from the next step on."""
+        self._rollouts.adopt(group, rollout)
+        return self._rollouts.split(group)
 
     async def _kept_groups(self) -> set[str]:
         """The groups that would go back: a database was restored to an earlier state, and nobody has decided yet."""
@@ -164,8 +190,18 @@ class StoredState:
     async def refresh_document(self, kind: str, id: str) -> None:
         """Take over what the store has of a document that no resource is derived from."""
         table = self.table(kind)
-        if table is not None and kind not in self.derived.kinds():
+        if table is self._rollouts:
+            async with self.locks.groups((id,)):
+                await self.refresh((id,))
+        elif table is not None and kind not in self.derived.kinds():
             await table.known.catch_up(kind, id)
+
+    def note_rollout(self, changed: DocumentChanged) -> Collection[str]:
+        """The watch shows a rollout. Returns the group if it is another one than is known here."""
+        is_news = self._rollouts.known.is_news(changed)
+        if not is_news:
+            self._rollouts.known.note_shown(changed)
+        return (changed.id,) if is_news else ()
 
     def note_committed(self, write: DocumentWrite, commits: Iterable[Commit]) -> None:
         """A document was written with the groups of these ``commits``."""
@@ -183,7 +219,23 @@ class StoredState:
         return all([await source.known.is_level(kind, group) for source, kind in kinds for group in groups])
 
     async def _news(self, group: str) -> _News | None:
-        """What is lacking of a group; None for nothing."""
+        """What is lacking of a group; None for nothing.
+
+        A rollout belongs to the content that was read before it, if it has not changed since the look before.
+        """
+        news = await self._content_news(group)
+        while await self._rollouts.catch_up(group):
+            news = await self._content_news(group)
+        current, rollout = self.groups.find(group), self._rollouts.find(group)
+        content = news.content if news is not None else current
+        if content is None or (news is None and self._rollouts.serves(rollout, group)):
+            return news
+        served = await self._rollouts.prepare(group, rollout, content)
+        if news is None:
+            return _News(Head(group, content.revision), rollout=served)
+        return replace(news, rollout=served)
+
+    async def _content_news(self, group: str) -> _News | None:
         for _ in range(_LOOKS):
             with suppress(NotFoundError):  # what was the head is deleted or collected already
                 return await self._news_now(group)
@@ -209,23 +261,44 @@ class StoredState:
         return _News(Head(group, retained.head.revision), retained.head, between, computed)
 
     def _publish(self, news: _News) -> None:
-        group, content = news.head.group, news.content
+        group, content, current = news.head.group, news.content, self.groups.find(news.head.group)
+        split = self._adopt(group, news.rollout)
+        if content is None and current is not None and news.head.live:  # its rollout alone took a step
+            self.groups.split(group, split)
+            return
         self._journal.caught_up(group, news.head.revision)
         if content is None:
             self.groups.withdraw(group)  # its documents are deleted one by one: there may be new ones already
             return
-        current = self.groups.find(group)
         difference = changes(current.blob_ids if current is not None else BlobIds(), content.blob_ids)
-        self.groups.publish(content, frozenset(difference), news.precomputed, news.earlier)
+        self.groups.publish(content, frozenset(difference), news.precomputed, news.earlier, split)
 
     async def _load_documents(self) -> None:
         self._live.forget_owners()
-        for table in (*self.derived.sources, *self.documents):
+        for table in (self._rollouts, *self.derived.sources, *self.documents):
             await table.load()
         self._live.remove_unowned()
 
     async def _stored_groups(self) -> list[str]:
         return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
+
+    async def _read_all(self, groups: Iterable[str], derived: dict[str, Resource] | None = None) -> list[_Stored]:
+        """Read what a start serves of these groups, after their documents. The caller holds all locks, or is alone.
+
+        A rollout belongs to the content that was read before it: what has changed meanwhile is read again.
+        """
+        found: dict[str, tuple[Retained, Precomputed]] = {}
+        behind: Iterable[str] = groups
+        while behind:
+            for group in behind:
+                found.pop(group, None)
+                with suppress(NotFoundError):  # another server deletes it
+                    found[group] = await self._read(group, derived)
+            behind = await self._rollouts.catch_up_all()
+        return [
+            _Stored(*each, await self._rollouts.prepare(group, self._rollouts.find(group), each[0].head))
+            for group, each in found.items()
+        ]
 
     async def _read(self, group: str, derived: dict[str, Resource] | None = None) -> tuple[Retained, Precomputed]:
         """Read what a start serves of a group; ``derived`` as in `GroupHistory.retained`. Raises ``StoreError``."""

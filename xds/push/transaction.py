@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from xds.model.errors import XdsError
 from xds.push.derived import DerivedChange, DerivedWrite
-from xds.push.request import ChangeError, PlannedChange, PushRequest
-from xds.store.base import Delta, DocumentWrite
+from xds.push.request import NO_CHANGE, ChangeError, PlannedChange, PushRequest
+from xds.store.base import DocumentWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Transaction:
 
     def writes(self) -> Iterator[DocumentWrite]:
         """The documents that are written with the groups."""
-        return (write for planned in self.planned for write in planned.request.derived.writes)
+        return (write for planned in self.planned for write in planned.writes)
 
 
 class OutdatedError(Exception):
@@ -41,7 +41,7 @@ class OutdatedError(Exception):
 
 def derived_request(group: str, change: DerivedChange) -> PushRequest:
     """A change of the derived resources of a group. It is a caller's own if it has documents to write."""
-    return PushRequest(group, Delta((), (), {}), derived=change, is_derived=not change.writes)
+    return PushRequest(group, NO_CHANGE, derived=change, is_derived=not change.writes)
 
 
 def refused_group(requests: Sequence[PushRequest], error: XdsError) -> str:

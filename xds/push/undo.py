@@ -78,6 +78,8 @@ async def nowhere(group: str, revision: int) -> Refusals:
 class UndoPlanner:
     """Plans undo from the history of a group and from NACKs. ``find_content`` looks up the content of a group.
 
+    ``open_base`` is the base of its rollout, if one is open: undo then goes back to the base.
+
     A revision that more than ``refused_share`` of its nodes rejected is never chosen. ``elsewhere`` counts those that
     are connected to other servers.
     """
@@ -88,12 +90,14 @@ class UndoPlanner:
         cache: SnapshotCache,
         fleet: Fleet,
         find_content: Callable[[str], GroupContent | None],
+        open_base: Callable[[str], int | None],
         refused_share: float,
     ) -> None:
         self._store = store
         self._cache = cache
         self._fleet = fleet
         self._find_content = find_content
+        self._open_base = open_base
         self._share = refused_share
         self.elsewhere: CountElsewhere = nowhere
         self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
@@ -108,6 +112,7 @@ class UndoPlanner:
         if content is None:
             raise await self._absent(group)
         await self.note_refusals([group])
+        base = self._open_base(group)
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
         follows = content.revision + 1
@@ -119,7 +124,8 @@ class UndoPlanner:
             if line.kind == DELETE and not line.undone_by:
                 break
             if takes_back is not None:
-                reason = self._reason(line)
+                is_unproven = base is not None and line.revision > base
+                reason = "its rollout did not reach all nodes" if is_unproven else self._reason(line)
                 candidates.append(UndoCandidate(line if reason else await self._latest(group, line, follows), reason))
                 if not reason:
                     chosen = chosen or candidates[-1].line

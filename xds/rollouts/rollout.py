@@ -26,7 +26,7 @@ _REVISION_LIMIT = 2**63 - 1
 _TIME_LIMIT_S = 1e12
 _FIELDS = (
     "plan", "base", "head", "state", "wave", "nodes", "had", "began_s", "since_s", "is_promoting", "reason", "by",
-    "message", "ended_s",
+    "message", "ended_s", "content", "last_head",
 )  # fmt: skip
 
 
@@ -79,6 +79,8 @@ class Rollout:
     * ``since_s``: when the wave began, or was resumed;
     * ``had``: nodes that were served the head of an earlier rollout that was superseded or taken back;
     * ``is_promoting``: somebody promoted it: all nodes are served the head, without further waves;
+    * ``content``: identifies the pushed configuration of the head. It is empty once other content was pushed after a
+      roll-back. ``last_head``: the newest revision that waves alone were served; 0 while the rollout is open;
     * ``reason``: why it is held or has ended; ``by``, ``message``: who acted last, and what for.
     """
 
@@ -97,6 +99,8 @@ class Rollout:
     by: str = ""
     message: str = ""
     ended_s: float | None = None
+    content: str = ""
+    last_head: int = 0
     progress: Progress = field(default=NO_PROGRESS, compare=False)
 
     @property
@@ -125,6 +129,11 @@ class Rollout:
     def matters(self, now_s: float) -> bool:
         """Whether clients may still hold something of the head that this rollout took back."""
         return self.ended_s is None or now_s - self.ended_s < HAD_HEAD_S
+
+    def is_hidden(self, revision: int) -> bool:
+        """Whether a revision was served to waves only."""
+        is_after = self.last_head and revision > self.last_head
+        return self.state is not RolloutState.PROMOTED and revision > self.base and not is_after
 
     def pause(self, by: str, message: str, now_s: float) -> Rollout:
         """The rollout, stopped until it is resumed."""
@@ -192,6 +201,8 @@ def encode(rollout: Rollout) -> bytes:
         "by": rollout.by[:TEXT_LIMIT],
         "message": rollout.message[:TEXT_LIMIT],
         "ended_s": rollout.ended_s,
+        "content": rollout.content,
+        "last_head": rollout.last_head,
     }
     return json.dumps(document).encode()
 
@@ -218,6 +229,8 @@ def decode(group: str, body: bytes) -> Rollout:
         reason=fields.text("reason"),
         by=fields.text("by"),
         message=fields.text("message"),
+        content=fields.text("content"),
+        last_head=fields.integer("last_head", 0, 0, _REVISION_LIMIT),
         ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
     )
     if rollout.wave >= len(rollout.plan.steps):

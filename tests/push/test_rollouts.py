@@ -1,0 +1,264 @@
+"""A push under a plan is served to a wave, and what later pushes do to its rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from tests.push.test_publisher import GROUP, clusters, resources
+from tests.support.connected import Client
+from tests.support.plane import Plane
+from tests.support.resources import cluster_load_assignment, eds_cluster
+from xds.access.caller import Caller
+from xds.model.errors import NotFoundError, ValidationError
+from xds.model.node import Node
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.model.snapshot import ResourceSet
+from xds.push.request import PushOptions, replace_all
+from xds.push.rollout_pushes import TakenBackError
+from xds.push.rollout_step import Effect
+from xds.rollouts.rollout import Rollout, RolloutState
+
+OPERATOR = Caller("ops")
+CAREFULLY = PushOptions(rollout={"waves": ["1", "50%"]}, allow_empty=True)
+NODES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture
+def clients(plane: Plane) -> list[Client]:
+    found = [Client(plane.fleet, Node(name, GROUP), GROUP) for name in NODES]
+    for each in found:
+        each.subscribe(CLUSTER)
+    return found
+
+
+def rollout(plane: Plane) -> Rollout:
+    found = plane.publisher.rollouts.find(GROUP)
+    assert found is not None
+    return found
+
+
+def served(plane: Plane, type_url: str = CLUSTER, nodes: Collection[str] = NODES) -> dict[str, list[str]]:
+    """What each node is served: the names of a type."""
+    names = {}
+    for name in nodes:
+        view = plane.cache.resolve(Node(name, GROUP))
+        assert view is not None
+        names[name] = list(view.snapshot.get(type_url).resources)
+    return names
+
+
+def have(plane: Plane, *names: str) -> set[str]:
+    """The nodes that are served exactly these clusters."""
+    return {node for node, found in served(plane).items() if found == list(names)}
+
+
+async def begun(plane: Plane) -> str:
+    """A rollout of b over a; returns the first node."""
+    await plane.publisher.push(GROUP, clusters("a"))
+    result = await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    assert (result.rollout.effect, result.revision) == (Effect.STARTED, 2)
+    (first,) = have(plane, "b")
+    assert have(plane, "a") == set(NODES) - {first}
+    return first
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_push_under_a_plan_is_served_to_the_first_wave(plane: Plane) -> None:
+    await begun(plane)
+    found = rollout(plane)
+    assert (found.base, found.head, found.state, found.wave) == (1, 2, RolloutState.RUNNING, 0)
+    assert plane.publisher.groups.content(GROUP).revision == 2
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_restart_serves_the_same_nodes(plane: Plane) -> None:
+    first = await begun(plane)
+    after = plane.restarted()
+    await after.publisher.load()
+    assert rollout(after) == rollout(plane)
+    assert have(after, "b") == {first}
+    assert [each.version_info for each in base_sets(after)] == [each.version_info for each in base_sets(plane)]
+
+
+def base_sets(plane: Plane) -> list[ResourceSet]:
+    base = plane.publisher.rollouts.served_base(GROUP)
+    assert base is not None
+    return list(base.snapshot)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_it_is_promoted_by_a_person(plane: Plane) -> None:
+    await begun(plane)
+    plane.woken.clear()
+    await plane.publisher.rollouts.promote(GROUP, OPERATOR, "looks good")
+    assert have(plane, "b") == set(NODES)
+    assert plane.woken == [GROUP]
+
+
+@pytest.mark.usefixtures("clients")
+async def test_an_abort_is_an_undo_that_only_the_wave_sees(plane: Plane) -> None:
+    first = await begun(plane)
+    outside = next(node for node in NODES if node != first)
+    before = plane.cache.resolve(Node(outside, GROUP))
+    ended = await plane.publisher.rollouts.abort(GROUP, OPERATOR, "too slow")
+    assert (ended.state, ended.reason, ended.by) == (RolloutState.ROLLED_BACK, "aborted: too slow", "ops")
+    assert have(plane, "a") == set(NODES)
+    after = plane.cache.resolve(Node(outside, GROUP))
+    assert before is not None and after is not None
+    assert after.snapshot.get(CLUSTER).digest == before.snapshot.get(CLUSTER).digest
+    lines = await plane.publisher.history.lines(GROUP)
+    assert [(line.revision, line.kind, line.content_of, line.undone_by) for line in lines] == [
+        (3, "rollback", 1, 0),
+        (2, "push", 0, 3),
+        (1, "push", 0, 0),
+    ]
+
+
+@pytest.mark.usefixtures("clients")
+async def test_what_was_taken_back_is_refused_until_it_is_asked_for(plane: Plane) -> None:
+    await begun(plane)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "too slow")
+    for options in (CAREFULLY, PushOptions(), PushOptions(all_at_once=True), PushOptions(dry_run=True)):
+        with pytest.raises(TakenBackError, match=r"taken back 0 s ago, from revision 2: aborted: too slow"):
+            await plane.publisher.push(GROUP, clusters("b"), options=options)
+    again = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout={}, retry=True))
+    assert again.rollout.effect is Effect.STARTED
+
+
+@pytest.mark.usefixtures("clients")
+async def test_what_was_taken_back_may_be_pushed_after_other_content(plane: Plane) -> None:
+    await begun(plane)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.push(GROUP, clusters("c"))
+    await plane.publisher.push(GROUP, clusters("b"))
+    assert have(plane, "b") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_other_content_supersedes_with_the_same_base(plane: Plane) -> None:
+    first = await begun(plane)
+    result = await plane.publisher.push(GROUP, clusters("c"))
+    assert result.rollout.effect is Effect.SUPERSEDED
+    assert (rollout(plane).base, rollout(plane).head, rollout(plane).wave) == (1, 3, 0)
+    assert have(plane, "c") == {first}
+    assert have(plane, "a") == set(NODES) - {first}
+
+
+@pytest.mark.usefixtures("clients")
+async def test_undo_of_a_rollout_goes_back_to_its_base(plane: Plane) -> None:
+    await begun(plane)
+    await plane.publisher.push(GROUP, clusters("c"))
+    plan = await plane.publisher.undo.plan(GROUP)
+    assert plan.to is not None and plan.to.revision == 1
+    await plane.publisher.rollback(GROUP, plan.to.revision, keeps_endpoints=True)
+    assert rollout(plane).state is RolloutState.ROLLED_BACK
+    assert have(plane, "a") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_all_at_once_ends_it(plane: Plane) -> None:
+    await begun(plane)
+    result = await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=True))
+    assert result.rollout.effect is Effect.ENDED
+    assert rollout(plane).state is RolloutState.SUPERSEDED
+    assert have(plane, "c") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_the_same_content_changes_nothing_unless_it_is_for_all(plane: Plane) -> None:
+    first = await begun(plane)
+    assert not (await plane.publisher.push(GROUP, clusters("b"))).changed
+    assert have(plane, "b") == {first}
+    assert not (await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(all_at_once=True))).changed
+    assert rollout(plane).state is RolloutState.PROMOTED
+    assert have(plane, "b") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_the_content_of_the_base_ends_it(plane: Plane) -> None:
+    await begun(plane)
+    result = await plane.publisher.push(GROUP, clusters("a"))
+    assert (result.rollout.effect, rollout(plane).state) == (Effect.ENDED, RolloutState.SUPERSEDED)
+    assert have(plane, "a") == set(NODES)
+    assert (await plane.publisher.push(GROUP, clusters("b"))).changed
+
+
+def web(port: int, cluster: str = "web") -> list[Resource]:
+    return resources(eds_cluster(cluster), cluster_load_assignment(cluster, port))
+
+
+@pytest.mark.usefixtures("clients")
+async def test_endpoints_reach_both_lines_and_survive_an_abort(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, web(80))
+    await plane.publisher.push(GROUP, [*web(80), *clusters("b")], options=CAREFULLY)
+    (moved,) = [one for one in web(81) if one.type_url == ENDPOINT]
+    result = await plane.publisher.put(GROUP, moved)
+    assert result.rollout.effect is Effect.CONTINUES
+    assert assignments(plane) == dict.fromkeys(NODES, moved.version)
+    assert len(have(plane, "web")) == 3
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    assert assignments(plane) == dict.fromkeys(NODES, moved.version)
+    assert have(plane, "web") == set(NODES)
+
+
+def assignments(plane: Plane) -> dict[str, str]:
+    found = {}
+    for node in NODES:
+        view = plane.cache.resolve(Node(node, GROUP))
+        assert view is not None
+        found[node] = view.snapshot.get(ENDPOINT).resources["web"].version
+    return found
+
+
+async def test_a_group_that_nobody_follows_gets_it_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await plane.publisher.push(GROUP, clusters("a"), options=CAREFULLY)
+    assert (first.rollout.effect, first.rollout.detail) == (Effect.ALL_AT_ONCE, "it is the first push to the group")
+    unknown = await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    assert unknown.rollout.effect is Effect.STARTED, "the server has just started"
+    await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=True))
+    monkeypatch.setattr("xds.push.rollout_nodes.KNOWS_AFTER_S", 0.0)
+    known = await plane.publisher.push(GROUP, clusters("d"), options=CAREFULLY)
+    assert (known.rollout.effect, rollout(plane).is_open) == (Effect.ALL_AT_ONCE, False)
+
+
+async def test_a_rollout_that_nobody_follows_ends_with_the_next_push(
+    plane: Plane, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(plane)
+    monkeypatch.setattr("xds.push.rollout_nodes.KNOWS_AFTER_S", 0.0)
+    monkeypatch.setattr(plane.fleet, "is_followed", lambda group: False)
+    for client in clients:
+        client.leave()
+    result = await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
+    assert result.rollout.effect is Effect.ENDED
+    assert have(plane, "c") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_deleted_group_forgets_it(plane: Plane) -> None:
+    await begun(plane)
+    await plane.publisher.delete_group(GROUP, PushOptions(allow_empty=True))
+    assert plane.publisher.rollouts.find(GROUP) is None
+    assert not await plane.store.docs("rollout")
+    with pytest.raises(NotFoundError):
+        await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_plan_is_for_one_group(plane: Plane) -> None:
+    await plane.publisher.push("shop", clusters("a"))
+    requests = [await replace_all(group, clusters("b")) for group in (GROUP, "shop")]
+    with pytest.raises(ValidationError, match="a rollout is of one group"):
+        await plane.publisher.transaction(requests, CAREFULLY)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_dry_run_says_what_would_happen(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    options = PushOptions(rollout={"waves": "1"}, dry_run=True)
+    result = await plane.publisher.push(GROUP, clusters("b"), options=options)
+    assert result.rollout.effect is Effect.STARTED
+    assert plane.publisher.rollouts.find(GROUP) is None

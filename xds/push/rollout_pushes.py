@@ -1,0 +1,223 @@
+"""Decides what a push does to the rollout of its group.
+
+Endpoints and derived resources are facts: they go to all nodes at once. Other content is rolled out where the push or
+its group has a plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from time import time
+from typing import Protocol
+
+from xds.model.errors import ConflictError, GuardedError
+from xds.model.resource_type import ENDPOINT_TYPES
+from xds.push.content import BlobIds, Key
+from xds.push.derived import DerivedResource
+from xds.push.groups import GroupTable
+from xds.push.request import PlannedChange, PushOptions
+from xds.push.rollout_step import NO_STEP, Effect, RolloutStep
+from xds.push.rollouts import Rollouts
+from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, RolloutPlan, read_plan
+from xds.rollouts.rollout import Rollout, RolloutState, begin
+from xds.store.base import Drop, Rollback
+from xds.store.retention import DAY_S
+from xds.tasks.threads import run_sized
+
+REFUSED_S = DAY_S  # how long content that was taken back is refused, unless other content is pushed
+_HASH_BYTES = 16
+_AGES = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+class TakenBackError(GuardedError):
+    """The content was taken back by a rollout of the group, and nothing else was pushed since."""
+
+    override = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNodes:
+    """The nodes that a push to a group is for, on all servers.
+
+    ``connected`` has the kinds of the connected ones by id (`xds.rollouts.wave.kind`). ``is_followed``: a node of the
+    group was seen within the hour, or may have been. ``reports_load``: some of them report load.
+    """
+
+    connected: Mapping[str, str] = field(default_factory=dict)
+    is_followed: bool = False
+    reports_load: bool = False
+
+
+class KnownNodes(Protocol):
+    """Knows the nodes of groups."""
+
+    async def nodes(self, group: str) -> GroupNodes:
+        """The nodes of a group on all servers."""
+
+
+class RolloutPushes:
+    """Decides what pushes do to the rollouts of their groups. ``nodes`` knows the nodes of all servers."""
+
+    def __init__(self, rollouts: Rollouts, settings: GroupTable, nodes: KnownNodes) -> None:
+        self.nodes = nodes
+        self._rollouts = rollouts
+        self._settings = settings
+
+    async def step(self, planned: PlannedChange, options: PushOptions) -> RolloutStep:
+        """What a planned push does. The caller holds the lock of the group.
+
+        Raises ``TakenBackError``, ``ValidationError`` for a plan that cannot be read, and ``ConflictError`` for the
+        roll-back of a rollout that is not as it was.
+        """
+        present = self._rollouts.find(planned.group)
+        request = planned.request
+        if isinstance(request.change, Drop):
+            return NO_STEP
+        if request.ends is not None:
+            return self._roll_back(planned, present, *request.ends)
+        if request.changes_derived_only or not _configures(planned):
+            return self._continue(planned, present, options)
+        return await self._configure(planned, present, options)
+
+    def _roll_back(
+        self, planned: PlannedChange, present: Rollout | None, before: Rollout, after: Rollout
+    ) -> RolloutStep:
+        if present != before:
+            raise ConflictError(f"the rollout of group {planned.group!r} has changed", planned.expect, planned.group)
+        return self._written(Effect.ENDED, after.reason, replace(after, last_head=planned.expect))
+
+    def _continue(self, planned: PlannedChange, present: Rollout | None, options: PushOptions) -> RolloutStep:
+        """Endpoints, derived resources, or the same content again."""
+        if present is None or not present.is_open:
+            return NO_STEP
+        if options.all_at_once:
+            return self._end(planned, present, options, RolloutState.PROMOTED, "the push is to all nodes at once")
+        if planned.difference:
+            return RolloutStep(Effect.CONTINUES, "endpoints and derived resources go to all nodes at once", present)
+        return RolloutStep(rollout=present)
+
+    async def _configure(self, planned: PlannedChange, present: Rollout | None, options: PushOptions) -> RolloutStep:
+        running = present if present is not None and present.is_open else None
+        plan = await self._plan(planned.group, running, options)
+        if plan is None and (present is None or not (present.is_open or present.content)):
+            return NO_STEP
+        derived = planned.request.derived.after.records
+        content = await run_sized(content_of, planned.blob_ids, derived, resources=len(planned.blob_ids))
+        if present is not None and not options.retry:
+            _check_not_taken_back(present, content)
+        if running is not None:
+            end = self._end_by(planned, running, content, options)
+            if end is not None:
+                return end
+        if plan is None:
+            return self._to_all(present)
+        return await self._begin(planned, plan, content, present, options)
+
+    def _to_all(self, last: Rollout | None, effect: Effect = Effect.NONE, detail: str = "") -> RolloutStep:
+        """Other content for all nodes: what was taken back before may be pushed again."""
+        if last is None or not last.content:
+            return RolloutStep(effect, detail, last)
+        return self._written(effect, detail, replace(last, content=""))
+
+    def _end_by(
+        self, planned: PlannedChange, running: Rollout, content: str, options: PushOptions
+    ) -> RolloutStep | None:
+        """The end of the rollout by a push to all nodes; None for one that is rolled out in its place."""
+        change, base = planned.request.change, self._rollouts.served_base(planned.group)
+        if isinstance(change, Rollback) and change.to == running.base:
+            detail = f"rolled back to revision {change.to}"
+            return self._end(planned, running, options, RolloutState.ROLLED_BACK, detail)
+        if isinstance(change, Rollback):
+            detail = f"rolled back to revision {change.to}, for all nodes"
+        elif options.all_at_once:
+            detail = "another push is to all nodes at once"
+        elif base is not None and content == content_of(base.blob_ids, planned.request.derived.after.records):
+            detail = "the content of the base was pushed again"
+        else:
+            return None
+        return self._end(planned, running, options, RolloutState.SUPERSEDED, detail)
+
+    async def _begin(
+        self,
+        planned: PlannedChange,
+        plan: RolloutPlan,
+        content: str,
+        present: Rollout | None,
+        options: PushOptions,
+    ) -> RolloutStep:
+        running = present if present is not None and present.is_open else None
+        if planned.current is None:
+            return self._to_all(present, Effect.ALL_AT_ONCE, "it is the first push to the group")
+        nodes = await self.nodes.nodes(planned.group)
+        if not nodes.is_followed:
+            detail = "no node of the group was seen within the hour"
+            if running is not None:
+                return self._end(planned, running, options, RolloutState.SUPERSEDED, detail)
+            return self._to_all(present, Effect.ALL_AT_ONCE, detail)
+        if plan.max_errors is None and nodes.reports_load:
+            plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
+        base = running.base if running is not None else planned.current.revision
+        by, message = _who(options), options.meta.message
+        begun = begin(
+            planned.group, plan, base, planned.expect + 1, nodes.connected, time(), by, message, former=present
+        )
+        effect = Effect.STARTED if running is None else Effect.SUPERSEDED
+        detail = "" if plan.max_errors is not None else "no node reports load: failing requests are not seen"
+        return self._written(effect, detail, replace(begun, content=content))
+
+    async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
+        """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes."""
+        own = self._settings.get(group).rollout
+        if options.all_at_once:
+            return None
+        if options.rollout is not None:
+            return await asyncio.to_thread(read_plan, options.rollout, "/rollout", own or DEFAULT_PLAN)
+        return own or (running.plan if running is not None else None)
+
+    def _end(
+        self, planned: PlannedChange, running: Rollout, options: PushOptions, state: RolloutState, reason: str
+    ) -> RolloutStep:
+        ended = running.end(state, reason, time(), _who(options), options.meta.message)
+        if state is not RolloutState.ROLLED_BACK:
+            ended = replace(ended, content="")
+        return self._written(Effect.ENDED, reason, replace(ended, last_head=planned.expect))
+
+    def _written(self, effect: Effect, detail: str, rollout: Rollout) -> RolloutStep:
+        return RolloutStep(effect, detail, rollout, self._rollouts.write(rollout))
+
+
+def content_of(ids: BlobIds, derived: Mapping[Key, DerivedResource]) -> str:
+    """Identifies the pushed configuration of a group: without endpoints and the ``derived`` resources."""
+    pushed = (item for item in ids.items() if item[0][0] not in ENDPOINT_TYPES and item[0] not in derived)
+    lines = sorted(f"{type_url} {name} {blob}\n" for (type_url, name), blob in pushed)
+    return blake2b("".join(lines).encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).hexdigest()
+
+
+def _check_not_taken_back(last: Rollout, content: str) -> None:
+    """Raises ``TakenBackError`` for content that the last rollout of the group has taken back."""
+    ended_s = last.ended_s
+    if last.state is not RolloutState.ROLLED_BACK or last.content != content or ended_s is None:
+        return
+    age_s = max(time() - ended_s, 0.0)
+    if age_s < REFUSED_S:
+        raise TakenBackError(
+            f"group {last.group!r}: this content was taken back {_ago(age_s)} ago, from revision {last.head}:"
+            f" {last.reason}"
+        )
+
+
+def _ago(age_s: float) -> str:
+    unit_s, unit = next(((size_s, name) for size_s, name in _AGES if age_s >= size_s), (1.0, "s"))
+    return f"{age_s / unit_s:.0f} {unit}"
+
+
+def _configures(planned: PlannedChange) -> bool:
+    """Whether a change is more than one of endpoints."""
+    return any(type_url not in ENDPOINT_TYPES for type_url in planned.difference)
+
+
+def _who(options: PushOptions) -> str:
+    return options.meta.actor or options.meta.author

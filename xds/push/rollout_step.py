@@ -1,0 +1,55 @@
+"""What a push does to the rollout of its group, and what a rollout serves. Values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from xds.push.content import GroupContent
+from xds.rollouts.rollout import Rollout
+from xds.store.base import DocumentWrite
+
+
+class Effect(StrEnum):
+    """What a push does to the rollout of its group; empty: there is none.
+
+    * ``STARTED``, ``SUPERSEDED``: the push is rolled out from now on, the latter in place of the present rollout;
+    * ``CONTINUES``: endpoints or derived resources changed, for all nodes at once, and the rollout goes on;
+    * ``ENDED``: the push goes to all nodes, and the rollout ends;
+    * ``ALL_AT_ONCE``: the push goes to all nodes, although there is a plan.
+    """
+
+    NONE = ""
+    STARTED = "started"
+    SUPERSEDED = "superseded"
+    CONTINUES = "continues"
+    ENDED = "ended"
+    ALL_AT_ONCE = "all_at_once"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStep:
+    """What a push does. ``detail`` says why, for people. ``rollout`` is as the push leaves it.
+
+    ``write`` is its document, if the push changes it.
+    """
+
+    effect: Effect = Effect.NONE
+    detail: str = ""
+    rollout: Rollout | None = None
+    write: DocumentWrite | None = None
+
+
+NO_STEP = RolloutStep()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRollout:
+    """The rollout of a group with what it needs to be served.
+
+    ``promoted`` is the content of its base as it was pushed, ``base`` what the nodes outside of the wave are served.
+    """
+
+    rollout: Rollout
+    promoted: GroupContent | None = None
+    base: GroupContent | None = None

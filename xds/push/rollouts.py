@@ -1,0 +1,292 @@
+"""The rollouts of groups: their documents, and who is served what.
+
+A document belongs to the content of its group: both are read and published together, under the lock of the group. A
+push that begins or ends a rollout writes it in its own transaction, every other step is a write of the document alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic, time
+
+import structlog
+
+from xds.access.caller import Caller
+from xds.model.errors import NotFoundError, ValidationError
+from xds.push.base_content import base_content
+from xds.push.content import GroupContent
+from xds.push.rollout_step import Effect, RolloutStep, ServedRollout
+from xds.push.served import ServedGroups
+from xds.rollouts.rollout import Rollout, RolloutState, decode, encode
+from xds.snapshots.lines import GroupSplit
+from xds.store.audit_entries import AuditNote
+from xds.store.base import DocumentWrite, Store
+from xds.store.known_documents import KnownDocuments, StaleDocumentError
+from xds.store.records import DOCUMENTS, Record
+from xds.tasks.threads import run_sized
+from xds.tasks.writes import WriteLocks
+
+KIND = "rollout"
+RESTORED = "restored from a backup"
+
+_log = structlog.get_logger(logger_name="xds.push.rollouts")
+
+
+class Rollouts:
+    """The rollouts of all groups: the present one of each, or the last one.
+
+    ``roll_back`` pushes the content of the base of a rollout, and stores it as it is afterwards. ``refresh`` takes over
+    what the store has of groups, whose locks are held. ``told`` is called with what has happened to a rollout.
+    ``changed`` is set at each change.
+    """
+
+    kinds = (KIND,)
+    roll_back: Callable[[Rollout, Rollout, Caller], Awaitable[object]]
+    refresh: Callable[[Collection[str]], Awaitable[None]]
+
+    def __init__(
+        self,
+        store: Store,
+        groups: ServedGroups,
+        locks: WriteLocks,
+        read_content: Callable[[str, int], Awaitable[GroupContent]],
+        wake: Callable[[Collection[str]], None],
+        told: Callable[[str, Rollout], None],
+    ) -> None:
+        self.known = KnownDocuments(store, self)
+        self.lock = asyncio.Lock()
+        self.changed = asyncio.Event()
+        self._groups = groups
+        self._locks = locks
+        self._read_content = read_content
+        self._wake = wake
+        self._told = told
+        self._rollouts: dict[str, Rollout] = {}
+        self._served: dict[str, ServedRollout] = {}
+        self._moved_s: dict[str, float] = {}  # when nodes changed lines last, on the clock of the streams
+
+    # Reading
+
+    def find(self, group: str) -> Rollout | None:
+        """The present rollout of a group, or the last one; None if it never had one."""
+        return self._rollouts.get(group)
+
+    def open(self) -> list[Rollout]:
+        """The rollouts that have not ended, by group."""
+        return [each for _, each in sorted(self._rollouts.items()) if each.is_open]
+
+    def all(self) -> list[Rollout]:
+        """The present or last rollout of each group."""
+        return [self._rollouts[group] for group in sorted(self._rollouts)]
+
+    def open_base(self, group: str) -> int | None:
+        """The base of the rollout of a group; None if none is open."""
+        rollout = self._rollouts.get(group)
+        return rollout.base if rollout is not None and rollout.is_open else None
+
+    def pinned(self) -> dict[str, int]:
+        """The revisions whose content the store must keep, by group."""
+        return {each.group: each.base for each in self.open()}
+
+    def served_base(self, group: str) -> GroupContent | None:
+        """What the nodes outside of the wave are served; None if all are served the same."""
+        served = self._served.get(group)
+        return served.base if served is not None else None
+
+    # What people do
+
+    async def pause(self, group: str, by: Caller, message: str = "") -> Rollout:
+        """Stop the rollout of a group until it is resumed. Failures still end it.
+
+        All of these raise ``NotFoundError`` if no rollout of the group is open, and ``StoreError``.
+        """
+        return await self._act(group, "paused", by, message, lambda one, now: one.pause(by.actor, message, now))
+
+    async def resume(self, group: str, by: Caller, message: str = "") -> Rollout:
+        """Let a rollout go on that is paused or held; its wave is watched anew."""
+        return await self._act(group, "resumed", by, message, lambda one, now: one.resume(by.actor, message, now))
+
+    async def promote(self, group: str, by: Caller, message: str = "") -> Rollout:
+        """Serve the head to all nodes now."""
+        return await self._act(group, "promoting", by, message, lambda one, now: one.promote(by.actor, message, now))
+
+    async def abort(self, group: str, by: Caller, message: str = "") -> Rollout:
+        """Take the push back: a new revision with the content that the nodes outside of the wave are served."""
+        before = self._open_rollout(group)
+        reason = f"aborted: {message}" if message else "aborted"
+        after = before.end(RolloutState.ROLLED_BACK, reason, time(), by.actor or by.author, message)
+        await self.roll_back(before, after, by)
+        return self._rollouts[group]
+
+    async def _act(
+        self, group: str, action: str, by: Caller, message: str, change: Callable[[Rollout, float], Rollout]
+    ) -> Rollout:
+        while True:
+            before = self._open_rollout(group)
+            after = change(before, time())
+            note = by.note(f"rollout.{action}", group=group, message=message, new={"head": after.head})
+            if await self.step(before, after, action, note):
+                return after
+
+    async def step(self, before: Rollout, after: Rollout, action: str, note: AuditNote | None = None) -> bool:
+        """Store a step of a rollout, and serve by it. False if the rollout is not as ``before`` any more.
+
+        ``action`` is what the events call it. Raises ``StoreError``.
+        """
+        group = before.group
+        async with self._locks.groups((group,)):
+            if self._rollouts.get(group) != before:
+                return False
+            try:
+                await self.known.put(KIND, group, encode(after), note=note)
+            except StaleDocumentError:
+                await self.refresh((group,))
+                return False
+            self.adopt(group, replace(self._served[group], rollout=after) if group in self._served else None)
+            self._groups.split(group, self.split(group))
+            self._wake((group,))
+            self._told(action, after)
+            return True
+
+    def _open_rollout(self, group: str) -> Rollout:
+        rollout = self._rollouts.get(group)
+        if rollout is None or not rollout.is_open:
+            raise NotFoundError(f"no rollout of group {group!r} is going on")
+        return rollout
+
+    # What is served
+
+    async def prepare(self, group: str, rollout: Rollout | None, head: GroupContent) -> ServedRollout | None:
+        """What a rollout serves beside ``head``. Raises ``StoreError``."""
+        if rollout is None or not rollout.is_open:
+            return ServedRollout(rollout) if rollout is not None else None
+        known = self._served.get(group)
+        promoted = known.promoted if known is not None else None
+        if promoted is None or promoted.revision != rollout.base:
+            try:
+                promoted = await self._read_content(group, rollout.base)
+            except NotFoundError as error:  # restored from a backup without history
+                _log.error("rollout.base_lost", group=group, base=rollout.base, error_message=str(error))
+                return ServedRollout(rollout)
+        before = known.base if known is not None and known.promoted is promoted else None
+        size = len(head) + len(promoted)
+        return ServedRollout(rollout, promoted, await run_sized(base_content, head, promoted, before, resources=size))
+
+    def adopt(self, group: str, served: ServedRollout | None) -> None:
+        """The group is about to be served by this rollout. The caller passes ``split`` to the cache."""
+        before = self._served.pop(group, None)
+        if served is None:
+            self._rollouts.pop(group, None)
+            self._moved_s.pop(group, None)
+            return
+        rollout = served.rollout
+        self._rollouts[group] = rollout
+        self._served[group] = served if rollout.is_open else ServedRollout(rollout)
+        if before is None:
+            self._moved_s[group] = monotonic() - max(time() - (rollout.ended_s or rollout.since_s), 0.0)
+        elif _step_of(before.rollout) != _step_of(rollout):
+            self._moved_s[group] = monotonic()
+        self.changed.set()
+
+    def tell(self, step: RolloutStep) -> None:
+        """A push has changed a rollout."""
+        if step.rollout is None or step.write is None or step.effect is Effect.NONE:
+            return
+        begins = step.effect in (Effect.STARTED, Effect.SUPERSEDED)
+        self._told(step.effect.value if begins else step.rollout.state.value, step.rollout)
+
+    def split(self, group: str) -> GroupSplit | None:
+        """Which nodes are served what."""
+        served = self._served.get(group)
+        if served is None or served.rollout.state is RolloutState.PROMOTED:
+            return None
+        rollout, base = served.rollout, served.base
+        if rollout.is_open and base is None:
+            return None
+        return GroupSplit(
+            base.snapshot if base is not None else None,
+            rollout.in_wave,
+            rollout.had_head,
+            rollout.is_hidden,
+            _step_of(rollout),
+            self._moved_s[group],
+        )
+
+    def serves(self, rollout: Rollout | None, group: str) -> bool:
+        """Whether a group is served by this rollout."""
+        served = self._served.get(group)
+        return (served.rollout if served is not None else None) == rollout
+
+    # As a table of documents
+
+    def write(self, rollout: Rollout) -> DocumentWrite:
+        """The document of a rollout as a part of a push."""
+        return self.known.write(KIND, rollout.group, encode(rollout))
+
+    async def load(self) -> None:
+        """Load all documents. Raises ``StoreError``. One that this release cannot read is logged and kept."""
+        stored = {one.id: await _read(one.id, one.body) for one in await self.known.read(KIND)}
+        self._rollouts = {group: rollout for group, rollout in stored.items() if rollout is not None}
+
+    async def apply(self, kind: str, id: str, body: bytes | None) -> None:
+        """Take over a document. It is served when its group is (`StoredState.refresh`)."""
+        rollout = await _read(id, body) if body is not None else None
+        if rollout is None:
+            self._rollouts.pop(id, None)
+        elif rollout != self._rollouts.get(id):
+            self._rollouts[id] = rollout
+
+    async def catch_up(self, group: str) -> bool:
+        """Take over the stored document of a group. Returns whether it is another one. Raises ``StoreError``."""
+        before = self._rollouts.get(group)
+        await self.known.catch_up(KIND, group)
+        return self._rollouts.get(group) != before
+
+    async def catch_up_all(self) -> Collection[str]:
+        """The same for all groups; returns those with another one. The caller holds all locks."""
+        return await self.known.catch_up_all(KIND)
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of the document of a group."""
+        return ((KIND, group),) if group in self._rollouts else ()
+
+    async def forget(self, group: str, by: Caller) -> None:
+        """Delete the document of a group that has no resources. Raises ``StoreError``."""
+        if group in self._rollouts:
+            async with self.lock:
+                with suppress(NotFoundError):
+                    await self.known.put(KIND, group, None)
+            self.dropped(group)
+
+    def dropped(self, group: str) -> None:
+        """Forget the rollout of a group; the store has deleted it with the group."""
+        self.adopt(group, None)
+
+
+def _step_of(rollout: Rollout) -> Hashable:
+    """What differs whenever nodes change lines."""
+    return rollout.base, rollout.head, rollout.nodes, rollout.had, rollout.is_open
+
+
+async def _read(group: str, body: bytes) -> Rollout | None:
+    """A stored rollout; None, and a line in the log, if this release cannot read it."""
+    try:
+        return await asyncio.to_thread(decode, group, body)
+    except ValidationError as error:
+        _log.error("rollout.unreadable", group=group, error_message=str(error))
+        return None
+
+
+def paused(record: Record) -> Record:
+    """A record of a backup as it is restored: a rollout that was going on is paused."""
+    if record.kind != DOCUMENTS.name or record.values[:1] != (KIND,):
+        return record
+    kind, group, is_live, body, revision = record.values
+    rollout = decode(group, body) if is_live else None
+    if rollout is None or not rollout.is_open:
+        return record
+    stopped = replace(rollout.pause("", "", time()), reason=RESTORED)
+    return record._replace(values=(kind, group, is_live, encode(stopped), revision))
