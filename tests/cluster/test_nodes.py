@@ -8,7 +8,9 @@ from time import time
 import pytest
 
 from tests.cluster.conftest import Member, Site
+from tests.support.connected import Client
 from tests.support.resources import static_cluster
+from xds.model.resource_type import ENDPOINT
 
 A = static_cluster("a", 80)
 
@@ -54,6 +56,28 @@ async def test_the_server_with_the_stream_shows_a_node_that_moved(site: Site) ->
     assert node["server"] == "b" and node["connected"]
     one = await site.get("a", "/nodes/n1")
     assert one == await site.get("b", "/nodes/n1") == node
+
+
+async def test_a_node_whose_streams_are_at_several_servers_is_shown_with_all(site: Site) -> None:
+    """Behind a name with several addresses, a proxy opens each of its streams to one of them."""
+    await site.put("edge", A)
+    client = site.connect("a", "n1")
+    client.ack(site.held("a"))
+    site["b"].plane.fleet.reporter_opened(client.node, "edge", time())
+    for asked in ("a", "b"):
+        (node,) = (await site.get(asked, "/nodes"))["items"]
+        assert node["server"] == "a" and node["types"]["clusters"]["state"] == "synced"
+        assert await site.get(asked, "/nodes/n1") == node
+        assert [item["name"] for item in (await site.get(asked, "/nodes/n1/resources"))["items"]] == ["a"]
+        assert [row["name"] for row in (await site.get(asked, "/nodes/n1/explain"))["resources"]] == ["a"]
+    endpoints = Client(site["b"].plane.fleet, client.node, "edge")
+    endpoints.subscribe(ENDPOINT)
+    (node,) = (await site.get("b", "/nodes"))["items"]
+    assert node["types"].keys() == {"clusters", "endpoints"} and len(node["streams"]) == 2
+    client.leave()
+    endpoints.leave()
+    (node,) = (await site.get("a", "/nodes"))["items"]
+    assert node["server"] == "b" and node["connected"]
 
 
 async def test_a_filter_does_not_show_where_a_node_was_before(site: Site) -> None:

@@ -30,6 +30,7 @@ class Client:
 
     def __init__(self, fleet: Fleet, node: Node, group: str, api: str = "") -> None:
         self.stream_id = next(_numbers)
+        self.node = node
         self._fleet = fleet
         fleet.stream_opened(self.stream_id, "127.0.0.1:1", "ADS", "sotw", 1.0, api)
         fleet.apply_events(self.stream_id, [Identified(node, group)], 1.0)

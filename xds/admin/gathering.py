@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from fastapi import Request
@@ -178,12 +178,12 @@ async def answer_of_holder(
     Raises ``RequestError`` (503) if no server that answers knows the node (with ``needs_stream``: has a stream of it),
     and another one does not answer.
     """
-    if (node is not None and node.connected) or not asks_others(deps, request):
+    if (node is not None and node.streams) or not asks_others(deps, request):
         return NodeAnswer()
     gathered = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": [id]})
-    known = {name: tuple(each["nodes"][id]) for name, each in gathered.documents.items() if id in each["nodes"]}
+    known = {name: Standing(*each["nodes"][id]) for name, each in gathered.documents.items() if id in each["nodes"]}
     best = max(known, key=lambda name: known[name], default="")
-    if best and known[best][0]:
+    if best and known[best].has_streams:
         return NodeAnswer(await relay(deps, request, best))
     if gathered.partial and (needs_stream or (node is None and not best)):
         raise silent_error(f"no server that answered has node {id!r}", gathered.partial)
@@ -192,11 +192,22 @@ async def answer_of_holder(
     return NodeAnswer(partial=gathered.partial)
 
 
-def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, tuple[bool, float]]:
-    """Of those nodes that this server knows: whether they are connected to it, and when it saw them last."""
+class Standing(NamedTuple):
+    """What a server has of a node; the one with the greatest answers for it.
+
+    A proxy that finds several servers by one name opens each stream to any of them: that of load reports is the least.
+    """
+
+    has_streams: bool
+    is_present: bool
+    last_seen: float
+
+
+def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, Standing]:
+    """Those nodes that this server knows."""
     now = time()
     known = filter(None, map(deps.fleet.node, ids))
-    return {node.id: (node.is_present(now), node.last_seen) for node in known}
+    return {node.id: Standing(bool(node.streams), node.is_present(now), node.last_seen) for node in known}
 
 
 def _caller(request: Request) -> str:

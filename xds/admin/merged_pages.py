@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from xds.admin.models.nacks import NODES_SHOWN
+from xds.admin.models.nodes import LOAD_SERVICE
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
@@ -16,19 +17,30 @@ STATES = ("ok", "warning", "failed")  # of a row of a check, the worst last
 def nodes_of(pages: Iterable[Json]) -> list[Json]:
     """The nodes of pages that begin behind one id, in natural order of their ids.
 
-    Of a node that several servers know, the one that it is connected to has it; else the one that saw it last.
+    Of a node that several servers know, the one that has its streams has it; else the one that saw it last. If several
+    have streams of it, it is shown with all of them.
     """
-    found: dict[str, Json] = {}
+    found: dict[str, list[Json]] = {}
     for page in pages:
         for node in page["items"]:
-            known = found.get(node["id"])
-            if known is None or _standing(node) > _standing(known):
-                found[node["id"]] = node
-    return [found[id] for id in sorted(found, key=natural_key)]
+            found.setdefault(node["id"], []).append(node)
+    return [_one_node(found[id]) for id in sorted(found, key=natural_key)]
 
 
-def _standing(node: Mapping[str, Any]) -> tuple[bool, str]:
-    return bool(node["connected"]), str(node["last_seen"])
+def _one_node(known: Sequence[Json]) -> Json:
+    best, *others = sorted(known, key=_standing, reverse=True)
+    connected = [each for each in others if each["connected"]]
+    if not best["connected"] or not connected:
+        return best
+    streams = [stream for each in (best, *connected) for stream in each["streams"]]
+    types = {alias: state for each in (*reversed(connected), best) for alias, state in each["types"].items()}
+    return {**best, "streams": streams, "types": dict(sorted(types.items()))}
+
+
+def _standing(node: Mapping[str, Any]) -> tuple[bool, bool, str]:
+    """As `xds.admin.gathering.Standing`."""
+    serves = any(stream["service"] != LOAD_SERVICE for stream in node["streams"])
+    return serves, bool(node["connected"]), str(node["last_seen"])
 
 
 def nacks_of(pages: Iterable[Json]) -> list[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
@@ -22,7 +22,17 @@ from xds.admin import operations
 from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
 from xds.admin.bodies import accepts_yaml
 from xds.admin.dependencies import Dependencies, Deps
-from xds.admin.gathering import STANDINGS_PATH, Gathered, answer_of_holder, gather, marks, own_name, standings
+from xds.admin.gathering import (
+    STANDINGS_PATH,
+    Gathered,
+    Standing,
+    answer_of_holder,
+    gather,
+    marks,
+    own_name,
+    silent_error,
+    standings,
+)
 from xds.admin.merged_pages import is_cut, nacks_by_message, nacks_of, nodes_of, place_of_nack, summed
 from xds.admin.middleware import Segment
 from xds.admin.models.nacks import Nack
@@ -206,8 +216,8 @@ async def _without_moved(deps: Dependencies, request: Request, items: list[dict[
     if not gone:
         return items
     others = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": gone})
-    known = (standings(deps, gone), *(each["nodes"] for each in others.documents.values()))
-    connected = {id for each in known for id, (is_connected, _) in each.items() if is_connected}
+    known: list[Mapping[str, Any]] = [standings(deps, gone), *(each["nodes"] for each in others.documents.values())]
+    connected = {id for each in known for id, standing in each.items() if Standing(*standing).is_present}
     return [node for node in items if node["connected"] or node["id"] not in connected]
 
 
@@ -221,12 +231,14 @@ async def list_standings(deps: Deps, ids: Annotated[list[str], Body(embed=True, 
 async def get_node(deps: Deps, request: Request, id: Segment) -> Response:
     """One node with all its streams. It must be connected or have disconnected recently."""
     node = deps.fleet.node(id)
-    held = await answer_of_holder(deps, request, id, node)
-    if held.relayed is not None:
-        return held.relayed
-    if node is None:
+    own = [document_of(_status(deps, node, own_name(deps, request)))] if node is not None else []
+    others = await gather(deps, request)
+    found = nodes_of({"items": items} for items in (own, *([each] for each in others.documents.values())))
+    if not found and others.partial:
+        raise silent_error(f"no server that answered has node {id!r}", others.partial)
+    if not found:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
-    return JSONResponse({**document_of(_status(deps, node, own_name(deps, request))), **marks(held.partial)})
+    return JSONResponse({**found[0], **(marks(others.partial) if not found[0]["streams"] else {})})
 
 
 @router.serve(operations.DISCONNECT_NODE)
