@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.fleet.conftest import Client, resource_set, response
-from xds.fleet.fleet import Fleet
+from xds.fleet.fleet import DISCONNECTED_KEPT_S, Fleet
 from xds.fleet.state import NackState
 from xds.model.resource_type import CLUSTER
 from xds.server import nack_persistence
@@ -133,9 +133,34 @@ async def test_a_node_that_comes_brings_its_nack(pair: tuple[Server, Server]) ->
     assert not a.open()
 
 
+async def test_a_nack_stays_open_where_its_node_is_when_another_server_forgets_the_node(
+    pair: tuple[Server, Server],
+) -> None:
+    """A server forgets a node that left it an hour ago, with its NACKs. The node may still reject at another one."""
+    a, b = pair
+    client = await rejected(a)
+    client.close()
+    came = Client(b.fleet, "n1")
+    came.subscribe("clusters", "*")
+    await b.look()
+    a.fleet.stream_opened(0, "ipv4:127.0.0.1:2", "ADS", "sotw", client.now + DISCONNECTED_KEPT_S + 1)
+    assert not a.open()
+    await a.rows(0)
+    await b.look(2)
+    ((renewed, node),) = b.open()
+    (row,) = await b.rows(1)
+    assert (row.id, row.node) == (renewed, node) == (renewed, "n1") and renewed & 1 == b.number
+    assert b.fleet.nack_log.open_of("n1", CLUSTER)[0].guilty == ("bad",)
+    await b.look(2)
+    assert b.open() == [(renewed, "n1")]
+    came.ack(response(FIXED))
+    await b.rows(0)
+    assert not b.open()
+
+
 async def test_a_row_that_is_being_written_is_not_one_that_was_deleted(pair: tuple[Server, Server]) -> None:
     a, _ = pair
-    await rejected(a)
+    (await rejected(a)).close()
     a.elsewhere.note([])
     assert a.open()
     await a.look()

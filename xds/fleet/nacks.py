@@ -6,7 +6,7 @@ The stored form is bounded as well, because clients choose names and messages.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, count, islice, takewhile
 from types import MappingProxyType
@@ -174,11 +174,22 @@ class NackLog:
         """The ids of open records that are stored, or are being stored."""
         return frozenset(self._stored & self._open.keys() - self._changed)
 
-    def resolve_deleted(self, ids: Iterable[int], now: float) -> None:
-        """Resolve records whose rows are no longer there: another server has resolved them."""
+    def note_deleted(self, ids: Iterable[int], here: Container[str], now: float) -> None:
+        """Resolve records whose rows are no longer there: another server has resolved them.
+
+        If the node is ``here``, that server has only forgotten it: the record is kept under a new id.
+        """
         for id in self.kept().intersection(ids):
+            refusal = self._open[id]
             self._stored.discard(id)
-            self.resolve(self._open[id], now)
+            if refusal.record.node not in here:
+                self.resolve(refusal, now)
+                continue
+            del self._open[id]
+            self._unlink(refusal)
+            self._text -= self._sizes.pop(id)
+            refusal.record = replace(refusal.record, id=next(self._ids))
+            self._add(refusal)
 
     def take_changes(self, limit: int) -> NackChanges:
         """At most ``limit`` changes since the last call."""

@@ -84,9 +84,9 @@ class NacksElsewhere:
         """Take in the rows of all servers as they are now."""
         log, now = self.fleet.nack_log, time()
         missing = log.kept() - {row.id for row in rows}
-        log.resolve_deleted(missing & self._missing, now)
-        self._missing = missing
         living, connected = self.numbers.living(), self.fleet.connected()
+        log.note_deleted(missing & self._missing, connected, now)
+        self._missing = missing
         elsewhere: dict[str, list[RefusedContent]] = {}
         taken: list[RefusedContent] = []
         gone = {row.id for row in rows if row.id & _NUMBERS not in living}
