@@ -181,7 +181,7 @@ async def answer_of_holder(
     if (node is not None and node.streams) or not asks_others(deps, request):
         return NodeAnswer()
     gathered = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": [id]})
-    known = {name: Standing(*each["nodes"][id]) for name, each in gathered.documents.items() if id in each["nodes"]}
+    known = {name: NodeStanding(*each["nodes"][id]) for name, each in gathered.documents.items() if id in each["nodes"]}
     best = max(known, key=lambda name: known[name], default="")
     if best and known[best].has_streams:
         return NodeAnswer(await relay(deps, request, best))
@@ -192,7 +192,7 @@ async def answer_of_holder(
     return NodeAnswer(partial=gathered.partial)
 
 
-class Standing(NamedTuple):
+class NodeStanding(NamedTuple):
     """What a server has of a node; the one with the greatest answers for it.
 
     A proxy that finds several servers by one name opens each stream to any of them: that of load reports is the least.
@@ -203,11 +203,11 @@ class Standing(NamedTuple):
     last_seen: float
 
 
-def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, Standing]:
+def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, NodeStanding]:
     """Those nodes that this server knows."""
     now = time()
     known = filter(None, map(deps.fleet.node, ids))
-    return {node.id: Standing(bool(node.streams), node.is_present(now), node.last_seen) for node in known}
+    return {node.id: NodeStanding(bool(node.streams), node.is_present(now), node.last_seen) for node in known}
 
 
 def _caller(request: Request) -> str:

@@ -25,7 +25,7 @@ from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import (
     STANDINGS_PATH,
     Gathered,
-    Standing,
+    NodeStanding,
     answer_of_holder,
     gather,
     marks,
@@ -217,7 +217,7 @@ async def _without_moved(deps: Dependencies, request: Request, items: list[dict[
         return items
     others = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": gone})
     known: list[Mapping[str, Any]] = [standings(deps, gone), *(each["nodes"] for each in others.documents.values())]
-    connected = {id for each in known for id, standing in each.items() if Standing(*standing).is_present}
+    connected = {id for each in known for id, standing in each.items() if NodeStanding(*standing).is_present}
     return [node for node in items if node["connected"] or node["id"] not in connected]
 
 
