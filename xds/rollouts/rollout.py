@@ -18,15 +18,15 @@ from xds.model.node import Node
 from xds.model.units import UNIT_S
 from xds.rollouts.plan import RolloutPlan, Wave, plan_document, read_plan
 from xds.rollouts.reading import TEXT_LIMIT, FieldReader
-from xds.rollouts.wave import NodeSet, everybody, next_wave, read_node_set
+from xds.rollouts.wave import NodeSet, everybody, ids_inside, next_wave, read_node_set
 
 DOCUMENT_BYTES = 1 << 26
 HAD_HEAD_S = UNIT_S["d"]  # how long after its end it matters who had the head: longer than any client keeps leftovers
 _REVISION_LIMIT = 2**63 - 1
 _TIME_LIMIT_S = 1e12
 _FIELDS = (
-    "plan", "base", "head", "state", "wave", "nodes", "had", "began_s", "since_s", "is_promoting", "reason", "by",
-    "message", "ended_s", "content", "last_head",
+    "plan", "base", "head", "state", "wave", "nodes", "had", "began_s", "since_s", "connected_n", "usual_errors",
+    "is_promoting", "reason", "by", "message", "ended_s", "content", "last_head",
 )  # fmt: skip
 
 
@@ -53,21 +53,26 @@ class Progress:
     Each time is a sum of the times between two decisions, of which none counts for more than a few seconds. So a clock
     that jumps, or a server that stood still, makes a time longer and never shorter.
 
-    * ``seen_s``: when the last decision was made;
-    * ``wave_s``: how long the wave has been watched;
-    * ``held_s``: since when without break all its nodes have ACKed; None while they have not;
-    * ``away_s``: for how long half or more of its nodes have been away; None while they are connected;
-    * ``connected``: the nodes of the wave that were connected at its begin, or since.
+    * ``seen_s``: when the last decision was made (epoch seconds); ``wave_s``: how long the wave has been watched;
+    * ``is_acked``: all its nodes had ACKed at the last decision; ``behind_s``: for how long not all have;
+    * ``is_holding``, ``held_s``: all have ACKed without break, and for how long;
+    * ``away_s``: for how long half or more of its nodes have been away;
+    * ``most_n``: the most of its nodes that were connected at one time.
     """
 
     seen_s: float | None = None
     wave_s: float = 0.0
-    held_s: float | None = None
-    away_s: float | None = None
-    connected: frozenset[str] = frozenset()
+    is_acked: bool = False
+    behind_s: float = 0.0
+    is_holding: bool = False
+    held_s: float = 0.0
+    away_s: float = 0.0
+    most_n: int = 0
 
 
 NO_PROGRESS = Progress()
+# A client takes up to half a minute to come back to a server that was down. That it is away counts only afterwards.
+_RESTARTED = Progress(away_s=-30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class Rollout:
     * ``wave``: the index of the present wave in ``plan.steps``; ``nodes``: its nodes;
     * ``since_s``: when the wave began, or was resumed;
     * ``had``: nodes that were served the head of an earlier rollout that was superseded or taken back;
+    * ``connected_n``: how many nodes of the wave were connected when it began; 0 if that is not known yet;
+    * ``usual_errors``: the failed share of requests of the other nodes, as last measured;
     * ``is_promoting``: somebody promoted it: all nodes are served the head, without further waves;
     * ``content``: identifies the pushed configuration of the head. It is empty once other content was pushed after a
       roll-back. ``last_head``: the newest revision that waves alone were served; 0 while the rollout is open;
@@ -94,6 +101,8 @@ class Rollout:
     had: NodeSet
     began_s: float
     since_s: float
+    connected_n: int = 0
+    usual_errors: float = 0.0
     is_promoting: bool = False
     reason: str = ""
     by: str = ""
@@ -141,7 +150,7 @@ class Rollout:
 
     def resume(self, by: str, message: str, now_s: float) -> Rollout:
         """The rollout, running; its wave is watched anew."""
-        return self._acted(RolloutState.RUNNING, by, message, now_s)
+        return replace(self._acted(RolloutState.RUNNING, by, message, now_s), connected_n=0)
 
     def promote(self, by: str, message: str, now_s: float) -> Rollout:
         """The rollout to all nodes at once. It ends when all have ACKed, or after ``timeout_s``."""
@@ -155,9 +164,8 @@ class Rollout:
         return replace(ended, by=by, message=message) if by else ended
 
     def _acted(self, state: RolloutState, by: str, message: str, now_s: float) -> Rollout:
-        return replace(
-            self, state=state, since_s=now_s, by=by, message=message, reason="", progress=NO_PROGRESS
-        )  # fmt: skip
+        acted = replace(self, state=state, since_s=now_s, reason="", progress=NO_PROGRESS)
+        return replace(acted, by=by, message=message)
 
 
 def begin(
@@ -170,18 +178,33 @@ def begin(
     by: str = "",
     message: str = "",
     former: Rollout | None = None,
+    usual_errors: float = 0.0,
 ) -> Rollout:
     """A rollout at its first wave. ``connected`` has the kinds of the connected nodes of the group, by id.
 
-    ``former`` is the last rollout of the group. If it is open, this one supersedes it.
+    ``former`` is the last rollout of the group. If it is open, this one supersedes it. ``usual_errors`` is the failed
+    share of requests before the rollout.
     """
     had = NodeSet(group)
     if former is not None and former.state is not RolloutState.PROMOTED and former.matters(now_s):
         had = former.nodes | former.had
     wave, nodes = next_wave(plan, -1, NodeSet(group), connected, ())
     return Rollout(
-        group, plan, base, head, RolloutState.RUNNING, wave, nodes, had, now_s, now_s, by=by, message=message
-    )  # fmt: skip
+        group,
+        plan,
+        base,
+        head,
+        RolloutState.RUNNING,
+        wave,
+        nodes,
+        had,
+        began_s=now_s,
+        since_s=now_s,
+        connected_n=len(ids_inside(nodes, connected)),
+        usual_errors=usual_errors,
+        by=by,
+        message=message,
+    )
 
 
 def encode(rollout: Rollout) -> bytes:
@@ -196,6 +219,8 @@ def encode(rollout: Rollout) -> bytes:
         "had": rollout.had.document(),
         "began_s": rollout.began_s,
         "since_s": rollout.since_s,
+        "connected_n": rollout.connected_n,
+        "usual_errors": rollout.usual_errors,
         "is_promoting": rollout.is_promoting,
         "reason": rollout.reason[:TEXT_LIMIT],
         "by": rollout.by[:TEXT_LIMIT],
@@ -225,6 +250,8 @@ def decode(group: str, body: bytes) -> Rollout:
         had=read_node_set(group, fields.given("had"), "/had"),
         began_s=fields.number("began_s", -1.0, 0.0, _TIME_LIMIT_S),
         since_s=fields.number("since_s", -1.0, 0.0, _TIME_LIMIT_S),
+        connected_n=fields.integer("connected_n", 0, 0, _REVISION_LIMIT),
+        usual_errors=fields.number("usual_errors", 0.0, 0.0, 1.0),
         is_promoting=fields.flag("is_promoting"),
         reason=fields.text("reason"),
         by=fields.text("by"),
@@ -232,6 +259,7 @@ def decode(group: str, body: bytes) -> Rollout:
         content=fields.text("content"),
         last_head=fields.integer("last_head", 0, 0, _REVISION_LIMIT),
         ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
+        progress=_RESTARTED,
     )
     if rollout.wave >= len(rollout.plan.steps):
         fields.add("out_of_range", "wave", "is not a wave of the plan")

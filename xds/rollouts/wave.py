@@ -128,6 +128,11 @@ def top_up(
     return replace(nodes, ids=nodes.ids | set(_choose(missing, connected, outside, inside)))
 
 
+def ids_inside(nodes: NodeSet, ids: Iterable[str]) -> set[str]:
+    """Those of the ids that are in the set, whatever its selectors match."""
+    return {id for id in ids if id in nodes.ids or rank(nodes.group, id) < nodes.below}
+
+
 def waves_of(plan: RolloutPlan, group: str, nodes: Iterable[Node]) -> Iterator[tuple[Wave, tuple[str, ...]]]:
     """Each wave that a rollout to these nodes would have, with the ids of the nodes that it adds, ordered by rank."""
     by_id = {node.id: node for node in nodes}

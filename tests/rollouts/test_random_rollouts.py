@@ -1,0 +1,225 @@
+"""Random stories of a rollout: never onward without facts, never two ways out, a restart changes no outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.support.examples import examples
+from xds.model.node import Node
+from xds.rollouts.decide import Act, Facts, RequestCount, RolloutDecision, decide
+from xds.rollouts.plan import RolloutPlan, read_plan
+from xds.rollouts.rollout import Rollout, RolloutState, begin, decode, encode
+
+GROUP = "edge"
+FLEET = tuple(f"edge-{at}" for at in range(8))
+NODES = st.sampled_from(FLEET)
+PLANS = st.builds(
+    lambda waves, hold_s, nacks, errors, failure, selector: read_plan(
+        {
+            "waves": waves,
+            "hold_s": hold_s,
+            "timeout_s": 60,
+            "max_nacks": nacks,
+            "max_errors": errors,
+            "on_failure": failure,
+            "selector": selector,
+        }
+    ),
+    st.sampled_from(["1", "1,10%,50%", "3,60%", "100%", "25%,50%,75%"]),
+    st.sampled_from([0, 5, 20]),
+    st.integers(0, 2),
+    st.sampled_from([None, 0.05]),
+    st.sampled_from(["rollback", "hold"]),
+    st.sampled_from(["", 'node.id == "edge-7"', "node.id == nobody"]),
+)
+COUNTS = st.sampled_from([None, RequestCount(0, 0), RequestCount(0, 500), RequestCount(400, 500), RequestCount(9, 10)])
+
+
+class Rollouts(RuleBasedStateMachine):
+    """One group, its nodes, the server that decides, and what people do."""
+
+    @initialize(plan=PLANS, connected=st.sets(NODES))
+    def start(self, plan: RolloutPlan, connected: set[str]) -> None:
+        self.now_s = 1_000_000.0
+        self.connected = set(connected)
+        self.acked: set[str] = set()
+        self.nacked: dict[str, str] = {}
+        self.requests: RequestCount | None = RequestCount(0, 500)
+        self.others: RequestCount | None = RequestCount(0, 500)
+        self.is_complete = True
+        self.head = 2
+        self.ends: list[Act] = []
+        self.restarted_s = self.now_s
+        self.rollout = begin(GROUP, plan, 1, self.head, dict.fromkeys(self.connected, ""), self.now_s)
+
+    def inside(self) -> set[str]:
+        return {id for id in self.connected if self.rollout.in_wave(Node(id))}
+
+    def facts(self) -> Facts:
+        inside, connected = self.inside(), dict.fromkeys(sorted(self.connected), "")
+        acked = (inside & self.acked) - self.nacked.keys()
+        return Facts(
+            connected, inside, acked, self.nacked, {}, self.requests, self.others, self.is_complete
+        )  # fmt: skip
+
+    @rule(node=NODES)
+    def connect(self, node: str) -> None:
+        self.connected.add(node)
+        self.acked.discard(node)
+
+    @rule(node=NODES)
+    def disconnect(self, node: str) -> None:
+        self.connected.discard(node)
+
+    @rule()
+    def ack(self) -> None:
+        self.acked |= self.inside()
+
+    @rule(node=NODES)
+    def nack(self, node: str) -> None:
+        if node in self.inside():
+            self.nacked[node] = "no"
+
+    @rule(requests=COUNTS, others=COUNTS)
+    def report(self, requests: RequestCount | None, others: RequestCount | None) -> None:
+        self.requests, self.others = requests, others
+
+    @rule(is_complete=st.booleans())
+    def ask_the_other_servers(self, is_complete: bool) -> None:
+        self.is_complete = is_complete
+
+    @rule(jump_s=st.sampled_from([-500.0, 500.0]))
+    def set_the_clock(self, jump_s: float) -> None:
+        self.now_s += jump_s
+        self.restarted_s += jump_s
+
+    @rule()
+    def restart(self) -> None:
+        self.rollout = decode(GROUP, encode(self.rollout))
+        self.restarted_s = self.now_s
+
+    @precondition(lambda self: self.rollout.is_open)
+    @rule()
+    def pause(self) -> None:
+        self.rollout = self.rollout.pause("me", "", self.now_s)
+
+    @precondition(lambda self: self.rollout.is_open)
+    @rule()
+    def resume(self) -> None:
+        self.rollout = self.rollout.resume("me", "", self.now_s)
+        self.restarted_s = self.now_s
+
+    @precondition(lambda self: self.rollout.is_open)
+    @rule()
+    def promote(self) -> None:
+        self.rollout = self.rollout.promote("me", "", self.now_s)
+
+    @precondition(lambda self: self.rollout.is_open)
+    @rule()
+    def abort(self) -> None:
+        self.rollout = self.rollout.end(RolloutState.ROLLED_BACK, "aborted", self.now_s, "me")
+        self.ends.append(Act.ROLL_BACK)
+
+    @rule(plan=PLANS)
+    def push(self, plan: RolloutPlan) -> None:
+        had = {id for id in FLEET if self.rollout.had_head(Node(id))}
+        was_promoted = self.rollout.state is RolloutState.PROMOTED
+        self.head += 1
+        connected = dict.fromkeys(sorted(self.connected), "")
+        self.rollout = begin(GROUP, plan, 1, self.head, connected, self.now_s, former=self.rollout)
+        self.acked, self.nacked, self.ends, self.restarted_s = set(), {}, [], self.now_s
+        assert was_promoted or all(self.rollout.had_head(Node(id)) for id in had)
+
+    @rule(seconds=st.sampled_from([1, 7, 40]))
+    def wait(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now_s += 1.0
+            self._decide()
+
+    def _decide(self) -> None:
+        before, facts = self.rollout, self.facts()
+        in_before = {id for id in FLEET if before.in_wave(Node(id))}
+        decision = decide(before, facts, self.now_s)
+        self.rollout = after = decision.rollout
+        assert (decision.act is Act.NOTHING) == (after == before)
+        assert all(after.in_wave(Node(id)) for id in in_before)
+        if decision.act in (Act.PROMOTE, Act.ROLL_BACK):
+            self.ends.append(decision.act)
+        if after.wave > before.wave or (decision.act is Act.PROMOTE and not before.is_promoting):
+            self._check_onward(before, facts)
+            self.restarted_s = self.now_s
+        if decision.act is Act.ROLL_BACK:
+            assert before.plan.on_failure == "rollback" and not before.is_promoting and after.reason
+
+    def _check_onward(self, before: Rollout, facts: Facts) -> None:
+        """A wave goes on only after its hold, with all facts, and without a failure."""
+        plan = before.plan
+        assert before.state is RolloutState.RUNNING and facts.is_complete
+        assert facts.acked and facts.inside - facts.nacked.keys() <= facts.acked
+        assert len(facts.nacked) <= plan.max_nacks
+        assert self.now_s - self.restarted_s >= plan.hold_s
+        if plan.max_errors is not None:
+            assert facts.requests is not None and facts.requests.attempted > 0
+            others = (
+                facts.others.failed_share if facts.others and facts.others.attempted >= 100 else before.usual_errors
+            )
+            assert facts.requests.failed_share - others <= plan.max_errors
+
+    @invariant()
+    def there_is_one_way_out(self) -> None:
+        assert len(self.ends) == (not self.rollout.is_open)
+
+    @invariant()
+    def the_document_is_read_as_it_is_written(self) -> None:
+        assert decode(GROUP, encode(self.rollout)) == self.rollout
+
+
+TestRollouts = Rollouts.TestCase
+
+
+def outcome(plan: RolloutPlan, known: dict[str, Any], restarts: set[int]) -> tuple[RolloutState, int, str]:
+    """How a rollout ends, or where it stays, while the facts are always the same. Restarts in these seconds."""
+    rollout = begin(GROUP, plan, 1, 2, dict.fromkeys(FLEET, ""), 1_000.0)
+    first = {id for id in FLEET if rollout.in_wave(Node(id))}
+    for second in range(0, 900, 3):
+        if not rollout.is_open:
+            break
+        if second in restarts:
+            rollout = decode(GROUP, encode(rollout))
+        away = first if known.get("is_away") else set[str]()
+        connected = dict.fromkeys((id for id in FLEET if id not in away), "")
+        inside = {id for id in connected if rollout.in_wave(Node(id))}
+        acked = set(sorted(inside)[known.get("behind_n", 0) :])
+        nacked = dict.fromkeys(sorted(inside)[: known.get("nacked_n", 0)], "no")
+        requests, others = known.get("requests"), RequestCount(0, 500)
+        facts = Facts(
+            connected, inside, acked - nacked.keys(), nacked, {}, requests, others, known.get("is_complete", True)
+        )
+        decision: RolloutDecision = decide(rollout, facts, 1_000.0 + second)
+        rollout = decision.rollout
+    return rollout.state, rollout.wave, rollout.reason
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {},
+        {"nacked_n": 1},
+        {"behind_n": 1},
+        {"is_away": True},
+        {"is_complete": False},
+        {"requests": RequestCount(0, 500)},
+        {"requests": RequestCount(100, 500)},
+        {"requests": RequestCount(0, 0)},
+    ],
+    ids=str,
+)
+@examples(10, in_soak=100)
+@given(plan=PLANS, restarts=st.sets(st.integers(0, 15).map(lambda at: at * 60), max_size=4))
+def test_a_restart_changes_no_outcome(known: dict[str, Any], plan: RolloutPlan, restarts: set[int]) -> None:
+    assert outcome(plan, known, restarts) == outcome(plan, known, set())

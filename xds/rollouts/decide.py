@@ -1,0 +1,263 @@
+"""Decides what becomes of a rollout: it goes on, waits, is held, is promoted or is taken back.
+
+| state | what is seen | next |
+|---|---|---|
+| RUNNING, wave i | every connected node of the wave has ACKed the head, at least one has, for ``hold_s`` without break; the error bound, where there is one, is kept | RUNNING, wave i+1 |
+| RUNNING, last wave | the same; or no connected node is outside of the wave before | PROMOTED |
+| RUNNING | a failure: more than ``max_nacks`` nodes NACK content of the head; half or more of the wave's nodes are away for `AWAY_S`; more requests fail than the error bound allows | ROLLED_BACK, or HELD if ``on_failure`` says so |
+| RUNNING | a failure: ``timeout_s`` after the wave began, not all its connected nodes have ACKed without break since | the same |
+| RUNNING | it cannot be judged for ``timeout_s``: no node of the wave was connected; there is an error bound and no request was reported; a server did not answer | HELD |
+| PAUSED, HELD | a failure, but not that of time | ROLLED_BACK, or HELD if ``on_failure`` says so |
+| RUNNING, promoting | all connected nodes have ACKed, or ``timeout_s`` has passed; failures end it no more | PROMOTED |
+| PROMOTED, ROLLED_BACK, SUPERSEDED | anything | the same |
+
+People and pushes do the rest (`xds.rollouts.rollout`): ``pause``, ``resume``, ``promote``, an abort, and another push,
+which supersedes. A resumed wave is watched anew.
+
+A node that has just connected and has not ACKed yet stops the clock of the hold; it breaks the hold after `BREAK_S`. So
+a large fleet, of which some node always starts, can be promoted. When half of the wave is away the hold is broken at
+once, or proxies that crash again and again would pass.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from xds.rollouts.plan import ALL, OnFailure
+from xds.rollouts.rollout import Progress, Rollout, RolloutState
+from xds.rollouts.wave import NodeSet, ids_inside, next_wave, top_up
+
+AWAY_S = 30.0
+BREAK_S = 10.0
+STEP_LIMIT_S = 5.0  # the longest time between two decisions that counts
+ATTEMPTS = 100  # of the wave, or of the others, below which their failed share proves nothing
+_NAMED_IDS = 3  # in a reason
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCount:
+    """Requests that load reports have counted since the wave began."""
+
+    failed: float
+    attempted: float
+
+    @property
+    def failed_share(self) -> float:
+        """The fraction that failed; 0 without requests."""
+        return self.failed / self.attempted if self.attempted else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the nodes of the group now.
+
+    * ``connected``: the kinds of all connected nodes, by id; ``inside``: those of them in the wave;
+    * ``acked``: those in the wave that have ACKed all of the head; ``waiting``: what others wait for;
+    * ``nacked``: nodes that NACKed content of the head, with their words, the first one first;
+    * ``requests``, ``others``: those of the nodes in the wave and of the others; None if none of them reports load;
+    * ``is_complete``: False if a server did not tell about its nodes.
+    """
+
+    connected: Mapping[str, str]
+    inside: AbstractSet[str]
+    acked: AbstractSet[str]
+    nacked: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    requests: RequestCount | None = None
+    others: RequestCount | None = None
+    is_complete: bool = True
+
+    @property
+    def behind(self) -> AbstractSet[str]:
+        """The connected nodes of the wave that have neither ACKed nor NACKed."""
+        return self.inside - self.acked - self.nacked.keys()
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether every connected node of the wave has ACKed, but for those that NACKed, and at least one has."""
+        return bool(self.acked) and not self.behind
+
+
+class Act(StrEnum):
+    """What is to be done: nothing, store the rollout, or store it with the promotion or the roll-back that ends it."""
+
+    NOTHING = "nothing"
+    WRITE = "write"
+    PROMOTE = "promote"
+    ROLL_BACK = "roll_back"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutDecision:
+    """The rollout from now on, what is to be done, and why. With `Act.NOTHING` only its progress has changed."""
+
+    rollout: Rollout
+    act: Act = Act.NOTHING
+    reason: str = ""
+
+
+def decide(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+    """Decide at ``now_s`` (epoch seconds). Call this when facts have changed, and each second while it is open."""
+    if not rollout.is_open:
+        return RolloutDecision(rollout)
+    watched = replace(rollout, progress=_advance(rollout, facts, now_s))
+    if rollout.is_promoting:
+        return _finish_promotion(watched, facts, now_s)
+    failure = _failure(watched, facts)
+    if failure:
+        return _fail(watched, failure, now_s)
+    if rollout.state is not RolloutState.RUNNING:
+        return RolloutDecision(watched)
+    return _judge(watched, facts, now_s)
+
+
+def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
+    """The progress of the wave after the time since the decision before."""
+    before = rollout.progress
+    elapsed_s = 0.0 if before.seen_s is None else min(max(now_s - before.seen_s, 0.0), STEP_LIMIT_S)
+    seen = replace(before, seen_s=now_s, wave_s=before.wave_s + elapsed_s)
+    if not facts.is_complete:
+        return replace(seen, is_acked=False)
+    most_n = max(before.most_n, rollout.connected_n, len(facts.inside))
+    is_away = most_n > 0 and len(facts.inside) * 2 <= most_n
+    is_acked = facts.is_acked and not is_away
+    behind_s = before.behind_s + elapsed_s if facts.behind else 0.0
+    is_holding = is_acked or (before.is_holding and not is_away and behind_s < BREAK_S)
+    held_s = before.held_s + (elapsed_s if is_acked and before.is_acked else 0.0)
+    return replace(
+        seen,
+        is_acked=is_acked,
+        is_holding=is_holding,
+        held_s=held_s if is_holding else 0.0,
+        behind_s=behind_s,
+        away_s=before.away_s + elapsed_s if is_away else 0.0,
+        most_n=most_n,
+    )
+
+
+def _judge(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+    """Decide about a running wave without failures."""
+    plan, progress, unknown = rollout.plan, rollout.progress, _unknown(rollout, facts)
+    has_held = progress.is_acked and progress.held_s >= plan.hold_s
+    if has_held and not unknown:
+        return _go_on(rollout, facts, now_s)
+    if progress.wave_s >= plan.timeout_s and (has_held or not progress.is_holding):
+        if not has_held and progress.most_n and facts.is_complete:
+            return _fail(rollout, _lateness(rollout, facts), now_s)
+        return _hold(rollout, f"cannot be judged: {unknown}")
+    return _note_connected(rollout, facts)
+
+
+def _finish_promotion(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+    if rollout.state is not RolloutState.RUNNING:
+        return RolloutDecision(rollout)
+    if (facts.is_acked and facts.is_complete) or rollout.progress.wave_s >= rollout.plan.timeout_s:
+        return _promote(rollout, "promoted by hand", now_s)
+    return RolloutDecision(rollout)
+
+
+def _promote(rollout: Rollout, reason: str, now_s: float) -> RolloutDecision:
+    return RolloutDecision(rollout.end(RolloutState.PROMOTED, reason, now_s), Act.PROMOTE, reason)
+
+
+def _fail(rollout: Rollout, reason: str, now_s: float) -> RolloutDecision:
+    if rollout.plan.on_failure is OnFailure.HOLD:
+        return _hold(rollout, reason)
+    return RolloutDecision(rollout.end(RolloutState.ROLLED_BACK, reason, now_s), Act.ROLL_BACK, reason)
+
+
+def _hold(rollout: Rollout, reason: str) -> RolloutDecision:
+    if rollout.state is RolloutState.HELD:
+        return RolloutDecision(rollout)
+    return RolloutDecision(replace(rollout, state=RolloutState.HELD, reason=reason), Act.WRITE, reason)
+
+
+def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+    """The next wave, or the end. A last wave that adds no connected node has been judged already."""
+    if rollout.step == ALL:
+        return _promote(rollout, f"all {len(facts.acked)} nodes have ACKed", now_s)
+    wave, nodes = next_wave(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
+    if rollout.plan.steps[wave] == ALL and len(facts.inside) == len(facts.connected):
+        return _promote(rollout, f"all {len(facts.acked)} nodes have ACKed", now_s)
+    widened = replace(
+        rollout,
+        wave=wave,
+        nodes=nodes,
+        connected_n=_count_inside(nodes, facts),
+        since_s=now_s,
+        usual_errors=_usual_errors(rollout, facts),
+        progress=Progress(seen_s=now_s),
+    )
+    steps = rollout.plan.steps
+    return RolloutDecision(widened, Act.WRITE, f"wave {wave + 1} of {len(steps)} ({steps[wave]})")
+
+
+def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
+    """Choose more nodes for a counted wave that lacks some, and note how many nodes a wave of named nodes has."""
+    nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
+    if nodes == rollout.nodes and (rollout.connected_n or not facts.inside):
+        return RolloutDecision(rollout)
+    noted = replace(rollout, nodes=nodes, connected_n=_count_inside(nodes, facts))
+    return RolloutDecision(noted, Act.WRITE, f"{noted.connected_n} nodes in the wave")
+
+
+def _count_inside(nodes: NodeSet, facts: Facts) -> int:
+    return len(facts.inside | ids_inside(nodes, facts.connected))
+
+
+def _unknown(rollout: Rollout, facts: Facts) -> str:
+    """What is missing for a judgement; empty if nothing is."""
+    bound, requests = rollout.plan.max_errors, facts.requests
+    unknown = ""
+    if not facts.is_complete:
+        unknown = "a server does not tell about its nodes"
+    elif not facts.inside:
+        unknown = "no node of the wave is connected"
+    elif bound is None or bound >= 1.0:
+        pass
+    elif requests is None:
+        unknown = "the nodes of the wave do not report load"
+    elif requests.attempted <= 0:
+        unknown = "the nodes of the wave have reported no requests"
+    elif requests.failed_share - _usual_errors(rollout, facts) > bound:
+        unknown = f"{requests.failed:.0f} of only {requests.attempted:.0f} requests failed"
+    return unknown
+
+
+def _failure(rollout: Rollout, facts: Facts) -> str:
+    """What has failed, but for lateness; empty if nothing has."""
+    plan, progress, requests = rollout.plan, rollout.progress, facts.requests
+    if len(facts.nacked) > plan.max_nacks:
+        node, words = next(iter(facts.nacked.items()))
+        others = f", and {len(facts.nacked) - 1} more" if len(facts.nacked) > 1 else ""
+        return f"{node}{others} rejected it: {words}"
+    if progress.away_s >= AWAY_S:
+        away_n = progress.most_n - len(facts.inside)
+        ids = sorted(rollout.nodes.ids - facts.connected.keys())[:_NAMED_IDS]
+        names = f" ({', '.join(ids)})" if ids else ""
+        return f"{away_n} of {progress.most_n} nodes of the wave{names} are away for {AWAY_S:.0f} s"
+    if plan.max_errors is not None and requests is not None and requests.attempted >= ATTEMPTS and facts.is_complete:
+        usual = _usual_errors(rollout, facts)
+        if requests.failed_share - usual > plan.max_errors:
+            failed = f"{requests.failed_share:.1%} of {requests.attempted:.0f} requests failed"
+            return f"{failed}, {plan.max_errors:.1%} above the usual {usual:.1%} are allowed"
+    return ""
+
+
+def _lateness(rollout: Rollout, facts: Facts) -> str:
+    behind, time = sorted(facts.behind), f"{rollout.plan.timeout_s:g} s"
+    if not behind:
+        return f"the nodes of the wave did not stay connected for {time}"
+    waiting = next((id for id in behind if id in facts.waiting), behind[0])
+    cause = f": {facts.waiting[waiting]}" if waiting in facts.waiting else ""
+    return f"{len(behind)} of {len(facts.inside)} nodes have not ACKed after {time}; {waiting}{cause}"
+
+
+def _usual_errors(rollout: Rollout, facts: Facts) -> float:
+    """The failed share of the other nodes. Those of the wave before count when there are no others."""
+    if facts.others is not None and facts.others.attempted >= ATTEMPTS:
+        return facts.others.failed_share
+    return rollout.usual_errors
