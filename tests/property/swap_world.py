@@ -85,8 +85,11 @@ class World:
         self._publish(content, told or not self.slow, group if "groups" in self.features else "default")
 
     def _publish(self, content: Site, told: bool, group: str) -> None:
+        self._serve(self._without_late(apart(content) if self.split else content, group), told, group)
+
+    def _serve(self, content: Site, told: bool, group: str) -> None:
         self.is_moving = self.is_moving or (group not in self.pushed and bool(self.pushed))
-        self.pushed[group] = self._without_late(apart(content) if self.split else content, group)
+        self.pushed[group] = content
         self._note_content()
         for server in self.fleet.servers:
             push(

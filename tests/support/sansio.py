@@ -29,6 +29,7 @@ from xds.protocol.requests import StreamLimits
 from xds.protocol.sotw import SOTW
 from xds.protocol.stream import DiscoveryStream
 from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.lines import GroupSplit
 from xds.snapshots.membership import Rule
 from xds.snapshots.order import OrderRules
 from xds.snapshots.overlay import Overlay, Override
@@ -68,6 +69,7 @@ class Server:
         self.history: list[tuple[Client, Event]] | None = None  # the events of all streams, if a test wants them
         self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with the handling of NACKs
         self.pushed_s: dict[Snapshot, float] = {}
+        self.splits: dict[str, GroupSplit] = {}  # by group: the rollouts
         self._starts = 0
         self._start()
 
@@ -83,7 +85,10 @@ class Server:
         for pushed in self.pushed.values():
             kept = [snapshot for snapshot, _ in pushed[-self.rules.linger_max :]]
             *earlier, newest = zip((self.pushed_s[each] for each in kept), read_back(kept), strict=True)
-            self.cache.set(newest[1], retained=earlier, on_nack=pushed[-1][1], now_s=newest[0])
+            split = self.splits.get(newest[1].group)
+            if split is not None and split.base is not None:
+                split = self.splits[newest[1].group] = replace(split, base=read_back([split.base])[0])
+            self.cache.set(newest[1], retained=earlier, on_nack=pushed[-1][1], now_s=newest[0], split=split)
 
     def push(
         self, content: Content, group: str = "default", label: str = "", on_nack: str = "hold", wake: bool = True
@@ -106,9 +111,27 @@ class Server:
 
         ``label_of``: makes the label of types that a push without label changes.
         """
-        resources = list(resources)
         before = self.cache.pushed(group)
         revision = before.revision + 1 if before is not None else 1
+        snapshot = self.next_snapshot(before, list(resources), group, revision, label, types, label_of)
+        self.cache.set(snapshot, on_nack=on_nack, now_s=self.now, split=self.splits.get(group))
+        self.pushed.setdefault(group, []).append((snapshot, on_nack))
+        self.pushed_s[snapshot] = self.now
+        if wake:
+            self.wake()
+        return snapshot
+
+    def next_snapshot(
+        self,
+        before: Snapshot | None,
+        resources: list[Resource],
+        group: str = "default",
+        revision: int = 1,
+        label: str = "",
+        types: Iterable[str] = (),
+        label_of: LabelOf = lambda revision, _: str(revision),
+    ) -> Snapshot:
+        """A snapshot that follows ``before``; other arguments as in `push_resources`."""
         urls = {*types, *(r.type_url for r in resources), *(before.sets if before is not None else ())}
         draft = build_snapshot(group, revision, resources, dict.fromkeys(urls, ""))
         versions = {url: label or label_of(revision, draft.get(url).digest) for url in urls}
@@ -116,13 +139,7 @@ class Server:
             old = before.sets.get(url) if before is not None else None
             if old is not None and old.digest == draft.get(url).digest:
                 versions[url] = old.version_info
-        snapshot = build_snapshot(group, revision, resources, versions, before)
-        self.cache.set(snapshot, on_nack=on_nack, now_s=self.now)
-        self.pushed.setdefault(group, []).append((snapshot, on_nack))
-        self.pushed_s[snapshot] = self.now
-        if wake:
-            self.wake()
-        return snapshot
+        return build_snapshot(group, revision, resources, versions, before)
 
     def lay_over(self, zones: Mapping[str, Mapping[str, str]], group: str = "default", wake: bool = True) -> None:
         """Overlay assignments of these names in these zones: their texts get a suffix."""
@@ -151,6 +168,20 @@ class Server:
         compiled = [Rule(group, compile_filter(text), priorities.get(group, 0)) for group, text in rules]
         self.cache.configure(compiled, {})
         self.wake()
+
+    def roll(self, split: GroupSplit | None, group: str = "default", wake: bool = True) -> None:
+        """The rollout of the group takes a step without a push, or has ended."""
+        self.note_split(split, group)
+        self.cache.split(group, split, self.now)
+        if wake:
+            self.wake()
+
+    def note_split(self, split: GroupSplit | None, group: str = "default") -> None:
+        """The next push, or start, is of this rollout."""
+        if split is not None:
+            self.splits[group] = split
+        else:
+            self.splits.pop(group, None)
 
     def drop(self, group: str = "default") -> None:
         """Delete the group."""

@@ -107,7 +107,7 @@ class Lines:
         if logs is None:
             logs = self._logs[line] = self._copied_logs()
             if self.base is not None and self.split is not None:
-                self._note(logs, self._noted(self.base), self.split.since_s)
+                self._note(logs, self._noted(self.base), self.split.since_s, is_of_others=True)
         return logs
 
     def all_logs(self) -> Iterator[RemovalLog]:
@@ -125,7 +125,7 @@ class Lines:
             return False
         if self.base is not None:
             # Some nodes that have the base may be served the head now.
-            self._note(self._logs[GroupLine.HEAD], self._noted(self.base), now_s)
+            self._note(self._logs[GroupLine.HEAD], self._noted(self.base), now_s, is_of_others=True)
         if split is None:
             self._logs = {GroupLine.HEAD: self._logs[GroupLine.HEAD]}
         else:
@@ -144,10 +144,13 @@ class Lines:
                     self._note(logs, each, pushed_s, is_stored=True)
             content = self.content(line)
             if content is self.head or is_base_new:
-                self._note(logs, self._noted(content), now_s, is_stored=is_stored)
-        if self.base is not None and split is not None and split.since_s > now_s:  # after a start: the wave grew later
+                is_of_others = line is GroupLine.RETURNED
+                self._note(logs, self._noted(content), now_s, is_stored=is_stored, is_of_others=is_of_others)
+        if is_stored and self.base is not None and split is not None and split.since_s > now_s:  # the wave grew later
             for content in (self.base, self.head):
-                self._note(self._logs[GroupLine.HEAD], self._noted(content), split.since_s, is_stored=True)
+                self._note(
+                    self._logs[GroupLine.HEAD], self._noted(content), split.since_s, is_stored=True, is_of_others=True
+                )
 
     def _copied_logs(self) -> Logs:
         return {api_version: log.copy() for api_version, log in self._logs[GroupLine.HEAD].items()}
@@ -157,6 +160,9 @@ class Lines:
         snapshot = content.snapshot
         return snapshot if content is self.head else replace(snapshot, revision=self.head.snapshot.revision)
 
-    def _note(self, logs: Logs, snapshot: Snapshot, at_s: float, *, is_stored: bool = False) -> None:
+    def _note(
+        self, logs: Logs, snapshot: Snapshot, at_s: float, *, is_stored: bool = False, is_of_others: bool = False
+    ) -> None:
         for api_version, log in logs.items():
-            log.note_push(self._translate(snapshot, api_version), at_s, is_stored=is_stored)
+            translated = self._translate(snapshot, api_version)
+            log.note_push(translated, at_s, is_stored=is_stored, is_of_others=is_of_others)

@@ -78,6 +78,7 @@ class RemovalLog:
         self._diff = diff
         self._refused = refused
         self._newest: Snapshot | None = None
+        self._labelled: Snapshot | None = None  # the newest one whose labels were noted
         self._forgotten = 0  # the revision of the push before the oldest; 0 for none
         self._pushes: list[_Push] = []  # the oldest first
         self._live_from = _NEVER  # the revision of the first push since the restart; 0 if it was the first of all
@@ -88,12 +89,18 @@ class RemovalLog:
         self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
         self._came_back: dict[str, tuple[int, frozenset[str]]] = {}  # as `came_back`, with the number
 
-    def note_push(self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False) -> None:
+    def note_push(
+        self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False, is_of_others: bool = False
+    ) -> None:
         """A push of this snapshot at ``at_s``; pushes are noted in their order, those before a restart (``is_stored``)
-        as well."""
+        as well.
+
+        ``is_of_others``: nodes with this content join those of the log, or go back to it. Labels mean what they meant
+        before, although they come back.
+        """
         before, self._newest = self._newest, snapshot
         self.number += 1
-        self._note_labels(before, snapshot)
+        self._note_labels(snapshot, are_kept=is_of_others)
         if not is_stored and self._live_from is _NEVER:
             self._live_from = 0 if before is None else snapshot.revision
         if before is None:
@@ -123,7 +130,8 @@ class RemovalLog:
         for push in self._pushes:
             push.end_s = min(push.end_s, now_s)
 
-    def _note_labels(self, before: Snapshot | None, snapshot: Snapshot) -> None:
+    def _note_labels(self, snapshot: Snapshot, *, are_kept: bool) -> None:
+        before = self._labelled
         for resource_set in snapshot.sets.values():
             if resource_set.type.full_state:
                 key = (resource_set.type.type_url, resource_set.version_info)
@@ -131,7 +139,10 @@ class RemovalLog:
                 is_new = key not in self._sets  # a label that comes back may be that of a set between
                 is_same = last is not None and last.version_info == resource_set.version_info
                 is_run = is_same and last is not None and last.digest == resource_set.digest
-                self._sets[key] = resource_set if is_new or (is_run and self._sets[key] is not None) else None
+                if is_new or not are_kept:
+                    self._sets[key] = resource_set if is_new or (is_run and self._sets[key] is not None) else None
+        if not are_kept:
+            self._labelled = snapshot
 
     def note_accepted(self, held: ResourceSet) -> None:
         """A client ACKed this set of a full-state type."""
@@ -417,6 +428,7 @@ class RemovalLog:
         """The log of the same pushes in another API version, of which ``newest`` is the newest snapshot."""
         log = RemovalLog(self.rules, self._diff, self._refused)
         log._newest, log._listeners_changed_s, log._live_from = newest, self._listeners_changed_s, self._live_from
+        log._labelled = newest
         for (_, label), resource_set in self._sets.items():
             translated_set = translate(resource_set) if resource_set is not None else None
             if translated_set is not None:
