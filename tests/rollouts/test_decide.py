@@ -106,6 +106,15 @@ def test_running__a_short_break__stops_the_clock_of_the_hold() -> None:
     assert story.watch(2).act is Act.WRITE
 
 
+def test_running__time_that_began_without_all_acks__does_not_count() -> None:
+    story = Story({"waves": "5", "hold_s": 20})
+    story.watch(0)
+    for _ in range(20):
+        story.watch(0, acked=story.canaries[1:])
+        story.now_s += 4.0
+        assert story.watch(0).act is Act.NOTHING
+
+
 def test_running__a_long_break__begins_the_hold_anew() -> None:
     story = Story("5")
     story.watch(50)
