@@ -219,7 +219,7 @@ async def test_a_group_that_nobody_follows_gets_it_at_once(plane: Plane, monkeyp
     unknown = await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
     assert unknown.rollout.effect is Effect.STARTED, "the server has just started"
     await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=True))
-    monkeypatch.setattr("xds.push.rollout_nodes.KNOWS_AFTER_S", 0.0)
+    monkeypatch.setattr("xds.push.rollout_facts.KNOWS_AFTER_S", 0.0)
     known = await plane.publisher.push(GROUP, clusters("d"), options=CAREFULLY)
     assert (known.rollout.effect, rollout(plane).is_open) == (Effect.ALL_AT_ONCE, False)
 
@@ -228,7 +228,7 @@ async def test_a_rollout_that_nobody_follows_ends_with_the_next_push(
     plane: Plane, clients: list[Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begun(plane)
-    monkeypatch.setattr("xds.push.rollout_nodes.KNOWS_AFTER_S", 0.0)
+    monkeypatch.setattr("xds.push.rollout_facts.KNOWS_AFTER_S", 0.0)
     monkeypatch.setattr(plane.fleet, "is_followed", lambda group: False)
     for client in clients:
         client.leave()

@@ -26,6 +26,7 @@ from xds.admin.browser_rules import ANY
 from xds.admin.dependencies import ApiOptions, Dependencies
 from xds.admin.fleet_progress import NodesElsewhere
 from xds.admin.load_view import LoadView
+from xds.admin.rollout_facts import FactsOfAll
 from xds.app.admin import create_app
 from xds.app.features import FEATURES
 from xds.app.ports import (
@@ -61,6 +62,7 @@ from xds.model.errors import XdsError
 from xds.push.collector import Collector
 from xds.push.directory import WatchedDirectory
 from xds.push.publisher import Publisher
+from xds.push.rollout_runner import RolloutRunner
 from xds.server.engine_persistence import EnginePersistence
 from xds.server.logs import configure_logging
 from xds.server.metrics.collectors import (
@@ -245,13 +247,19 @@ class Server:
         )
         self.publisher = self._publisher()
         self.publisher.undo.elsewhere = NodesElsewhere(self.fan_out).refusals
+        self.rollout_runner = self._rollout_runner()
         self.by_hand = self._hand_assignments()
         rejected, note_refused, numbers = self.grpc.clients.rejected, self.cache.note_refused, self._numbers()
         self.nacks = NackPersistence(self.store, self.fleet, rejected, note_refused, numbers.is_mine)
         self.nacks_elsewhere = NacksElsewhere(self.store, self.fleet, rejected, note_refused, numbers)
         self.engine = EnginePersistence(self.store, self.cache, self.grpc.clients)
         self.collector = Collector(
-            self.store, self.cache, storage.retention(), storage.collect_every_s, self.members.holds_lease
+            self.store,
+            self.cache,
+            storage.retention(),
+            storage.collect_every_s,
+            self.members.holds_lease,
+            self.publisher.rollouts.pinned,
         )
         self.watched = self._watched()
         self.publisher.documents.append(self.by_hand)
@@ -288,6 +296,13 @@ class Server:
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.settings.limits.grpc_receive_bytes,
         )
+
+    def _rollout_runner(self) -> RolloutRunner:
+        publisher = self.publisher
+        publisher.rollout_facts.requests_of = self.aggregates.requests_of
+        gather = FactsOfAll(publisher.rollout_facts, self.fan_out).gather
+        publisher.rollout_pushes.gather = gather
+        return RolloutRunner(publisher.rollouts, self.fleet, gather, self.members.holds_lease)
 
     def _hand_assignments(self) -> HandAssignments:
         return HandAssignments(
@@ -388,7 +403,7 @@ class Server:
         await self.grpc.start()
         await self.grpc.set_ready()
         self.publisher.following.start(self._reload_features)
-        for part in (self.collector, self.nacks, self.nacks_elsewhere, self.engine, self.by_hand):
+        for part in (self.collector, self.nacks, self.nacks_elsewhere, self.engine, self.by_hand, self.rollout_runner):
             part.start()
         self.phase = Phase.READY
         for feature in self.features:
@@ -508,6 +523,7 @@ class Server:
         for feature in reversed(self.features):
             await feature.close()
         await self.by_hand.close()
+        await self.rollout_runner.close()
         await self.publisher.close()
         await self.collector.close()
         await self.nacks_elsewhere.close()

@@ -15,6 +15,7 @@ from xds.model.resource import Resource, derived_version_info, version_stem
 from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import Derivation, ResourceSet, content_digest
 from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.lines import GroupLine
 
 V2 = "v2"
 V2_TYPES = frozenset(V2_URLS.values())
@@ -55,13 +56,17 @@ def translate_to_v2(resource_set: ResourceSet) -> ResourceSet | None:
 
 
 def variant_sets(
-    cache: SnapshotCache, fleet: Fleet, group: str, type_urls: Collection[str]
+    cache: SnapshotCache,
+    fleet: Fleet,
+    group: str,
+    type_urls: Collection[str],
+    line: GroupLine = GroupLine.HEAD,
 ) -> dict[str, dict[str, ResourceSet]]:
-    """The sets that streams of other APIs than v3 are served: by API and type URL."""
+    """The sets that streams of other APIs than v3 are served on a line: by API and type URL."""
     urls = {V2_URLS.get(type_url, type_url) for type_url in type_urls}
     by_api: dict[str, dict[str, ResourceSet]] = {}
     for api in fleet.apis(group) - {""}:
-        view = cache.view(group, api)
+        view = cache.view(group, api, line=line)
         sets = view.snapshot.sets if view is not None else {}
         by_api[api] = {url: sets[url] for url in urls if url in sets}
     return by_api

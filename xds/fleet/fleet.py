@@ -34,11 +34,11 @@ from xds.fleet.node_records import (
     holding,
     holdings,
 )
-from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set
+from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set, held_resources
 from xds.fleet.polls import Poll
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
-from xds.fleet.state import Convergence, NodeState, StreamState, Sync
+from xds.fleet.state import Convergence, HeldResources, NodeState, StreamState, Sync
 from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type
@@ -308,6 +308,19 @@ class Fleet:
         May be called from another thread. Stops at the first node that has not ACKed them.
         """
         return convergence.last_ack_of_all(self._connected_among(group, None), targets)
+
+    def states_of(
+        self,
+        group: str,
+        targets: Mapping[str, ResourceSet],
+        among: Collection[str],
+        variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
+    ) -> dict[str, tuple[Sync, Sequence[HeldResources]]]:
+        """As ``convergence``, for each node ``among`` that is connected: its state, and what is held back from it."""
+        return {
+            record.node.id: (convergence.node_progress(record, targets, variants).state, held_resources(record.clients))
+            for record in self._connected_among(group, among)
+        }
 
     def progress_by_type(
         self,

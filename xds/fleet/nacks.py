@@ -103,6 +103,10 @@ class NackLog:
         """The open records of a node."""
         return [refusal for refusals in self._by_node.get(node, _NONE).values() for refusal in refusals]
 
+    def open_in(self, group: str) -> list[RefusedContent]:
+        """The open records of a group, the first one first."""
+        return [refusal for refusal in self._open.values() if refusal.record.group == group]
+
     def resolve(self, refusal: RefusedContent, now: float) -> NackRecord:
         """Resolve a record: the node no longer rejects the content, or no longer needs it."""
         record = refusal.record

@@ -22,9 +22,11 @@ from xds.lrs.figures import (
     IngestResult,
     LoadStreamStatus,
     TargetTotals,
+    Totals,
 )
 from xds.lrs.ingest import ReportIngestion
 from xds.lrs.load_stats import LoadStatsRequest
+from xds.lrs.packed_counters import unpack
 from xds.lrs.queries import WINDOW_LIMIT_S, LoadQueries, TimeSpan
 from xds.lrs.report_stream import INTERVAL_S
 from xds.lrs.reporting import NodeTotals, ReportingStream
@@ -219,6 +221,11 @@ class LoadAggregates:
             if at >= before and len(self._departed_nodes) <= self._bounds.nodes_left:
                 return
             del self._departed_nodes[node]
+
+    def requests_of(self, node_id: str) -> Totals | None:
+        """The totals of a node, of all clusters together; None for a node that does not report."""
+        totals = self._nodes.get(node_id)
+        return Totals(*unpack(sum(totals.totals.values()), 4)) if totals is not None and totals.streams else None
 
     def target_totals(self) -> Iterator[TargetTotals]:
         """For metrics: totals by (cluster, target locality), over all sources. Their number is bounded."""

@@ -43,7 +43,7 @@ from xds.push.request import (
     replace_all,
 )
 from xds.push.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
-from xds.push.rollout_nodes import NodesHere
+from xds.push.rollout_facts import FactsHere
 from xds.push.rollout_pushes import RolloutPushes
 from xds.push.rollouts import Rollouts
 from xds.push.served import ServedGroups
@@ -93,7 +93,8 @@ class Publisher:
         self.locks = WriteLocks()
         self.rollouts = Rollouts(store, self.groups, self.locks, self.history.content, wake, self.journal.rolled_out)
         self.rollouts.roll_back = self._roll_back
-        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, NodesHere(fleet))
+        self.rollout_facts = FactsHere(cache, fleet, self.rollouts)
+        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, self.rollout_facts.gather)
         self.undo = UndoPlanner(store, cache, fleet, self.groups.find, self.rollouts.open_base, refused_share)
         self.stored = StoredState(
             store,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 from time import time
-from typing import Protocol
 
 from xds.model.errors import ConflictError, GuardedError
 from xds.model.resource_type import ENDPOINT_TYPES
@@ -19,8 +18,10 @@ from xds.push.content import BlobIds, Key
 from xds.push.derived import DerivedResource
 from xds.push.groups import GroupTable
 from xds.push.request import PlannedChange, PushOptions
+from xds.push.rollout_facts import Gather
 from xds.push.rollout_step import NO_STEP, Effect, RolloutStep
 from xds.push.rollouts import Rollouts
+from xds.rollouts.decide import Facts
 from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, RolloutPlan, read_plan
 from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.store.base import Drop, Rollback
@@ -38,31 +39,11 @@ class TakenBackError(GuardedError):
     override = "retry"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupNodes:
-    """The nodes that a push to a group is for, on all servers.
-
-    ``connected`` has the kinds of the connected ones by id (`xds.rollouts.wave.kind`). ``is_followed``: a node of the
-    group was seen within the hour, or may have been. ``reports_load``: some of them report load.
-    """
-
-    connected: Mapping[str, str] = field(default_factory=dict)
-    is_followed: bool = False
-    reports_load: bool = False
-
-
-class KnownNodes(Protocol):
-    """Knows the nodes of groups."""
-
-    async def nodes(self, group: str) -> GroupNodes:
-        """The nodes of a group on all servers."""
-
-
 class RolloutPushes:
-    """Decides what pushes do to the rollouts of their groups. ``nodes`` knows the nodes of all servers."""
+    """Decides what pushes do to the rollouts of their groups. ``gather`` asks all servers for the nodes of a group."""
 
-    def __init__(self, rollouts: Rollouts, settings: GroupTable, nodes: KnownNodes) -> None:
-        self.nodes = nodes
+    def __init__(self, rollouts: Rollouts, settings: GroupTable, gather: Gather) -> None:
+        self.gather = gather
         self._rollouts = rollouts
         self._settings = settings
 
@@ -151,18 +132,18 @@ class RolloutPushes:
         running = present if present is not None and present.is_open else None
         if planned.current is None:
             return self._to_all(present, Effect.ALL_AT_ONCE, "it is the first push to the group")
-        nodes = await self.nodes.nodes(planned.group)
+        nodes = await self.gather(planned.group)
         if not nodes.is_followed:
             detail = "no node of the group was seen within the hour"
             if running is not None:
                 return self._end(planned, running, options, RolloutState.SUPERSEDED, detail)
             return self._to_all(present, Effect.ALL_AT_ONCE, detail)
-        if plan.max_errors is None and nodes.reports_load:
+        if plan.max_errors is None and _report_load(nodes.facts):
             plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
         base = running.base if running is not None else planned.current.revision
         by, message = _who(options), options.meta.message
         begun = begin(
-            planned.group, plan, base, planned.expect + 1, nodes.connected, time(), by, message, former=present
+            planned.group, plan, base, planned.expect + 1, nodes.facts.connected, time(), by, message, former=present
         )
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
         detail = "" if plan.max_errors is not None else "no node reports load: failing requests are not seen"
@@ -212,6 +193,10 @@ def _check_not_taken_back(last: Rollout, content: str) -> None:
 def _ago(age_s: float) -> str:
     unit_s, unit = next(((size_s, name) for size_s, name in _AGES if age_s >= size_s), (1.0, "s"))
     return f"{age_s / unit_s:.0f} {unit}"
+
+
+def _report_load(facts: Facts) -> bool:
+    return facts.requests is not None or facts.others is not None
 
 
 def _configures(planned: PlannedChange) -> bool:

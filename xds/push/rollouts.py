@@ -134,7 +134,7 @@ class Rollouts:
     async def step(self, before: Rollout, after: Rollout, action: str, note: AuditNote | None = None) -> bool:
         """Store a step of a rollout, and serve by it. False if the rollout is not as ``before`` any more.
 
-        ``action`` is what the events call it. Raises ``StoreError``.
+        ``action`` is what the events call it; empty: nothing. Raises ``StoreError``.
         """
         group = before.group
         async with self._locks.groups((group,)):
@@ -148,8 +148,14 @@ class Rollouts:
             self.adopt(group, replace(self._served[group], rollout=after) if group in self._served else None)
             self._groups.split(group, self.split(group))
             self._wake((group,))
-            self._told(action, after)
+            if action:
+                self._told(action, after)
             return True
+
+    def note_progress(self, rollout: Rollout) -> None:
+        """What was seen of a rollout has changed, and nothing else. It is not stored."""
+        if self._rollouts.get(rollout.group) == rollout:
+            self._rollouts[rollout.group] = rollout
 
     def _open_rollout(self, group: str) -> Rollout:
         rollout = self._rollouts.get(group)

@@ -113,6 +113,12 @@ async def get_share(deps: Deps, group: Segment, revision: Revision) -> Response:
     return JSONResponse(document_of_share(await deps.publisher.groups.pushes.share(group, revision)))
 
 
+@internal.get("/groups/{group}/rollout/facts")
+async def get_facts(deps: Deps, group: Segment) -> Response:
+    """What this server knows of the nodes of a group, for the decisions about its rollout."""
+    return JSONResponse((await deps.publisher.rollout_facts.gather(group)).document())
+
+
 @router.serve(operations.GET_ROLLOUT)
 async def get_rollout(deps: Deps, request: Request, group: Segment) -> Response:
     """The progress of the connected nodes with the present revision of the group, type by type."""

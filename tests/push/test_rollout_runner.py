@@ -1,0 +1,266 @@
+"""Rollouts go on, wait, and take themselves back by what their nodes do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.push.test_publisher import GROUP, clusters
+from tests.push.test_rollouts import NODES, have, rollout, served
+from tests.support.connected import Client
+from tests.support.plane import Plane
+from xds.fleet.event_log import EventFilter, EventKind
+from xds.lrs.figures import Totals
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER
+from xds.push.request import PushOptions
+from xds.push.rollout_facts import ServerFacts, merged, read_facts
+from xds.push.rollout_runner import RolloutRunner
+from xds.rollouts.decide import Facts, RequestCount
+from xds.rollouts.rollout import RolloutState
+from xds.store.base import Commit, UnavailableError
+
+PLAN = {"waves": ["1", "50%"], "hold_s": 0.0}
+DEADLINE_S = 10.0
+
+
+class Proxies:
+    """Four nodes. ``answer`` lets those ACK that are served something else than they have."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self.clients = {name: Client(plane.fleet, Node(name, GROUP), GROUP) for name in NODES}
+        self.has: dict[str, list[str]] = {}
+        for client in self.clients.values():
+            client.subscribe(CLUSTER)
+
+    def answer(self, refused: str = "") -> None:
+        for name, names in served(self.plane, nodes=self.clients).items():
+            if self.has.get(name) != names:
+                view = self.plane.cache.resolve(Node(name, GROUP))
+                assert view is not None
+                held = view.snapshot.get(CLUSTER)
+                if refused in names:
+                    self.clients[name].nack(held, "cannot bind")
+                else:
+                    self.clients[name].ack(held)
+                    self.has[name] = names
+
+    def leave(self, name: str) -> None:
+        self.clients.pop(name).leave()
+
+
+@pytest.fixture
+async def runner(plane: Plane) -> AsyncIterator[RolloutRunner]:
+    publisher = plane.publisher
+    running = RolloutRunner(publisher.rollouts, plane.fleet, publisher.rollout_facts.gather)
+    yield running
+    await running.close()
+
+
+async def pushed(plane: Plane, **plan: object) -> Proxies:
+    """Four nodes that have a, and a rollout of b."""
+    await plane.publisher.push(GROUP, clusters("a"))
+    proxies = Proxies(plane)
+    proxies.answer()
+    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout={**PLAN, **plan}))
+    return proxies
+
+
+async def until(condition: Callable[[], bool], each: Callable[[], None] = lambda: None) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            each()
+            await asyncio.sleep(0.01)
+
+
+async def test_it_goes_on_by_itself_while_nodes_ack(plane: Plane, runner: RolloutRunner) -> None:
+    proxies = await pushed(plane)
+    most = 0
+    runner.start()
+
+    def note() -> None:
+        nonlocal most
+        wave = rollout(plane).wave
+        limit = (1, 2, 4)[wave]
+        assert len(have(plane, "b")) <= limit
+        most = max(most, wave)
+        proxies.answer()
+
+    await until(lambda: not rollout(plane).is_open, note)
+    assert rollout(plane).state is RolloutState.PROMOTED
+    assert have(plane, "b") == set(NODES)
+    assert most == 2
+    assert (runner.failures, plane.publisher.groups.content(GROUP).revision) == (0, 2)
+    events = plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ROLLOUT})), 10).events
+    assert [each.action for each in events] == [
+        "started",
+        "wave",
+        "wave",
+        "promoted",
+    ]
+
+
+async def test_it_waits_while_nodes_do_not_answer(plane: Plane, runner: RolloutRunner) -> None:
+    await pushed(plane)
+    for _ in range(3):
+        await runner.look()
+    assert (rollout(plane).state, rollout(plane).wave) == (RolloutState.RUNNING, 0)
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert list(facts.waiting.values()) == ["has not answered yet"]
+
+
+async def test_a_nack_takes_it_back_within_a_second(plane: Plane, runner: RolloutRunner) -> None:
+    proxies = await pushed(plane)
+    (first,) = have(plane, "b")
+    runner.start()
+    await asyncio.sleep(0.2)
+    began_s = asyncio.get_running_loop().time()
+    proxies.answer(refused="b")
+    await until(lambda: not rollout(plane).is_open)
+    assert asyncio.get_running_loop().time() - began_s < 1.0
+    assert rollout(plane).reason == f"{first} rejected it: cannot bind"
+    assert have(plane, "a") == set(NODES)
+    newest, *_ = await plane.publisher.history.lines(GROUP)
+    assert (newest.revision, newest.kind, newest.meta.actor) == (3, "rollback", "server")
+    assert newest.meta.message == rollout(plane).reason
+    refused = (await plane.publisher.history.lines(GROUP))[1]
+    assert (refused.refused, refused.undone_by) == (1, 3)
+
+
+async def test_it_is_held_where_the_plan_says_so(plane: Plane, runner: RolloutRunner) -> None:
+    proxies = await pushed(plane, on_failure="hold")
+    (first,) = have(plane, "b")
+    proxies.answer(refused="b")
+    await runner.look()
+    assert (rollout(plane).state, rollout(plane).reason) == (RolloutState.HELD, f"{first} rejected it: cannot bind")
+    assert have(plane, "b") == {first}
+
+
+async def test_what_a_node_rejects_anyway_is_no_refusal_of_the_push(plane: Plane, runner: RolloutRunner) -> None:
+    """A cluster that it refuses is in the base too."""
+    await plane.publisher.push(GROUP, clusters("a"))
+    proxies = Proxies(plane)
+    proxies.answer(refused="a")
+    await plane.publisher.push(GROUP, clusters("a", "b"), options=PushOptions(rollout=PLAN))
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert (facts.nacked, facts.acked) == ({}, set())
+
+
+async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner) -> None:
+    totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}  # from before
+    plane.publisher.rollout_facts.requests_of = totals.get
+    proxies = await pushed(plane, hold_s=60.0)
+    assert rollout(plane).plan.max_errors == 0.02
+    (first,) = have(plane, "b")
+    proxies.answer()
+    await runner.look()
+    totals.update({name: Totals(1200, 502) for name in NODES})
+    totals[first] = Totals(1100, 550)
+    await runner.look()
+    assert rollout(plane).state is RolloutState.ROLLED_BACK
+    assert rollout(plane).reason == "33.3% of 150 requests failed, 2.0% above the usual 1.0% are allowed"
+
+
+async def test_a_roll_back_that_is_refused_holds(
+    plane: Plane, runner: RolloutRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxies = await pushed(plane)
+    proxies.answer(refused="b")
+
+    async def refuse(*_: object) -> None:
+        raise ValidationError([Violation("owned_name", "a has another owner")])
+
+    monkeypatch.setattr(plane.publisher.rollouts, "roll_back", refuse)
+    for _ in range(2):
+        await runner.look()
+    assert rollout(plane).state is RolloutState.HELD
+    assert rollout(plane).reason.endswith("it cannot be taken back: a has another owner")
+
+
+async def test_only_the_holder_of_the_lease_acts(plane: Plane) -> None:
+    publisher, holds = plane.publisher, False
+    runner = RolloutRunner(publisher.rollouts, plane.fleet, publisher.rollout_facts.gather, lambda: holds)
+    proxies = await pushed(plane)
+    runner.start()
+    proxies.answer()
+    await asyncio.sleep(0.3)
+    assert rollout(plane).wave == 0
+    holds = True
+    await until(lambda: rollout(plane).wave > 0)
+    await runner.close()
+
+
+async def test_a_step_that_was_not_stored_is_decided_again(
+    plane: Plane, runner: RolloutRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxies = await pushed(plane)
+    proxies.answer(refused="b")
+    commit_all, calls = plane.store.commit_all, 0
+
+    async def fail_once(*arguments: object, **options: object) -> list[Commit]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise UnavailableError("the disk is away")
+        return await commit_all(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(plane.store, "commit_all", fail_once)
+    await runner.look()
+    assert rollout(plane).is_open
+    await runner.look()
+    assert rollout(plane).state is RolloutState.ROLLED_BACK
+    assert runner.failures == 0
+
+
+async def test_a_killed_server_repeats_the_decision(plane: Plane, runner: RolloutRunner) -> None:
+    """It had decided to take the push back, and is killed before the commit."""
+    proxies = await pushed(plane)
+    (first,) = have(plane, "b")
+    proxies.answer(refused="b")
+    after = plane.restarted()
+    await after.publisher.load()
+    assert have(after, "b") == {first}
+    again = Proxies(after)
+    again.has = {name: ["a"] for name in NODES}
+    again.answer(refused="b")
+    other = RolloutRunner(after.publisher.rollouts, after.fleet, after.publisher.rollout_facts.gather)
+    await other.look()
+    assert rollout(after).state is RolloutState.ROLLED_BACK
+    assert rollout(after).reason == f"{first} rejected it: cannot bind"
+
+
+def test_facts_of_several_servers_are_joined() -> None:
+    here = ServerFacts(
+        Facts({"a": "x", "b": "x"}, {"a", "b"}, {"a", "b"}, {}, {}, RequestCount(1, 10)), "2: wave 0", True
+    )
+    there = ServerFacts(
+        Facts(
+            {"b": "x", "c": "y"},
+            {"b", "c"},
+            {"c"},
+            {"c": "no"},
+            {"b": "waits"},
+            RequestCount(2, 20),
+            RequestCount(0, 5),
+        ),
+        "2: wave 0",
+    )
+    assert read_facts(there.document()) == there
+    both = merged(here, [there], is_complete=True)
+    assert both.is_followed
+    assert both.facts == Facts(
+        {"a": "x", "b": "x", "c": "y"},
+        {"a", "b", "c"},
+        {"a", "c"},
+        {"c": "no"},
+        {"b": "waits"},
+        RequestCount(3, 30),
+        RequestCount(0, 5),
+    )
+    behind = merged(here, [replace(there, serves="1")], is_complete=True)
+    assert (behind.facts.inside, behind.facts.is_complete) == ({"a", "b"}, False)

@@ -1,0 +1,274 @@
+"""What one server knows of the nodes of a group, for the decisions about its rollout, and what all servers know.
+
+Nodes are looked at in batches, and streams are served in between: ten thousand nodes take a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from xds.envoy.translation import variant_sets
+from xds.fleet.fleet import Fleet
+from xds.fleet.refused_content import RefusedContent
+from xds.fleet.state import HeldResources, Sync
+from xds.lrs.figures import Totals
+from xds.model.node import Node
+from xds.model.snapshot import ResourceSet
+from xds.push.rollouts import Rollouts
+from xds.rollouts.decide import Facts, RequestCount
+from xds.rollouts.rollout import Rollout
+from xds.rollouts.wave import kind
+from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.lines import GroupLine
+
+Json = dict[str, Any]
+NODES_AT_ONCE = 200
+WAITING_SHOWN = 100
+KNOWS_AFTER_S = 60.0  # a server that has started just now does not know yet who follows a group
+Sets = Mapping[str, ResourceSet]
+# The totals of the load reports of a node; None for a node that does not report.
+RequestsOf = Callable[[str], Totals | None]
+
+
+def _no_reports(node_id: str) -> Totals | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What one server knows.
+
+    ``facts`` are those of its own nodes. ``serves`` says what it serves: the revision of the head, and what the wave
+    is. ``is_followed``: a node of the group was seen within the hour, or may have been.
+    """
+
+    facts: Facts
+    serves: str = ""
+    is_followed: bool = False
+
+    def document(self) -> Json:
+        """The facts as JSON, for another server."""
+        facts = self.facts
+        return {
+            "serves": self.serves,
+            "is_followed": self.is_followed,
+            "connected": dict(facts.connected),
+            "inside": sorted(facts.inside),
+            "acked": sorted(facts.acked),
+            "nacked": dict(facts.nacked),
+            "waiting": dict(facts.waiting),
+            "requests": _counts(facts.requests),
+            "others": _counts(facts.others),
+        }
+
+
+Gather = Callable[[str], Awaitable[ServerFacts]]  # gathers what all servers know of a group
+
+
+def read_facts(document: Json) -> ServerFacts:
+    """The facts that ``ServerFacts.document`` has written."""
+    facts = Facts(
+        document["connected"],
+        frozenset(document["inside"]),
+        frozenset(document["acked"]),
+        document["nacked"],
+        document["waiting"],
+        _read_counts(document["requests"]),
+        _read_counts(document["others"]),
+    )
+    return ServerFacts(facts, document["serves"], document["is_followed"])
+
+
+def merged(own: ServerFacts, others: Iterable[ServerFacts], is_complete: bool) -> ServerFacts:
+    """What all servers know. A server that serves something else does not count as one that tells.
+
+    A node that is connected to several servers has ACKed if it has at each of them.
+    """
+    every = [own, *others]
+    known = [each.facts for each in every if each.serves == own.serves]
+    inside = frozenset[str]().union(*(each.inside for each in known))
+    behind = frozenset[str]().union(*(each.inside - each.acked for each in known))
+    facts = Facts(
+        {id: kind for each in every for id, kind in each.facts.connected.items()},
+        inside,
+        inside - behind,
+        {id: words for each in known for id, words in each.nacked.items()},
+        {id: text for each in known for id, text in each.waiting.items()},
+        _sum(each.requests for each in known),
+        _sum(each.others for each in known),
+        is_complete and len(known) == len(every),
+    )
+    return ServerFacts(facts, own.serves, any(each.is_followed for each in every))
+
+
+class FactsHere:
+    """Gathers the facts of this server. ``requests_of`` are the totals of the load reports of a node."""
+
+    def __init__(
+        self, cache: SnapshotCache, fleet: Fleet, rollouts: Rollouts, requests_of: RequestsOf = _no_reports
+    ) -> None:
+        self._cache = cache
+        self._fleet = fleet
+        self._rollouts = rollouts
+        self.requests_of = requests_of
+        self._started_s = monotonic()
+        self._kinds: dict[str, dict[str, tuple[Node, str]]] = {}
+        self._load: dict[str, _LoadSince] = {}
+
+    async def gather(self, group: str) -> ServerFacts:
+        """The facts of a group. Streams are served between batches of nodes."""
+        rollout = self._rollouts.find(group)
+        running = rollout if rollout is not None and rollout.is_open else None
+        serves = self._serves(group, running)
+        load = self._load_of(group, running)
+        look = _Look(self._cache, self._fleet, group, running)
+        kinds = self._kinds.pop(group, {})
+        found: dict[str, tuple[Node, str]] = {}
+        nodes = self._fleet.identified(group)
+        for start in range(0, len(nodes), NODES_AT_ONCE):
+            batch = nodes[start : start + NODES_AT_ONCE]
+            for node in batch:
+                known = kinds.get(node.id)
+                found[node.id] = known if known is not None and known[0] is node else (node, kind(node))
+            inside = look.add(batch)
+            for node in batch:
+                load.add(node.id, self.requests_of(node.id), is_inside=node.id in inside)
+            await asyncio.sleep(0)
+        look.add_refusals()
+        if running is not None:
+            self._kinds[group] = found
+            self._load[group] = load
+        is_new = monotonic() - self._started_s < KNOWS_AFTER_S
+        facts = Facts(
+            {id: text for id, (_, text) in found.items()},
+            look.inside,
+            look.acked,
+            look.nacked,
+            look.waiting,
+            load.inside,
+            load.outside,
+        )
+        return ServerFacts(facts, serves, bool(found) or is_new or self._fleet.is_followed(group))
+
+    def _serves(self, group: str, running: Rollout | None) -> str:
+        head = self._cache.pushed(group)
+        revision = head.revision if head is not None else 0
+        return f"{revision}" if running is None else f"{revision}: wave {running.wave} of {running.head}"
+
+    def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
+        """The load since the present wave began, without any yet."""
+        wave = (running.head, running.wave, running.since_s) if running is not None else None
+        before = self._load.pop(group, None)
+        is_first = before is None or before.wave != wave
+        return _LoadSince(wave, {} if before is None or is_first else before.base, is_first)
+
+
+@dataclass(slots=True)
+class _LoadSince:
+    """The requests of nodes since a wave began. ``base`` are the totals that they had at the first look, by node."""
+
+    wave: tuple[int, int, float] | None
+    base: dict[str, Totals]
+    is_first: bool
+    inside: RequestCount | None = None
+    outside: RequestCount | None = None
+
+    def add(self, node_id: str, totals: Totals | None, *, is_inside: bool) -> None:
+        """Add the requests of a node, if it reports any."""
+        if totals is None:
+            return
+        if self.is_first and self.wave is not None:
+            self.base[node_id] = totals
+        before = self.base.get(node_id, Totals())
+        if totals.errors < before.errors or totals.successes < before.successes:
+            before = Totals()  # its totals were forgotten meanwhile
+        failed = float(totals.errors - before.errors)
+        count = RequestCount(failed, failed + totals.successes - before.successes)
+        if is_inside:
+            self.inside = _sum((self.inside, count))
+        else:
+            self.outside = _sum((self.outside, count))
+
+
+class _Look:
+    """One look at the nodes of a group: who is in the wave, and what these have of the head."""
+
+    def __init__(self, cache: SnapshotCache, fleet: Fleet, group: str, rollout: Rollout | None) -> None:
+        self.inside: set[str] = set()
+        self.acked: set[str] = set()
+        self.nacked: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}
+        self._fleet = fleet
+        self._group = group
+        self._rollout = rollout
+        head, base = cache.get(group), cache.get(group, GroupLine.BASE)
+        self._targets: Sets = {}
+        self._variants: Mapping[str, Sets] = {}
+        self._base: Sets = {}
+        if rollout is not None and head is not None and base is not None:
+            self._targets = {url: each for url, each in head.sets.items() if each.digest != base.get(url).digest}
+            self._variants = variant_sets(cache, fleet, group, self._targets)
+            before = variant_sets(cache, fleet, group, self._targets, GroupLine.BASE)
+            self._base = {**base.sets, **{url: each for sets in before.values() for url, each in sets.items()}}
+
+    def add(self, nodes: Iterable[Node]) -> set[str]:
+        """Look at some connected nodes. Returns those in the wave."""
+        rollout = self._rollout
+        inside = {node.id for node in nodes if rollout.in_wave(node)} if rollout is not None else set[str]()
+        states = self._fleet.states_of(self._group, self._targets, inside, self._variants)
+        self.inside |= states.keys()
+        for id, (state, held) in states.items():
+            if state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED):
+                self.acked.add(id)
+            elif len(self.waiting) < WAITING_SHOWN:
+                self.waiting[id] = _waits_for(held)
+        return inside
+
+    def add_refusals(self) -> None:
+        """Add the nodes in the wave that reject content of the head, also those that have left since."""
+        rollout = self._rollout
+        if rollout is None:
+            return
+        targets = {**self._targets, **{url: each for sets in self._variants.values() for url, each in sets.items()}}
+        for refusal in self._fleet.nack_log.open_in(self._group):
+            record, target = refusal.record, targets.get(refusal.record.type_url)
+            node = self._fleet.identity(record.node)
+            if node is None or target is None or not rollout.in_wave(node) or not refusal.concerns(target):
+                continue
+            if not self._is_older(refusal):
+                self.nacked.setdefault(record.node, record.message)
+                self.waiting.pop(record.node, None)
+
+    def _is_older(self, refusal: RefusedContent) -> bool:
+        """Whether a node rejects what the base has as well."""
+        base = self._base.get(refusal.record.type_url)
+        return base is not None and refusal.concerns(base)
+
+
+def _waits_for(held: Iterable[HeldResources]) -> str:
+    """What a node waits for, in words."""
+    for each in held:
+        names = ", ".join(f"{alias}/{name}" for alias, name in each.resources[:2])
+        others = [*(f"cluster {name}" for name in each.waits_for), *(f"{t}/{n}" for t, n in each.waits_for_others)]
+        return f"{names} waits for {', '.join(others[:2]) or 'its clusters'}"
+    return "has not answered yet"
+
+
+def _sum(counts: Iterable[RequestCount | None]) -> RequestCount | None:
+    """All requests; None if nobody reports any."""
+    known = [each for each in counts if each is not None]
+    if not known:
+        return None
+    return RequestCount(sum(each.failed for each in known), sum(each.attempted for each in known))
+
+
+def _counts(count: RequestCount | None) -> list[float] | None:
+    return [count.failed, count.attempted] if count is not None else None
+
+
+def _read_counts(counts: list[float] | None) -> RequestCount | None:
+    return RequestCount(*counts) if counts is not None else None
