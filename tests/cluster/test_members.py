@@ -123,13 +123,25 @@ async def test_the_lease_ends_while_the_database_is_away_and_the_members_stay_kn
     assert a.holds_lease() and not a.problem
 
 
+async def test_a_server_that_starts_without_its_database_does_not_know_the_others(site: Site) -> None:
+    """So its view is partial: it is not taken for the only one."""
+    await site.joined("a")
+    site.register.is_away = True
+    b = await site.joined("b")
+    assert [(each.id, each.url) for each in b.others()] == [("unknown", "")] and not b.known().others
+    site.register.is_away = False
+    await beat(b)
+    assert [each.id for each in b.others()] == ["a:18080"]
+
+
 async def test_of_two_servers_with_one_address_the_second_is_told_and_is_no_member(site: Site) -> None:
     a, twin = await site.joined("a"), await site.joined("a")
     for _ in range(8):
         site.now_s += HEARTBEAT_S
         await beat(a, twin)
     assert "has the address http://a:18080: give each server its own server.advertise" in twin.problem
-    assert twin.me.number == NO_NUMBER and not twin.holds_lease() and twin.others() == []
+    assert twin.me.number == NO_NUMBER and not twin.holds_lease()
+    assert [(each.id, each.url) for each in twin.others()] == [("a:18080", "")]  # named as one that does not answer
     assert not a.problem and a.holds_lease()
 
 

@@ -85,7 +85,7 @@ class Trust:
             parts.scheme == "http" and (self.allows_plain or is_loopback(parts.hostname or ""))
         ):
             return ""
-        return "its URL has no TLS, and server.insecure is not set" if url else "it has no HTTP port"
+        return "its URL has no TLS, and server.insecure is not set" if url else "it cannot be reached"
 
 
 class FanOut:

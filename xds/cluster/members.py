@@ -26,6 +26,9 @@ from xds.version import __version__
 HEARTBEAT_S = 2.0
 LEAVE_S = 2.0
 
+# Stands for all others while the store, which alone names them, has not answered since the start.
+_UNHEARD = Member("unknown", "", "")
+
 _log = structlog.get_logger(logger_name="xds.cluster")
 
 
@@ -43,7 +46,7 @@ class Members(Protocol):
     failures: int
 
     def others(self) -> Sequence[Member]:
-        """The other members, by id."""
+        """The other members, by id. One without a URL cannot be asked."""
 
     def known(self) -> KnownMembers:
         """All that this server knows of them."""
@@ -117,11 +120,18 @@ class RegisteredMembers(Members):
 
     def others(self) -> Sequence[Member]:
         heard = self._heard
-        return [each for each in heard.members if each.id != self.me.id] if heard is not None else ()
+        if heard is None:
+            return (_UNHEARD,)
+        if self.me.number != NO_NUMBER:
+            return [each for each in heard.members if each.id != self.me.id]
+        # Its address leads here, or to the other server that has it. What that one knows is missing here.
+        return [replace(each, url="") if each.id == self.me.id else each for each in heard.members]
 
     def known(self) -> KnownMembers:
         heard = self._heard
-        now_s = heard.now_s + self._clock() - heard.sent_s if heard is not None else 0.0
+        if heard is None:
+            return KnownMembers(self.me, problem=self.problem, is_shared=True)
+        now_s = heard.now_s + self._clock() - heard.sent_s
         return KnownMembers(self.me, self.others(), self.holder, self.problem, now_s, is_shared=True)
 
     def holds_lease(self) -> bool:
