@@ -122,3 +122,27 @@ async def test_hostile_text_is_refused_with_its_place(api: Api, body: str | byte
     answer = await api.client.put(SNAPSHOT, content=body, headers={"content-type": f"application/{media}"})
     assert answer.status_code == 400
     assert [one["source"] for one in answer.json()["errors"]] == [source]
+
+
+HALF_PAIR = r"\ud800"
+ONE_CLUSTER = f'{{"@type": "{CLUSTER}", "name": "c1", "type": "STATIC"}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "pointer"),
+    [
+        (f"[{ONE_CLUSTER.replace('c1', HALF_PAIR)}]", "encoding", "/name"),
+        (f'[{{"@type": "a/b", "@name": "{HALF_PAIR}", "@value_base64": ""}}]', "encoding", "/@name"),
+        (f'[{{"@type": "a/{HALF_PAIR}", "@name": "n", "@value_base64": ""}}]', "missing_type", ""),
+        (f'{{"version": "{HALF_PAIR}", "resources": []}}', "encoding", "/version"),
+        (f'{{"versions": {{"clusters": "{HALF_PAIR}"}}, "resources": []}}', "encoding", "/versions/clusters"),
+        (f'{{"versions": {{"a/{HALF_PAIR}": "1"}}, "resources": []}}', "unknown_type", f"/versions/a~1{HALF_PAIR}"),
+    ],
+)
+async def test_a_text_without_an_encoding_is_refused(api: Api, body: str, code: str, pointer: str) -> None:
+    """Half of a surrogate pair: neither an answer nor a response to a proxy can contain it."""
+    answer = await api.client.put(SNAPSHOT, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    (error,) = answer.json()["errors"]
+    assert (error["code"], error["pointer"]) == (code, pointer.encode().decode("unicode_escape"))
+    assert (await api.client.get("/api/v1/groups/edge")).status_code == 404

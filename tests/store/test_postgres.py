@@ -374,4 +374,7 @@ def test_an_error_about_a_url_has_no_password() -> None:
     with pytest.raises(ValueError, match="not the URL of a PostgreSQL database") as refused:
         check_url("postgresql://xds:secret@host:port/xds?nonsense=1")
     assert "secret" not in str(refused.value)
+    with pytest.raises(ValueError, match="%40 for @") as refused:
+        check_url("postgresql://xds:s@ecret@db.internal/xds")
+    assert "ecret" not in str(refused.value)
     assert place_of("postgresql://xds:secret@db.internal/fleet") == "the database fleet at db.internal"

@@ -18,6 +18,7 @@ from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.codec.document import parse_values
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
+from xds.codec.scalar import HALF_PAIR, is_encodable
 from xds.model.errors import ValidationError, Violation
 from xds.tasks.threads import run_for_caller
 
@@ -90,7 +91,7 @@ _HALF_PAIR = re.compile(rb"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 def check_texts(value: object) -> None:
     """Raises ``ValidationError`` with the place of each text that cannot be encoded."""
     violations = [
-        Violation("encoding", "a string with half a surrogate pair", pointer=json_pointer(path))
+        Violation("encoding", HALF_PAIR, pointer=json_pointer(path))
         for path in islice(_half_pairs(value, ()), FINDINGS_LIMIT)
     ]
     if violations:
@@ -100,25 +101,17 @@ def check_texts(value: object) -> None:
 def _half_pairs(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     """The paths of strings that cannot be encoded; for a key, the path of its object."""
     if isinstance(value, str):
-        if not _is_encodable(value):
+        if not is_encodable(value):
             yield path
     elif isinstance(value, list):
         for index, each in enumerate(value):
             yield from _half_pairs(each, (*path, index))
     elif isinstance(value, dict):
         for key, each in value.items():
-            if _is_encodable(str(key)):
+            if is_encodable(str(key)):
                 yield from _half_pairs(each, (*path, key))
             else:
                 yield path
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _MEDIA: Mapping[str, InputFormat] = {

@@ -6,6 +6,7 @@ detail, hint, index}]}``. The answer to an internal error shows no details of th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
@@ -93,8 +94,10 @@ def problem(
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     sent_headers = {"X-Request-ID": request_id(request), "Cache-Control": "no-store", **(headers or {})}
     if is_consul(request.scope):
-        return PlainTextResponse(detail, status, sent_headers)
-    return JSONResponse(body, status, sent_headers, MEDIA_TYPE)
+        return PlainTextResponse(detail.encode("utf-8", "backslashreplace"), status, sent_headers)
+    # What was refused may be a text without an encoding.
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return Response(content, status, sent_headers, MEDIA_TYPE)
 
 
 def request_id(request: Request) -> str:

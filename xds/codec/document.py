@@ -8,7 +8,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -17,6 +17,7 @@ from typing import Literal
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer, short_repr
 from xds.codec.foreign_document import foreign_violation
 from xds.codec.positions import DocumentPart, TextLayout, locate
+from xds.codec.scalar import HALF_PAIR, is_encodable
 from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml, place_at
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES, type_url_of
@@ -184,9 +185,15 @@ def _key_hint(key: str) -> str:
 def _label(value: Mapping[str, object], violations: list[Violation]) -> str:
     given = {key: value[key] for key in _LABEL_KEYS if value.get(key) is not None}
     for key, label in given.items():
-        if not isinstance(label, str):
-            violations.append(Violation("wrong_type", "a version is a string", pointer=json_pointer((key,))))
+        violations += _label_faults(label, (key,))
     return next((label for label in given.values() if isinstance(label, str) and label), "")
+
+
+def _label_faults(label: object, path: tuple[str, ...]) -> Iterator[Violation]:
+    if not isinstance(label, str):
+        yield Violation("wrong_type", "a version is a string", pointer=json_pointer(path))
+    elif not is_encodable(label):
+        yield Violation("encoding", HALF_PAIR, pointer=json_pointer(path))
 
 
 def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
@@ -196,9 +203,8 @@ def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
         violations.append(Violation("wrong_type", "expected an object of versions by type", pointer="/versions"))
         return {}
     for key, label in value.items():
-        if not isinstance(label, str):
-            violations.append(Violation("wrong_type", "a version is a string", pointer=json_pointer(("versions", key))))
-        if type_url_of(key) == TYPE_PREFIX + key and "." not in key:
+        violations += _label_faults(label, ("versions", key))
+        if not key.isprintable() or (type_url_of(key) == TYPE_PREFIX + key and "." not in key):
             hint = f"known are {', '.join(one.alias for one in V3_TYPES)} and type URLs"
             pointer = json_pointer(("versions", key))
             violations.append(Violation("unknown_type", f"{short_repr(key)} is not a type", pointer=pointer, hint=hint))

@@ -432,7 +432,7 @@ class MessageParser:
 def is_type_url(text: str) -> bool:
     """True for ``host/message name``: Envoy requires both parts."""
     host, _, name = text.rpartition("/")
-    return bool(host and name)
+    return bool(host and name) and text.isprintable()
 
 
 _SPECIAL: Mapping[str, Callable[[MessageParser, Message, object], None]] = {

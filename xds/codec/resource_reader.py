@@ -36,6 +36,7 @@ from xds.codec.naming import (
 from xds.codec.parse import MessageParser, is_type_url
 from xds.codec.redaction import check_not_redacted
 from xds.codec.references import first_check_of, references_of
+from xds.codec.scalar import HALF_PAIR, is_encodable
 from xds.codec.validate import check_constraints
 from xds.codec.validate_fast import FastValidator
 from xds.codec.walk import make_canonical
@@ -341,6 +342,8 @@ class ResourceReader:
             self._findings.add("missing_name", "a resource needs a name", pointer)
         elif len(given) > NAME_LIMIT:
             self._findings.add("too_large", f"a name of {len(given)} characters; the limit is {NAME_LIMIT}", pointer)
+        elif not is_encodable(given):
+            self._findings.add("encoding", HALF_PAIR, pointer)
         elif given is not own and own and not info.is_named_by_wrapper and name != canonical_name(own):
             self._findings.add("name_mismatch", f"wrapped as {given[:80]!r} but named {own[:80]!r}", pointer)
         return name

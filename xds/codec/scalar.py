@@ -21,6 +21,8 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from xds.codec.findings import SHOWN_LIMIT, short_repr
 
+HALF_PAIR = "a string with half a surrogate pair"
+
 Converter = Callable[[object], object]
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
@@ -174,11 +176,18 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, int | float) and not isinstance(value, bool)
         raise wrong_type("a string", value, f'write it in quotes: "{short_repr(value)}"' if quoted else "")
+    if not is_encodable(value):
+        raise ScalarError("encoding", HALF_PAIR)
+    return value
+
+
+def is_encodable(value: str) -> bool:
+    """Whether a text has an encoding: JSON and YAML can contain half of a surrogate pair, which has none."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ScalarError("encoding", "a string with half a surrogate pair") from None
-    return value
+        return False
+    return True
 
 
 def octets(value: object) -> bytes:

@@ -97,9 +97,11 @@ class PostgresConnection:
 def check_url(url: str) -> None:
     """Raises ``ValueError`` for a URL that libpq does not understand. Its text is in no message: it may be secret."""
     try:
-        conninfo_to_dict(url)
+        known = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise ValueError("not the URL of a PostgreSQL database: postgresql://USER@HOST[:PORT]/DATABASE") from error
+    if "@" in str(known.get("host") or ""):  # the end of a password: messages have the host
+        raise ValueError("a password in the URL of a database has %40 for @, %2F for / and %3A for :")
 
 
 def place_of(url: str) -> str:
