@@ -83,7 +83,7 @@ def test_of_equal_nodes_those_of_the_lowest_ranks_are_first() -> None:
 
 def test_a_counted_wave_takes_nodes_that_connect_later_until_it_has_its_count() -> None:
     plan = read_plan("3")
-    at, nodes = next_wave(plan, -1, NodeSet(GROUP), {}, ())
+    at, nodes, _ = next_wave(plan, -1, NodeSet(GROUP), {}, ())
     assert (at, nodes.ids) == (0, frozenset())
     nodes = top_up(plan, at, nodes, {"a": "", "b": ""}, ())
     assert nodes.ids == {"a", "b"}
@@ -106,7 +106,7 @@ def test_ranks_are_evenly_spread() -> None:
 
 def test_a_share_of_nodes_that_connect_later_is_close_to_the_share() -> None:
     connected = {node.id: "" for node in fleet(1_000)}
-    _, nodes = next_wave(read_plan("10%"), -1, NodeSet(GROUP), connected, ())
+    _, nodes, _ = next_wave(read_plan("10%"), -1, NodeSet(GROUP), connected, ())
     assert nodes.below == pytest.approx(0.1, abs=0.03)
     assert sum(Node(f"new-{at}") in nodes for at in range(10_000)) == pytest.approx(1_000, rel=0.3)
 
@@ -127,7 +127,7 @@ def test_waves_only_grow_by_what_the_plan_says_while_nodes_come(
     while at < len(plan.steps) - 1:
         inside = {node.id for node in connected if node in reached}
         before, reached_before = at, reached
-        at, reached = next_wave(plan, at, reached, {node.id: kind(node) for node in connected}, inside)
+        at, reached, connected_n = next_wave(plan, at, reached, {node.id: kind(node) for node in connected}, inside)
         assert at > before
         assert all(node in reached for node in nodes if node in reached_before)
         step, now_in = plan.steps[at], {node.id for node in connected if node in reached}
@@ -136,6 +136,7 @@ def test_waves_only_grow_by_what_the_plan_says_while_nodes_come(
         elif at < len(plan.steps) - 1:
             wanted = max(ceil(round(step.share * len(connected), 6)), len(inside) + 1)
             assert len(now_in) == min(wanted, len(connected))
+        assert connected_n == len(now_in)
         restored = read_node_set(GROUP, reached.document(), "")
         assert restored == reached
         connected = nodes[: len(connected) + arriving[at % 10]]

@@ -28,7 +28,7 @@ from enum import StrEnum
 
 from xds.rollouts.plan import ALL, OnFailure
 from xds.rollouts.rollout import Progress, Rollout, RolloutState
-from xds.rollouts.wave import NodeSet, ids_inside, next_wave, top_up
+from xds.rollouts.wave import next_wave, top_up
 
 AWAY_S = 30.0
 BREAK_S = 10.0
@@ -179,20 +179,20 @@ def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     """The next wave, or the end. A last wave that adds no connected node has been judged already."""
     if rollout.step == ALL:
         return _promote(rollout, f"all {len(facts.acked)} nodes have ACKed", now_s)
-    wave, nodes = next_wave(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
-    if rollout.plan.steps[wave] == ALL and len(facts.inside) == len(facts.connected):
+    wider = next_wave(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
+    steps = rollout.plan.steps
+    if steps[wider.at] == ALL and len(facts.inside) == len(facts.connected):
         return _promote(rollout, f"all {len(facts.acked)} nodes have ACKed", now_s)
     widened = replace(
         rollout,
-        wave=wave,
-        nodes=nodes,
-        connected_n=_count_inside(nodes, facts),
+        wave=wider.at,
+        nodes=wider.nodes,
+        connected_n=wider.connected_n,
         since_s=now_s,
         usual_errors=_usual_errors(rollout, facts),
         progress=Progress(seen_s=now_s),
     )
-    steps = rollout.plan.steps
-    return RolloutDecision(widened, Act.WRITE, f"wave {wave + 1} of {len(steps)} ({steps[wave]})")
+    return RolloutDecision(widened, Act.WRITE, f"wave {wider.at + 1} of {len(steps)} ({steps[wider.at]})")
 
 
 def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
@@ -200,12 +200,9 @@ def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
     nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
     if nodes == rollout.nodes and (rollout.connected_n or not facts.inside):
         return RolloutDecision(rollout)
-    noted = replace(rollout, nodes=nodes, connected_n=_count_inside(nodes, facts))
+    inside = facts.inside | (nodes.ids & facts.connected.keys())
+    noted = replace(rollout, nodes=nodes, connected_n=len(inside))
     return RolloutDecision(noted, Act.WRITE, f"{noted.connected_n} nodes in the wave")
-
-
-def _count_inside(nodes: NodeSet, facts: Facts) -> int:
-    return len(facts.inside | ids_inside(nodes, facts.connected))
 
 
 def _unknown(rollout: Rollout, facts: Facts) -> str:

@@ -18,7 +18,7 @@ from xds.model.node import Node
 from xds.model.units import UNIT_S
 from xds.rollouts.plan import RolloutPlan, Wave, plan_document, read_plan
 from xds.rollouts.reading import TEXT_LIMIT, FieldReader
-from xds.rollouts.wave import NodeSet, everybody, ids_inside, next_wave, read_node_set
+from xds.rollouts.wave import NodeSet, everybody, next_wave, read_node_set
 
 DOCUMENT_BYTES = 1 << 26
 HAD_HEAD_S = UNIT_S["d"]  # how long after its end it matters who had the head: longer than any client keeps leftovers
@@ -188,19 +188,19 @@ def begin(
     had = NodeSet(group)
     if former is not None and former.state is not RolloutState.PROMOTED and former.matters(now_s):
         had = former.nodes | former.had
-    wave, nodes = next_wave(plan, -1, NodeSet(group), connected, ())
+    first = next_wave(plan, -1, NodeSet(group), connected, ())
     return Rollout(
         group,
         plan,
         base,
         head,
         RolloutState.RUNNING,
-        wave,
-        nodes,
+        first.at,
+        first.nodes,
         had,
         began_s=now_s,
         since_s=now_s,
-        connected_n=len(ids_inside(nodes, connected)),
+        connected_n=first.connected_n,
         usual_errors=usual_errors,
         by=by,
         message=message,

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import ceil, nextafter
-from typing import Any
+from typing import Any, NamedTuple
 
 from xds.filter.selector import read_selector, selects
 from xds.filter.values import node_record
@@ -91,29 +91,36 @@ def read_node_set(group: str, document: object, at: str) -> NodeSet:
     return NodeSet(group, frozenset(ids), below, frozenset(selectors))
 
 
+class NextWave(NamedTuple):
+    """A wave: its index in the plan, its nodes, and how many of them are connected (0: not known yet)."""
+
+    at: int
+    nodes: NodeSet
+    connected_n: int
+
+
 def next_wave(
     plan: RolloutPlan, at: int, nodes: NodeSet, connected: Mapping[str, str], inside: Collection[str]
-) -> tuple[int, NodeSet]:
-    """The index and the nodes of the wave after ``at``; -1 is before the first.
+) -> NextWave:
+    """The wave after ``at``; -1 is before the first.
 
     ``connected`` has the kinds of the connected nodes of the group, and ``inside`` those of them that are in ``nodes``,
     the wave ``at``. Waves that would add no connected node are left out; the last one never is.
     """
-    outside = sorted((rank(nodes.group, id), id) for id in connected.keys() - set(inside))
+    adds = len(connected) > len(inside) or not connected
     for index, wave in enumerate(plan.steps[at + 1 :], at + 1):
         if wave == ALL:
-            return index, everybody(nodes.group)
+            return NextWave(index, everybody(nodes.group), len(connected))
         if wave == NAMED:
             selectors = frozenset((plan.selector,)) if plan.selector else frozenset[str]()
-            return index, NodeSet(nodes.group, frozenset(plan.nodes), 0.0, selectors)
-        if wave.count and ((wave.count > len(inside) and outside) or not connected):
-            return index, replace(
-                nodes, ids=nodes.ids | set(_choose(wave.count - len(inside), connected, outside, inside))
-            )
-        if wave.share and (outside or not connected):
-            return index, replace(
-                nodes, below=_bound(wave, nodes.below, [ranked for ranked, _ in outside], len(inside))
-            )
+            return NextWave(index, NodeSet(nodes.group, frozenset(plan.nodes), 0.0, selectors), 0)
+        if adds and (wave.share or wave.count > len(inside)):
+            outside = _ranked(nodes.group, connected.keys() - set(inside))
+            if wave.count:
+                chosen = _choose(wave.count - len(inside), connected, outside, inside)
+                return NextWave(index, replace(nodes, ids=nodes.ids.union(chosen)), len(inside) + len(chosen))
+            below, added_n = _bound(wave, [ranked for ranked, _ in outside], len(inside))
+            return NextWave(index, replace(nodes, below=max(nodes.below, below)), len(inside) + added_n)
     raise AssertionError("the last wave is ALL")
 
 
@@ -124,13 +131,8 @@ def top_up(
     missing = plan.steps[at].count - max(len(nodes.ids), len(inside))
     if missing <= 0:
         return nodes
-    outside = sorted((rank(nodes.group, id), id) for id in connected.keys() - set(inside))
-    return replace(nodes, ids=nodes.ids | set(_choose(missing, connected, outside, inside)))
-
-
-def ids_inside(nodes: NodeSet, ids: Iterable[str]) -> set[str]:
-    """Those of the ids that are in the set, whatever its selectors match."""
-    return {id for id in ids if id in nodes.ids or rank(nodes.group, id) < nodes.below}
+    outside = _ranked(nodes.group, connected.keys() - set(inside))
+    return replace(nodes, ids=nodes.ids.union(_choose(missing, connected, outside, inside)))
 
 
 def waves_of(plan: RolloutPlan, group: str, nodes: Iterable[Node]) -> Iterator[tuple[Wave, tuple[str, ...]]]:
@@ -139,10 +141,14 @@ def waves_of(plan: RolloutPlan, group: str, nodes: Iterable[Node]) -> Iterator[t
     connected = {id: kind(node) for id, node in by_id.items()}
     at, reached, inside = -1, NodeSet(group), set[str]()
     while at < len(plan.steps) - 1:
-        at, reached = next_wave(plan, at, reached, connected, inside)
+        at, reached, _ = next_wave(plan, at, reached, connected, inside)
         added = {id for id, node in by_id.items() if id not in inside and node in reached}
         yield plan.steps[at], tuple(sorted(added, key=lambda id: (rank(group, id), id)))
         inside |= added
+
+
+def _ranked(group: str, ids: Iterable[str]) -> list[tuple[float, str]]:
+    return sorted((rank(group, id), id) for id in ids)
 
 
 def _choose(
@@ -159,12 +165,12 @@ def _choose(
     return [*first, *rest][:wanted]
 
 
-def _bound(wave: Wave, before: float, outside: list[float], inside_n: int) -> float:
-    """The rank below which nodes are in a share. ``outside`` has the ranks of those that are not yet in, ordered."""
+def _bound(wave: Wave, outside: list[float], inside_n: int) -> tuple[float, int]:
+    """The rank below which nodes are in a share, and how many it adds of the ranks ``outside``, which are ordered."""
     if not outside:
-        return max(wave.share, before)
+        return wave.share, 0
     total = inside_n + len(outside)
-    wanted = max(ceil(round(wave.share * total, 6)), inside_n + 1) - inside_n
-    last = outside[wanted - 1]
-    limit = outside[wanted] if wanted < len(outside) else 1.0
-    return max(before, min(max(wave.share, nextafter(last, 1.0)), limit))
+    added_n = max(ceil(round(wave.share * total, 6)), inside_n + 1) - inside_n
+    last = outside[added_n - 1]
+    limit = outside[added_n] if added_n < len(outside) else 1.0
+    return min(max(wave.share, nextafter(last, 1.0)), limit), added_n
