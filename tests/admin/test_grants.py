@@ -137,7 +137,8 @@ async def test_whoami_shows_the_principal_and_its_scopes(api: Api) -> None:
 async def test_version_and_config(api: Api) -> None:
     options = replace(api.options, config={"server": {"drain_s": 5}})
     api = Api(api.plane, options)
-    assert set((await api.client.get("/api/v1/version")).json()) == {"version", "python", "envoy_data_plane"}
+    found = (await api.client.get("/api/v1/version")).json()
+    assert set(found) == {"version", "python", "envoy_data_plane", "rollouts"}
     assert (await api.client.get("/api/v1/config")).json() == {"server": {"drain_s": 5}}
 
 

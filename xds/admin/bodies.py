@@ -6,7 +6,8 @@ Bodies are parsed and checked in a thread, small ones of JSON excepted, whose co
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any, TypeVar
@@ -147,10 +148,15 @@ def media_of(content_type: str) -> InputFormat:
     return media
 
 
-async def decode_pushed(body: bytes, content_type: str, decoder: ResourceDecoder) -> DecodedPush:
-    """Decode the body of a snapshot. Raises ``ValidationError``, ``RequestError``."""
+async def decode_pushed(
+    body: bytes, content_type: str, decoder: ResourceDecoder, members: Collection[str] = ()
+) -> DecodedPush:
+    """Decode the body of a snapshot, which may have ``members`` beside its resources.
+
+    Raises ``ValidationError``, ``RequestError``.
+    """
     media = media_of(content_type)
-    return await run_for_caller(decoder.document, body, media)
+    return await run_for_caller(partial(decoder.document, body, media, members=members))
 
 
 async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:

@@ -5,8 +5,10 @@ Also ``If-Match`` and ``If-None-Match`` of documents without revisions, such as 
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
@@ -21,12 +23,13 @@ from xds.admin.models.findings import Finding
 from xds.admin.models.pushes import PushOutcome, PushProgress
 from xds.admin.problem import RequestError, overridable
 from xds.admin.routing import Calling
-from xds.model.errors import Violation
+from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
+from xds.rollouts.plan import read_plan
 from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.retention import DAY_S
-from xds.tasks.threads import run_sized
+from xds.tasks.threads import run_for_caller, run_sized
 
 WAIT_LIMIT_S = 300.0
 PUSH_ID_LIMIT = 200
@@ -145,10 +148,50 @@ async def shared_options(options: KeylessOptions, idempotency_key: IdempotencyKe
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]
 
 
-async def push_options(options: SharedOptions, precondition: GroupPrecondition) -> PushOptions:
+ALL_AT_ONCE = "all_at_once"
+ROLLOUT, RETRY = "rollout", "retry"  # members of a body beside its resources, and parameters of the query
+
+
+def with_rollout(options: PushOptions, members: Mapping[str, object], at: str = "") -> PushOptions:
+    """The options with what a request says about its rollout. Raises ``ValidationError`` with pointers below ``at``."""
+    plan, retry = members.get(ROLLOUT), members.get(RETRY) or False
+    if not isinstance(retry, bool):
+        raise ValidationError([Violation("wrong_type", "retry must be true or false", pointer=f"{at}/{RETRY}")])
+    options = replace(options, retry=options.retry or retry)
+    if plan is None:
+        return options
+    if options.rollout is not None or options.all_at_once:
+        detail = "the plan is given twice: in the query and in the body"
+        raise ValidationError([Violation("conflict", detail, pointer=f"{at}/{ROLLOUT}")])
+    if plan == ALL_AT_ONCE:
+        return replace(options, all_at_once=True)
+    read_plan(plan, f"{at}/{ROLLOUT}")
+    return replace(options, rollout=plan if isinstance(plan, dict) else {"waves": plan})
+
+
+async def push_options(
+    options: SharedOptions,
+    precondition: GroupPrecondition,
+    rollout: Annotated[
+        str,
+        Query(
+            description="How the push is rolled out, as the member `rollout` of a body: a plan as JSON, "
+            "or `all_at_once`. Ask `/version` first: an older server may ignore it"
+        ),
+    ] = "",
+    retry: Annotated[bool, Query(description="Push again what a rollout has taken back; otherwise 409")] = False,
+) -> PushOptions:
     """The options of a push to one group."""
     expect, etag = precondition
-    return replace(options, expect=expect, etag=etag)
+    options = replace(options, expect=expect, etag=etag, retry=retry)
+    if not rollout:
+        return options
+    try:
+        plan = json.loads(rollout) if rollout.lstrip().startswith(("{", '"')) else rollout
+    except ValueError as error:
+        raise MalformedError([Violation("syntax", f"not JSON: {error}", pointer="/rollout", source="query")]) from None
+    # Not `run_for_caller`: while it waits it would read the body, which has not been read yet.
+    return await asyncio.to_thread(with_rollout, options, {ROLLOUT: plan})
 
 
 async def wait_preference(
@@ -177,6 +220,12 @@ class PushContext:
     options: PushOptions
     wait_s: float
     request: Request
+
+    async def rolled_out(self, members: Mapping[str, object]) -> PushContext:
+        """With what the body says about its rollout. Raises ``ValidationError``."""
+        if not members:
+            return self
+        return replace(self, options=await run_for_caller(with_rollout, self.options, members))
 
 
 async def push_context(deps: Deps, request: Request, options: Options, wait_s: Wait) -> PushContext:

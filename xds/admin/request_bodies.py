@@ -25,6 +25,41 @@ RESOURCE: Json = {
     "type": "object",
     "description": "A resource as protobuf JSON with its `@type`; `GET /schema/{type}` has its JSON Schema",
 }
+_BOUND = {"type": "number", "minimum": 0, "maximum": 86400}
+PLAN: Json = {
+    "type": ["object", "string", "null"],
+    "description": "The plan of a careful rollout (docs/rollouts.md); a text is that of `waves`, as `1,10%,50%`",
+    "properties": {
+        "waves": {
+            "type": ["array", "string"],
+            "items": {"type": "string"},
+            "description": 'The sizes of the waves, rising: numbers of nodes, then shares, as `["1", "10%", "50%"]`. '
+            "The last wave is always all nodes",
+        },
+        "selector": text("A filter (docs/filter.md): the nodes that it matches are a wave before the others"),
+        "nodes": {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": 1000,
+            "description": "Ids of nodes: they are a wave before the others, with those of `selector`",
+        },
+        "hold_s": {**_BOUND, "description": "Seconds that all nodes of a wave must have ACKed before the next one"},
+        "timeout_s": {**_BOUND, "description": "Seconds that a wave may take until all its nodes have ACKed"},
+        "max_nacks": {"type": "integer", "minimum": 0, "description": "More nodes that NACK are a failure"},
+        "max_errors": {
+            "type": ["number", "string", "null"],
+            "description": "A failed share of the wave's requests, above that of the others, that is no failure yet, "
+            "such as `0.02` or `2%`. Null: 2 % if the nodes report load, else no bound",
+        },
+        "on_failure": {"enum": ["rollback", "hold"], "description": "What a failed rollout does"},
+    },
+    "additionalProperties": False,
+}
+ROLLOUT: Json = {
+    **PLAN,
+    "description": "How the push is rolled out: a plan, or `all_at_once`. What it does not name is that of the group's "
+    "setting `rollout`, or the default. Left out: by the setting; without one, to all nodes at once",
+}
 PUSH: Json = {
     "type": "object",
     "description": "All resources of a group",
@@ -36,6 +71,8 @@ PUSH: Json = {
             "additionalProperties": {"type": "string"},
             "description": "The `version_info` of single types, by type alias. It takes precedence over `version`",
         },
+        "rollout": ROLLOUT,
+        "retry": {"type": "boolean", "description": "Push again what a rollout has taken back; otherwise 409"},
     },
     "required": ["resources"],
 }
@@ -92,6 +129,11 @@ SETTINGS: Json = {
             "Seconds that nodes keep removed resources in addition, if the push changed or removed a listener. "
             "Null: the setting `order.listener_drain_s` of the server applies"
         ),
+        "rollout": {
+            **PLAN,
+            "description": "The plan by which every push of configuration to the group is rolled out. "
+            "Null: pushes go to all nodes at once",
+        },
     },
     "additionalProperties": False,
 }

@@ -150,14 +150,20 @@ class EntryArguments(CheckedArguments, total=False):
 
 
 class PushArguments(EntryArguments, total=False):
-    """Options of pushes: those of config entries, and two of the fleet.
+    """Options of pushes: those of config entries, and some of the fleet.
 
     ``wait_s``: wait until all connected nodes have ACKed or rejected the push, but at most this many seconds (up to
     300); the result then has ``progress``. ``allow_empty`` allows a push that takes all resources from connected nodes.
+
+    ``rollout`` is the plan of a careful rollout (docs/rollouts.md): a dictionary, the text of its waves as
+    ``"1,10%,50%"``, or ``"all_at_once"``; ``{}`` is the plan of the group, or the default. ``retry`` pushes again what
+    a rollout has taken back.
     """
 
     allow_empty: bool
     wait_s: float
+    rollout: Mapping[str, Any] | str
+    retry: bool
 
 
 def ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -20,7 +21,7 @@ from xds.calls.call import (
     write,
 )
 from xds.calls.encoding import ResourceInput, encode_resource, encode_resources
-from xds.calls.failures import NothingToUndoError
+from xds.calls.failures import AdminApiError, NothingToUndoError
 
 if TYPE_CHECKING:
     from xds.admin.models.groups import GroupSnapshot, GroupState, PushedResource, ValidationOutcome
@@ -36,7 +37,28 @@ def _push(
     body: object = None,
     force: bool = False,
 ) -> ApiCall[PushOutcome]:
-    return write(operation, *values, options=options, known=PushArguments, body=body, force=force)
+    check_options(options, PushArguments)
+    given: Json = dict(options)
+    rollout = {name: value for name in ("rollout", "retry") if (value := given.pop(name, None)) not in (None, False)}
+    if not rollout or operation in _PLAN_IN_BODY:
+        body = {**body, **rollout} if rollout and isinstance(body, dict) else body
+        return write(operation, *values, options=given, known=PushArguments, body=body, force=force)
+    plan = rollout.get("rollout")
+    query = {**rollout, "rollout": plan if plan is None or isinstance(plan, str) else json.dumps(plan)}
+    call = write(operation, *values, options=given, known=PushArguments, body=body, force=force, **query)
+
+    def after_version(value: object) -> ApiCall[PushOutcome]:
+        from xds.admin.models.server import ServerVersions
+
+        if not read_object(ServerVersions, value).rollouts:
+            raise AdminApiError("this server knows no careful rollouts, and would push to all nodes at once")
+        return call
+
+    return ask(operations.GET_VERSION, read=after_version)
+
+
+# Their bodies have members for a plan, which a server refuses that does not know them. It may ignore parameters.
+_PLAN_IN_BODY = frozenset({operations.PUT_SNAPSHOT, operations.ROLLBACK, operations.TRANSACT})
 
 
 def apply(
@@ -138,7 +160,7 @@ def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushP
 
 
 def rollout(group: str) -> ApiCall[GroupRollout]:
-    """How many of the connected nodes have the current revision, in all and by type."""
+    """How many of the connected nodes have what they are to have, in all and by type; and the careful rollout."""
     return ask(operations.GET_ROLLOUT, group)
 
 
@@ -165,6 +187,7 @@ def configure_group(
     on_nack: str | None = None,
     removal_delay_s: float | None = None,
     listener_drain_s: float | None = None,
+    rollout: Mapping[str, Any] | str | None = None,
     if_match: str | int | None = None,
     author: str = "",
     dry_run: bool = False,
@@ -172,7 +195,8 @@ def configure_group(
 ) -> ApiCall[GroupState]:
     """Create a group, or set its settings. Settings that are left out are reset.
 
-    ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings yet.
+    ``rollout`` is the plan of all pushes of configuration, as of one push. ``if_match`` is the ``settings_etag`` that
+    was read, or 0: there must be no settings yet.
     """
     settings = {
         "selector": selector,
@@ -180,6 +204,7 @@ def configure_group(
         "on_nack": on_nack,
         "removal_delay_s": removal_delay_s,
         "listener_drain_s": listener_drain_s,
+        "rollout": rollout,
     }
     body = {key: value for key, value in settings.items() if value is not None}
     query = flags(author=author, dry_run=dry_run, allow_empty=allow_empty)

@@ -7,6 +7,7 @@ the function of the command, which finds all of them in ``context.obj``.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 _COMMAND_LINE = "COMMANDLINE"
 # Options whose value may be left out, which the argument parser does not support. Their metavar begins with "[=".
-_DEFAULT_VALUES = {"--wait": "100%", "--dry-run": "server"}
+_DEFAULT_VALUES = {"--wait": "100%", "--dry-run": "server", "--canary": "default"}
+# Values that may also be the next word, although they may be left out.
+_NEXT_WORDS = {"--canary": re.compile(r"\d+%?(,\d+%?)*")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,10 @@ class Command(TyperCommand):
     def _with_values(self, args: list[str]) -> list[str]:
         """The arguments, with a value for each option whose value was left out."""
         optional = {option for param in self.params if (param.metavar or "").startswith("[=") for option in param.opts}
-        return [f"{word}={_DEFAULT_VALUES[word]}" if word in optional else word for word in args]
+        return [
+            f"{word}={_DEFAULT_VALUES[word]}" if word in optional and not _is_value(word, following) else word
+            for word, following in zip(args, [*args[1:], ""], strict=False)  # no word has a word behind it
+        ]
 
     def _shared(self, ctx: Any, own: list[Any]) -> list[Any]:
         if not self.is_client:
@@ -145,6 +151,11 @@ class ServerCommand(Command):
     """A command that is not a client: it has no shared options."""
 
     is_client = False
+
+
+def _is_value(option: str, word: str) -> bool:
+    pattern = _NEXT_WORDS.get(option)
+    return pattern is not None and pattern.fullmatch(word) is not None
 
 
 def _is_given(context: Any, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
 from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.push_options import confirm, precondition, print_rest, summary, write_options
-from xds.cli.wait import wait_for
+from xds.cli.wait import wait_for_push
 
 Json = dict[str, Any]
 
@@ -31,10 +31,10 @@ class DryRun(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
     """Options of ``apply``. It waits for ``wait_percent`` of the connected nodes (0: it does not wait), at most
-    ``timeout_s``.
+    ``timeout_s`` (`wait_for_push`).
 
     When it waits, a group without nodes is an error unless ``allow_none``. ``prune`` deletes the groups of the server
-    that have no source.
+    that have no source. ``rollout`` are the options of the call about a careful rollout.
     """
 
     message: str = ""
@@ -46,7 +46,8 @@ class ApplyOptions:
     yes: bool = False
     wait_percent: float = 0.0
     allow_none: bool = False
-    timeout_s: float = 60.0
+    timeout_s: float = 0.0
+    rollout: Json = field(default_factory=dict)
     format: Format = Format.TABLE
 
 
@@ -66,18 +67,11 @@ def apply(client: Client, sources: list[GroupInput], options: ApplyOptions) -> N
 
 def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> None:
     """Wait for all groups, also after one that has no node. Raises ``CommandError``."""
-    end = time.monotonic() + options.timeout_s
+    began_s, percent, timeout_s = time.monotonic(), options.wait_percent, options.timeout_s
     without_nodes: list[CommandError] = []
     for answer in answers:
         try:
-            wait_for(
-                client,
-                answer["group"],
-                answer["revision"],
-                options.wait_percent,
-                end,
-                allow_none=options.allow_none,
-            )
+            wait_for_push(client, answer, percent, timeout_s, began_s, allow_none=options.allow_none)
         except CommandError as error:
             if error.code is not Exit.NO_NODE:
                 raise
@@ -115,13 +109,9 @@ def _push_all(client: Client, sources: Sequence[GroupInput], options: ApplyOptio
 
 
 def _write_options(options: ApplyOptions, if_match: str = "") -> Json:
-    return write_options(
-        options.message,
-        if_match,
-        dry_run=options.dry_run is DryRun.SERVER,
-        allow_empty=options.allow_empty,
-        strict=options.strict,
-    )
+    flags = {"allow_empty": options.allow_empty, "strict": options.strict}
+    given = write_options(options.message, if_match, dry_run=options.dry_run is DryRun.SERVER, **flags)
+    return {**given, **options.rollout}
 
 
 def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[str]:

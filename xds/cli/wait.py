@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 POLL_S = 1.0
+WAIT_S = 60.0  # by default
 SHOWN = 10
 
 
@@ -135,3 +136,20 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
             bar.update(task, total=total, completed=state["synced"])
 
         yield show
+
+
+def wait_for_push(
+    client: Client, answer: Json, percent: float, timeout_s: float, began_s: float, *, allow_none: bool = False
+) -> None:
+    """As `wait_for`, for the push of an answer. One that is rolled out is waited for until that has ended or is held.
+
+    ``began_s`` is on the monotonic clock. A ``timeout_s`` of 0 is `WAIT_S`, or until a rollout must have ended.
+    """
+    from xds.cli.careful_rollouts import longest_s, wait_for_end
+
+    rollout = answer.get("rollout")
+    if rollout is not None and rollout["state"] == "running":
+        wait_for_end(client, answer["group"], rollout["head"], began_s + (timeout_s or longest_s(rollout)))
+    else:
+        end = began_s + (timeout_s or WAIT_S)
+        wait_for(client, answer["group"], answer["revision"], percent, end, allow_none=allow_none)

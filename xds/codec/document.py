@@ -8,7 +8,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -35,12 +35,13 @@ _IGNORED_KEYS = {*_RESPONSE_KEYS, "group", "revision", "etag", "lowered"}
 class Document:
     """``resources`` as plain values in pushed order; ``label`` and ``labels`` (by type URL) as the caller gave them.
 
-    ``layout`` is what `locate` needs to find them in the text.
+    ``layout`` is what `locate` needs to find them in the text. ``members`` are others that the caller allows.
     """
 
     resources: list[object] = field(default_factory=list)
     label: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, object] = field(default_factory=dict)
     layout: TextLayout = field(default_factory=TextLayout)
 
 
@@ -106,15 +107,20 @@ def _parse(text: str, format: TextFormat) -> tuple[list[object], bool]:
     return parse_yaml(text), False
 
 
-def parse_document(text: bytes | str, format: TextFormat = "auto", source: str = "") -> Document:
-    """Read pushed text. Raises ``MalformedError``, or ``ValidationError`` where its top level has another form."""
+def parse_document(
+    text: bytes | str, format: TextFormat = "auto", source: str = "", members: Collection[str] = ()
+) -> Document:
+    """Read pushed text, whose top level may have ``members`` beside the resources.
+
+    Raises ``MalformedError``, or ``ValidationError`` where its top level has another form.
+    """
     values = read_values(text, format, source)
     if not values.documents:
         raise malformed("empty document", source=source)
     read = []
     for number, value in values.documents.items():
         try:
-            read.append(_envelope(value, number))
+            read.append(_envelope(value, number, members))
         except ValidationError as error:
             raise type(error)(locate(values.layout, error.violations[:FINDINGS_LIMIT], number)) from None
     labels = {part.label for part in read if part.label}
@@ -125,6 +131,7 @@ def parse_document(text: bytes | str, format: TextFormat = "auto", source: str =
         [one for part in read for one in part.resources],
         next(iter(labels), ""),
         {type_url: label for part in read for type_url, label in part.labels.items()},
+        {name: value for part in read for name, value in part.members.items()},
         replace(values.layout, parts=tuple(one for part in read for one in part.layout.parts)),
     )
 
@@ -134,7 +141,7 @@ def document_of(value: object) -> Document:
     return _envelope(value, 0)
 
 
-def _envelope(value: object, number: int) -> Document:
+def _envelope(value: object, number: int, members: Collection[str] = ()) -> Document:
     if isinstance(value, list):
         return _document(value, DocumentPart(number, (), len(value), is_list=True))
     if not isinstance(value, dict):
@@ -144,7 +151,7 @@ def _envelope(value: object, number: int) -> Document:
         raise ValidationError([foreign])
     if "@type" in value:
         return _document([value], DocumentPart(number))
-    violations = [*_unknown_keys(value)]
+    violations = [*_unknown_keys(value, members)]
     resources = value.get("resources")
     if resources is None and "resources" not in value:
         violations.append(Violation("missing_field", "there is no 'resources' in the document", pointer="/resources"))
@@ -158,27 +165,31 @@ def _envelope(value: object, number: int) -> Document:
     # An edited answer of the admin API holds the versions of its revision: served again, one version would name two
     # contents, and a reconnecting client could not say which of them it has.
     part = DocumentPart(number, ("resources",), len(listed), is_list=isinstance(resources, list))
-    return _document(listed, part, label, {} if "revision" in value else labels)
+    read = _document(listed, part, label, {} if "revision" in value else labels)
+    return replace(read, members={name: value[name] for name in members if name in value})
 
 
 def _document(
     resources: list[object], part: DocumentPart, label: str = "", labels: Mapping[str, str] | None = None
 ) -> Document:
-    return Document(resources, label, labels or {}, TextLayout(parts=(part,)))
+    return Document(resources, label, labels or {}, layout=TextLayout(parts=(part,)))
 
 
-def _unknown_keys(value: Mapping[str, object]) -> list[Violation]:
-    known = {"resources", "versions", *_LABEL_KEYS, *_IGNORED_KEYS}
+def _unknown_keys(value: Mapping[str, object], members: Collection[str]) -> list[Violation]:
+    known = {"resources", "versions", *members, *_LABEL_KEYS, *_IGNORED_KEYS}
     return [
         Violation(
-            "unknown_field", f"unknown field {short_repr(key)}", pointer=json_pointer((key,)), hint=_key_hint(key)
+            "unknown_field",
+            f"unknown field {short_repr(key)}",
+            pointer=json_pointer((key,)),
+            hint=_key_hint(key, members),
         )
         for key in islice((key for key in value if key not in known), FINDINGS_LIMIT)
     ]
 
 
-def _key_hint(key: str) -> str:
-    close = get_close_matches(key[:40], ("resources", "version", "versions", "version_info"), n=1)
+def _key_hint(key: str, members: Collection[str]) -> str:
+    close = get_close_matches(key[:40], ("resources", "version", "versions", "version_info", *members), n=1)
     return f'did you mean "{close[0]}"?' if close else "a push is a list of resources, or an object with such a list"
 
 

@@ -7,7 +7,7 @@ in docs/internals/design.md#codec.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -34,13 +34,14 @@ InputFormat = Literal["json", "yaml", "auto", "protobuf"]
 class DecodedPush:
     """``resources`` in pushed order; ``label`` and ``labels`` (by type URL) are the caller's version_info.
 
-    ``warnings`` are findings that do not reject the push.
+    ``warnings`` are findings that do not reject the push. ``members`` are others of the document (`document`).
     """
 
     resources: list[Resource] = field(default_factory=list)
     label: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[Violation, ...] = ()
+    members: Mapping[str, object] = field(default_factory=dict)
 
 
 class ResourceDecoder:
@@ -56,21 +57,24 @@ class ResourceDecoder:
         self._cache = ResourceCache() if remembers else None
         self._validator = FastValidator() if remembers else None
 
-    def document(self, body: bytes | str, media: InputFormat = "auto", *, source: str = "") -> DecodedPush:
+    def document(
+        self, body: bytes | str, media: InputFormat = "auto", *, source: str = "", members: Collection[str] = ()
+    ) -> DecodedPush:
         """Decode a whole push: JSON, YAML, or a serialized DiscoveryResponse (``protobuf``).
 
-        ``source`` names the file in findings. Raises ``MalformedError`` for input that cannot be parsed, and
-        ``ValidationError`` with every finding otherwise.
+        ``source`` names the file in findings. ``members`` may stand beside the resources. Raises ``MalformedError`` for
+        input that cannot be parsed, and ``ValidationError`` with every finding otherwise.
         """
         findings = Findings(source)
         reader = self._reader(findings)
         if media == "protobuf":
             return _decode_response(body, reader, findings)
-        document = parse_document(body, media, source)
+        document = parse_document(body, media, source, members)
         reader.may_hold_redacted = may_be_redacted(body)
-        return _located(
+        push = _located(
             document.layout, lambda: _decode_values(document, reader, findings, _consumed(document.resources))
         )
+        return replace(push, members=document.members) if document.members else push
 
     def values(self, value: object) -> DecodedPush:
         """Decode a push that is part of a larger document, from plain values. Raises as `document`."""

@@ -80,11 +80,14 @@ class UnexpressedResource:
     problem: str
 
 
-def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[UnexpressedResource, ...]]:
-    """The requested resources that the API of a connected node cannot express, by type alias. The lists are bounded."""
+def unexpressed(cache: SnapshotCache, node: NodeState, line: GroupLine) -> dict[str, tuple[UnexpressedResource, ...]]:
+    """The requested resources that the API of a connected node cannot express, by type alias. The lists are bounded.
+
+    ``line`` is that of the node.
+    """
     by_type: dict[str, tuple[UnexpressedResource, ...]] = {}
     for stream in node.streams:
-        view = cache.view(node.group, stream.api) if stream.api else None
+        view = cache.view(node.group, stream.api, line=line) if stream.api else None
         if view is None:
             continue
         for state in stream.types:

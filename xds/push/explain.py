@@ -410,7 +410,7 @@ class NodeViews:
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
-        return unexpressed(self._cache, node)
+        return unexpressed(self._cache, node, self._cache.line(node.group, self._fleet.identity(node.id)))
 
     async def explain(self, node_id: str, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """Why a node that is or was connected receives each resource. Raises ``NotFoundError``."""

@@ -14,7 +14,7 @@ from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
 from xds.push.request import ChangeError
-from xds.rollouts.rollout import Rollout
+from xds.rollouts.rollout import Rollout, RolloutState
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, StoreError
 
 _log = structlog.get_logger(logger_name="xds.push.publisher")
@@ -24,13 +24,17 @@ RESULTS = ("committed", "unchanged", "invalid", "conflict", "not_found", "refuse
 
 
 class PushJournal:
-    """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason."""
+    """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason.
+
+    ``rollouts`` counts those that ended, by result.
+    """
 
     def __init__(self, events: EventLog) -> None:
         # Each result starts at 0: an alert sees no increase in a series that begins with 1.
         self.commits: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.triggers: Counter[str] = Counter()
         self.rollbacks: Counter[str] = Counter()
+        self.rollouts: Counter[str] = Counter({state.value: 0 for state in RolloutState if not state.is_open})
         self._events = events
 
     def committed(
@@ -64,14 +68,16 @@ class PushJournal:
         self._record_events(group, revision, change, meta, new, counts)
 
     def rolled_out(self, action: str, rollout: Rollout) -> None:
-        """A careful rollout took a step."""
+        """A careful rollout took a step, or has ended."""
         wave = {"wave": rollout.wave + 1, "waves": len(rollout.plan.steps)}
         details: dict[str, str | int] = {"base": rollout.base, **wave, **({"by": rollout.by} if rollout.by else {})}
-        group, head, reason = rollout.group, rollout.head, rollout.reason
+        group, head, reason = rollout.group, rollout.head, rollout.reason or rollout.message
         self._events.record(
             EventKind.ROLLOUT, action, time(), group=group, revision=head, message=reason, details=details
         )
         _log.info(f"rollout.{action}", group=group, revision=head, base=rollout.base, **wave, reason=reason)
+        if not rollout.is_open:
+            self.rollouts[rollout.state.value] += 1
 
     def configured(self, group: str, now: float, by: Caller = UNKNOWN_CALLER) -> None:
         """The settings of a group changed, so that nodes may join or leave it."""

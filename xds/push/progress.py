@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from time import monotonic
@@ -17,14 +17,14 @@ from time import monotonic
 from xds.envoy.translation import variant_sets
 from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync
-from xds.model.snapshot import Snapshot
+from xds.fleet.state import Convergence, Sync
 from xds.snapshots.cache import SnapshotCache
-from xds.tasks.threads import run_sized
+from xds.snapshots.lines import GroupLine
 
 PUSHES_KEPT = 64
 NODES_AT_ONCE = 200
 WAIT_POLL_S = 0.05
+NOTHING_KNOWN = Convergence()
 
 
 class PushVerdict(StrEnum):
@@ -100,10 +100,8 @@ class PushLog:
         A later push of the same types counts for an earlier one, since clients skip superseded versions.
         """
         push = self._pushes.get((group, revision))
-        snapshot = self._cache.get(group)
-        return (
-            await self._progress_of(push, snapshot, push.nodes) if push is not None and snapshot is not None else None
-        )
+        is_served = push is not None and self._cache.get(group) is not None
+        return await self._progress_of(push, push.nodes) if push is not None and is_served else None
 
     async def share(self, group: str, revision: int) -> PushShare:
         """What the nodes of this server have of a push, which any server has taken.
@@ -116,7 +114,7 @@ class PushLog:
             return PushShare(waiting, is_known=False, is_behind=True)
         push = self._first_since(group, revision)
         known = push or TrackedPush(group, revision, frozenset(snapshot.sets), here)
-        convergence = await self._progress_of(known, snapshot, here)
+        convergence = await self._progress_of(known, here)
         return PushShare(convergence, is_known=push is not None, is_behind=False)
 
     def _first_since(self, group: str, revision: int) -> TrackedPush | None:
@@ -124,13 +122,10 @@ class PushLog:
         later = (each for each in self._pushes.values() if each.group == group and each.revision >= revision)
         return min(later, key=lambda push: push.revision, default=None)
 
-    async def _progress_of(self, push: TrackedPush, snapshot: Snapshot, among: frozenset[str]) -> Convergence:
-        targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
-        variants = variant_sets(self._cache, self._fleet, push.group, push.type_urls)
-        # Only this takes long. It reads the fleet but not the cache, which belongs to the event loop.
-        convergence = await run_sized(
-            self._fleet.convergence, push.group, targets, among, variants, resources=len(among)
-        )
+    async def _progress_of(self, push: TrackedPush, among: frozenset[str]) -> Convergence:
+        """Each node is compared with what its own line is served, so those outside of a rollout are in sync."""
+        lines = await progress_by_line(self._cache, self._fleet, push.group, push.type_urls, among)
+        convergence = joined(each.convergence for each in lines.values())
         moving = self._moving(push)
         return replace(
             convergence, pending=convergence.pending + len(moving), pending_nodes=(*convergence.pending_nodes, *moving)
@@ -154,51 +149,88 @@ class PushLog:
         return match.group if match is not None else ""
 
 
+@dataclass(slots=True)
+class LineProgress:
+    """How far the nodes of a line, ``nodes_n`` in all, have what the line is served. ``types`` is by alias."""
+
+    nodes_n: int = 0
+    convergence: Convergence = NOTHING_KNOWN
+    types: dict[str, Counter[Sync]] = field(default_factory=dict)
+
+
+async def progress_by_line(
+    cache: SnapshotCache, fleet: Fleet, group: str, type_urls: Collection[str] | None, among: Iterable[str]
+) -> dict[GroupLine, LineProgress]:
+    """Compare connected nodes with what their own lines are served of these types; of all types (None), also by type.
+
+    There is always the line of the head. Streams are served between batches of ``NODES_AT_ONCE`` nodes.
+    """
+    served = {line: cache.get(group, line) for line in GroupLine}
+    progress: dict[GroupLine, LineProgress] = {}
+    remaining = iter(sorted(among))
+    while (batch := list(islice(remaining, NODES_AT_ONCE))) or not progress:
+        for line, nodes in nodes_by_line(cache, fleet, group, batch).items():
+            snapshot, found = served[line], progress.setdefault(line, LineProgress())
+            sets = snapshot.sets if snapshot is not None else {}
+            targets = {url: each for url, each in sets.items() if type_urls is None or url in type_urls}
+            variants = variant_sets(cache, fleet, group, targets.keys(), line)
+            found.nodes_n += len(nodes)
+            found.convergence = joined((found.convergence, fleet.convergence(group, targets, nodes, variants)))
+            if type_urls is None:
+                for alias, counted in fleet.progress_by_type(group, targets, nodes, variants).items():
+                    found.types.setdefault(alias, Counter()).update(counted)
+        await asyncio.sleep(0)
+    return progress
+
+
+def nodes_by_line(
+    cache: SnapshotCache, fleet: Fleet, group: str, nodes: Collection[str]
+) -> dict[GroupLine, Collection[str]]:
+    """Nodes of a group by the line that they are on."""
+    if not cache.is_split(group):
+        return {GroupLine.HEAD: nodes}
+    lines: dict[GroupLine, list[str]] = {GroupLine.HEAD: []}
+    for node in nodes:
+        lines.setdefault(cache.line(group, fleet.identity(node)), []).append(node)
+    return dict(lines)
+
+
+def joined(convergences: Iterable[Convergence]) -> Convergence:
+    """Counts added up, and the beginning of the joined lists."""
+    found = list(convergences)
+    return Convergence(
+        synced=sum(each.synced for each in found),
+        pending=sum(each.pending for each in found),
+        nacked=sum(each.nacked for each in found),
+        last_ack=max((each.last_ack for each in found), default=0.0),
+        pending_nodes=tuple(node for each in found for node in each.pending_nodes)[:SHOWN_LIMIT],
+        nacks=tuple(nack for each in found for nack in each.nacks)[:SHOWN_LIMIT],
+        held=tuple(held for each in found for held in each.held)[:SHOWN_LIMIT],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutStatus:
-    """How many connected nodes of a group have its head revision. ``types`` is by alias.
+    """How many connected nodes of a group have what they are to have. ``types`` is by alias.
 
-    The lists are bounded, the counts are not. ``held`` pairs a pending node with its held resources.
+    ``wave`` are those that are served the head, ``outside_n`` the number of all others.
     """
 
     group: str
     revision: int
-    states: Mapping[Sync, int]
+    all: Convergence
     types: Mapping[str, Mapping[Sync, int]]
-    pending_nodes: tuple[str, ...]
-    nacks: tuple[NackRecord, ...]
-    held: tuple[tuple[str, HeldResources], ...] = ()
+    wave: LineProgress
+    outside_n: int
 
 
-async def rollout_status(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot) -> RolloutStatus:
-    """Compare all connected nodes with a snapshot. Streams are served between batches of ``NODES_AT_ONCE`` nodes."""
-    variants = variant_sets(cache, fleet, snapshot.group, frozenset(snapshot.sets))
-    states: Counter[Sync] = Counter()
+async def rollout_status(cache: SnapshotCache, fleet: Fleet, group: str, revision: int) -> RolloutStatus:
+    """Compare all connected nodes of a group, at this revision, with what they are to have."""
+    lines = await progress_by_line(cache, fleet, group, None, fleet.connected(group))
     types: dict[str, Counter[Sync]] = {}
-    pending: list[str] = []
-    nacks: list[NackRecord] = []
-    held: list[tuple[str, HeldResources]] = []
-    remaining = iter(sorted(fleet.connected(snapshot.group)))
-    # At least once, so that ``types`` names the types of a group without nodes.
-    while (among := list(islice(remaining, NODES_AT_ONCE))) or not types:
-        convergence = fleet.convergence(snapshot.group, snapshot.sets, among, variants)
-        states += Counter(
-            {Sync.SYNCED: convergence.synced, Sync.PENDING: convergence.pending, Sync.NACKED: convergence.nacked}
-        )
-        pending += convergence.pending_nodes
-        nacks += convergence.nacks
-        held += convergence.held
-        for alias, counted in fleet.progress_by_type(snapshot.group, snapshot.sets, among, variants).items():
+    for each in lines.values():
+        for alias, counted in each.types.items():
             types.setdefault(alias, Counter()).update(counted)
-        if not among:
-            break
-        await asyncio.sleep(0)
-    return RolloutStatus(
-        snapshot.group,
-        snapshot.revision,
-        states,
-        types,
-        tuple(pending[:SHOWN_LIMIT]),
-        tuple(nacks[:SHOWN_LIMIT]),
-        tuple(held[:SHOWN_LIMIT]),
-    )
+    wave = lines[GroupLine.HEAD]
+    outside_n = sum(each.nodes_n for each in lines.values()) - wave.nodes_n
+    return RolloutStatus(group, revision, joined(each.convergence for each in lines.values()), types, wave, outside_n)

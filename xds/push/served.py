@@ -61,9 +61,8 @@ class ServedGroups:
         return content
 
     async def rollout(self, group: str) -> RolloutStatus:
-        """How many connected nodes have the published content of a group. Raises ``NotFoundError``."""
-        pushed = self.content(group).snapshot
-        return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
+        """How many connected nodes of a group have what they are to have. Raises ``NotFoundError``."""
+        return await rollout_status(self._cache, self._fleet, group, self.content(group).revision)
 
     def has(self, head: Head) -> bool:
         """Whether the published content of a group is that of this head, or a later one."""

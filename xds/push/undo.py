@@ -14,7 +14,6 @@ from typing import NamedTuple
 import structlog
 
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import Sync
 from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
@@ -157,12 +156,12 @@ class UndoPlanner:
             content = self._find_content(group)
             if content is None:
                 continue
-            states = (await rollout_status(self._cache, self._fleet, content.snapshot)).states
-            refused, stored = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
+            wave = (await rollout_status(self._cache, self._fleet, content.group, content.revision)).wave.convergence
+            refused, stored = wave.nacked, self._noted.get(group, (0, 0))
             elsewhere = await self.elsewhere(group, content.revision)
             refused += elsewhere.refused
             if refused > (stored[1] if stored[0] == content.revision else 0):
-                accepting = states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
+                accepting = wave.synced + wave.pending
                 nodes = refused + accepting + elsewhere.nodes - elsewhere.refused
                 await self._store.record_outcome(group, content.revision, nodes, refused)
                 self._noted[group] = (content.revision, refused)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.findings import Finding
+from xds.admin.models.rollouts import CarefulPlan
 from xds.admin.models.values import Document, time_of
 from xds.admin.models.writing import EMPTY_FOR_NONE
 
@@ -30,6 +31,7 @@ class _Settings:
       A change affects removed resources whose time has not begun;
     * ``listener_drain_s``: how much longer, if the push changed or removed a listener; null: the setting
       ``order.listener_drain_s`` applies;
+    * ``rollout``: the plan of each push of configuration; null: pushes go to all nodes at once;
     * ``selector_failures``: how often the selector could not be evaluated for a node, which then does not match;
     * ``settings_etag``: the etag of the settings for ``If-Match`` of ``PUT /groups/{group}``; empty if there are none.
     """
@@ -39,6 +41,7 @@ class _Settings:
     on_nack: str
     removal_delay_s: float | None
     listener_drain_s: float | None
+    rollout: CarefulPlan | None
     selector_failures: int
     settings_etag: str
 
@@ -93,6 +96,7 @@ class GroupState(_Settings):
             on_nack=settings.on_nack,
             removal_delay_s=settings.removal_delay_s,
             listener_drain_s=settings.listener_drain_s,
+            rollout=CarefulPlan.from_domain(settings.rollout) if settings.rollout is not None else None,
             selector_failures=selector_failures,
             settings_etag=settings_etag,
             actor=meta.actor if meta is not None else "",

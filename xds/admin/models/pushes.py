@@ -101,7 +101,9 @@ class TypeRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRollout:
-    """The connected nodes of a group by their state at its present revision. Nodes without subscriptions do not count.
+    """The connected nodes of a group by their state at what each is to have. Nodes without subscriptions do not count.
+
+    While a careful rollout runs, that is the head for nodes in the wave, and the base for all others.
 
     * ``revision``: the present revision;
     * ``synced``: the number of nodes that have ACKed all types;
@@ -129,18 +131,18 @@ class GroupRollout:
 
     @classmethod
     def from_domain(cls, domain: RolloutStatus) -> GroupRollout:
-        """The rollout of a group."""
-        of_group = _counts(domain.states)
+        """The progress of a group."""
+        found = domain.all
         return cls(
             group=domain.group,
             revision=domain.revision,
-            synced=of_group.synced,
-            pending=of_group.pending,
-            nacked=of_group.nacked,
+            synced=found.synced,
+            pending=found.pending,
+            nacked=found.nacked,
             types={alias: _counts(states) for alias, states in sorted(domain.types.items())},
-            pending_nodes=tuple(domain.pending_nodes),
-            nacks=tuple(map(Nack.from_domain, domain.nacks)),
-            held=_held(domain.held),
+            pending_nodes=found.pending_nodes,
+            nacks=tuple(map(Nack.from_domain, found.nacks)),
+            held=_held(found.held),
         )
 
 

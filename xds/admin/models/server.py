@@ -13,7 +13,8 @@ class ServerVersions:
 
     * ``version``: the version of the server;
     * ``python``: the version of Python;
-    * ``envoy_data_plane``: the version of ``envoy-data-plane``, the library with Envoy's API.
+    * ``envoy_data_plane``: the version of ``envoy-data-plane``, the library with Envoy's API;
+    * ``rollouts``: true: pushes take a plan (``rollout``), also in their query.
     """
 
     schema_name: ClassVar[str] = "VersionItem"
@@ -21,6 +22,7 @@ class ServerVersions:
     version: str
     python: str
     envoy_data_plane: str
+    rollouts: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ from xds.admin.models.groups import (
 )
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
-from xds.admin.push import Force, Pushing, Strict, answer, etag_precondition
+from xds.admin.push import RETRY, ROLLOUT, Force, Pushing, Strict, answer, etag_precondition
 from xds.admin.request_bodies import PUSH, PUSHED_TYPES, RESOURCE, SETTINGS
 from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, with_body
 from xds.codec.crosscheck import check_references
@@ -96,6 +96,8 @@ async def delete_group(pushing: Pushing, group: Segment) -> Response:
     move
     to an empty one. With `allow_empty` nodes without a group keep their configuration and get no more updates.
     """
+    if pushing.options.rollout is not None:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "a group is deleted at once: leave out rollout")
     return await answer(pushing, await pushing.deps.publisher.delete_group(group, pushing.options))
 
 
@@ -119,7 +121,8 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
     changes
     nothing makes no revision.
     """
-    pushed = await decode_pushed(body, content_type, pushing.deps.options.decoder)
+    pushed = await decode_pushed(body, content_type, pushing.deps.options.decoder, (ROLLOUT, RETRY))
+    pushing = await pushing.rolled_out(pushed.members)
     pushing.options.check_warnings(pushed.warnings)
     result = await pushing.deps.publisher.push(
         group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
@@ -307,7 +310,8 @@ async def put_group(
     selector
     is answered with 422 and the column of the error. Another selector or priority needs the scope `admin`.
     """
-    settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
+    document = await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES)
+    settings = await run_for_caller(read_settings, document)
     if not grant_of(request).allows(ADMIN):
         etag = _own_settings_etag(deps, request, group, settings, etag)
     await deps.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)

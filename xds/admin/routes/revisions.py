@@ -19,11 +19,7 @@ from xds.admin.models.pushes import ChangedNames
 from xds.admin.models.revisions import GroupRevision, ResourceDifference, RevisionDifference, UndoProposal
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
-from xds.admin.push import (
-    WAIT_LIMIT_S,
-    Pushing,
-    answer,
-)
+from xds.admin.push import RETRY, ROLLOUT, WAIT_LIMIT_S, Pushing, answer
 from xds.admin.routes.groups import WithLowered, render_for_reader, snapshot_response
 from xds.admin.routing import ShowSecrets, api_router, with_model
 from xds.admin.server_door import internal_router
@@ -45,13 +41,17 @@ class RollbackRequest(pydantic.BaseModel):
     """A rollback of a group.
 
     * ``to``: the revision whose content is restored;
-    * ``keep_endpoints``: keep the present assignments of clusters that exist before and after.
+    * ``keep_endpoints``: keep the present assignments of clusters that exist before and after;
+    * ``rollout``: how it is rolled out, as of a push;
+    * ``retry``: go to this content although a rollout has taken it back.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
     to: int
     keep_endpoints: bool = False
+    rollout: dict[str, Any] | str | None = None
+    retry: bool = False
 
 
 @router.serve(operations.LIST_REVISIONS)
@@ -134,6 +134,7 @@ async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: C
         wanted = RollbackRequest.model_validate_json(body)
     except pydantic.ValidationError:
         raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
+    pushing = await pushing.rolled_out({ROLLOUT: wanted.rollout, RETRY: wanted.retry})
     keeps, publisher = wanted.keep_endpoints, pushing.deps.publisher
     return await answer(pushing, await publisher.rollback(group, wanted.to, pushing.options, keeps_endpoints=keeps))
 

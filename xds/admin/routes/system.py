@@ -42,6 +42,7 @@ async def get_version() -> Response:
         version=__version__,
         python=platform.python_version(),
         envoy_data_plane=version("envoy-data-plane"),
+        rollouts=True,
     )
     return answer_model(versions)
 

@@ -17,21 +17,22 @@ from xds.cli.arguments import (
     NoneFlag,
     StrictFlag,
     TargetOption,
-    TimeoutOption,
     WaitOption,
     YesFlag,
 )
 from xds.cli.errors import CommandError, Exit
+from xds.cli.rollout_options import Json, PushTimeoutOption, takes_rollout, wait_limit_s
 
 
 @app.command(cls=Command)
+@takes_rollout
 def apply(
     context: typer.Context,
     files: FilesArgument = None,
     file: FilesOption = None,
     group: TargetOption = "",
     wait: WaitOption = "",
-    timeout: TimeoutOption = "60s",
+    timeout: PushTimeoutOption = "",
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     dry_run: Annotated[
@@ -45,6 +46,8 @@ def apply(
     allow_empty: EmptyFlag = False,
     allow_none: NoneFlag = False,
     yes: YesFlag = False,
+    *,
+    rollout: Json,
 ) -> None:
     """Replace the snapshot of a group by files. What they do not contain is removed.
 
@@ -55,10 +58,11 @@ def apply(
       xds apply -g edge -f edge/ --wait
       xds apply edge.yaml --dry-run
       xds apply -f groups/ --prune -m "as in git"
+      xds apply -g edge -f edge/ --canary 1,10%,50% --wait
     """
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
-    from xds.cli.arguments import named_files, parse_duration, parse_percent
+    from xds.cli.arguments import named_files, parse_percent
     from xds.cli.files import read_sources
     from xds.cli.validate import Checks, check_files, show_checked
 
@@ -75,8 +79,9 @@ def apply(
         yes=yes,
         wait_percent=parse_percent(wait) if wait else 0.0,
         allow_none=allow_none,
-        timeout_s=parse_duration(timeout),
+        timeout_s=wait_limit_s(timeout, rollout),
         format=options.output or options.style().format,
+        rollout=rollout,
     )
     if wanted.dry_run is DryRun.CLIENT:
         show_checked(check_files(given, group, Checks()), options.output, "warning" if strict else "error")
@@ -85,6 +90,7 @@ def apply(
 
 
 @app.command(cls=Command)
+@takes_rollout
 def put(
     context: typer.Context,
     files: FilesArgument = None,
@@ -92,12 +98,14 @@ def put(
     group: GroupOption = "default",
     create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
     wait: WaitOption = "",
-    timeout: TimeoutOption = "60s",
+    timeout: PushTimeoutOption = "",
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")] = False,
     strict: StrictFlag = False,
     allow_none: NoneFlag = False,
+    *,
+    rollout: Json,
 ) -> None:
     """Add or replace single resources of a group. All others are kept.
 
@@ -109,16 +117,16 @@ def put(
     import time
 
     from xds.cli.apply import put_resources
-    from xds.cli.arguments import named_files, parse_duration, parse_percent
+    from xds.cli.arguments import named_files, parse_percent
     from xds.cli.push_options import show_answer, write_options
-    from xds.cli.wait import wait_for
+    from xds.cli.wait import wait_for_push
 
     options, given = shared(context), named_files(files, file)
     percent = parse_percent(wait) if wait else 0.0
-    end = time.monotonic() + parse_duration(timeout)
+    began_s, timeout_s = time.monotonic(), wait_limit_s(timeout, rollout)
     client = options.connect()
-    how = write_options(message, dry_run=dry_run, strict=strict)
+    how = {**write_options(message, dry_run=dry_run, strict=strict), **rollout}
     answer = put_resources(client, given, group, how, if_match, create=create)
     show_answer(answer, options.output)
     if percent and not dry_run:
-        wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)
+        wait_for_push(client, answer, percent, timeout_s, began_s, allow_none=allow_none)

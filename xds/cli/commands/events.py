@@ -265,7 +265,7 @@ def watch(
     kinds: Annotated[
         str,
         typer.Option(
-            help="push, rollback, group, config_entries, nack, order, watch, source, node, stream, assignment,"
+            help="push, rollback, rollout, group, config_entries, nack, order, watch, source, node, stream, assignment,"
             " endpoints, auth, store, ack; by default all but ack."
         ),
     ] = "",

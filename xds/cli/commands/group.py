@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -11,12 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from xds.calls import groups
+from xds.calls.call import precondition as call_precondition
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
 from xds.cli.client import Client, RefusedError, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
 from xds.cli.resources import NO_GROUPS, known_type, seconds
+from xds.cli.rollout_options import HoldOption, MaxErrorsOption, OnFailureOption, plan_document, plan_text
 from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
@@ -31,6 +33,7 @@ _FLAGS = {
     "on_nack": "--on-nack",
     "removal_delay_s": "--removal-delay",
     "listener_drain_s": "--listener-drain",
+    "rollout": "--rollout",
 }
 _UNSET: Mapping[str, object] = {"priority": 0}  # of a new group; its other settings are empty
 
@@ -45,6 +48,7 @@ SETTINGS = TableLayout(
         Column("ON_NACK", "on_nack"),
         Column("DELAY", partial(seconds, "removal_delay_s")),
         Column("DRAIN", partial(seconds, "listener_drain_s")),
+        Column("ROLLOUT", lambda item: plan_text(item.get("rollout")), is_prose=True),
     ),
 )
 
@@ -66,9 +70,11 @@ class GivenSettings:
     on_nack: str = ""
     removal_delay: str = ""
     listener_drain: str = ""
+    rollout: str = ""
+    rollout_options: Json = field(default_factory=dict)
 
     def changes(self) -> Json:
-        """The changes in the API's terms. Raises ``CommandError``."""
+        """The changes in the API's terms; those of the plan are what it names. Raises ``CommandError``."""
         changed: Json = {}
         if self.selector is not None:
             changed["selector"] = self.selector
@@ -79,6 +85,11 @@ class GivenSettings:
         for name, text in (("removal_delay_s", self.removal_delay), ("listener_drain_s", self.listener_drain)):
             if text:
                 changed[name] = None if text == DEFAULT else parse_duration(text)
+        if self.rollout == NONE:
+            changed["rollout"] = None
+        elif self.rollout or self.rollout_options:
+            waves = {"waves": None} if self.rollout == DEFAULT else plan_document(self.rollout)
+            changed["rollout"] = {**waves, **self.rollout_options}
         if not changed:
             raise CommandError(Exit.USAGE, f"nothing to set: give some of {', '.join(_FLAGS.values())}")
         return changed
@@ -103,6 +114,8 @@ def set_group(client: Client, group: str, given: GivenSettings, options: Json, i
 
 def _change(client: Client, group: str, changes: Json, options: Json, if_match: str) -> tuple[Json, Json]:
     before = _current(client, group)
+    if changes.get("rollout") is not None and before.get("rollout"):
+        changes = {**changes, "rollout": {**before["rollout"], **changes["rollout"]}}
     current = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
     settings = {name: value for name, value in {**current, **changes}.items() if value is not None}
     etag = if_match or before.get("settings_etag") or NONE
@@ -130,6 +143,7 @@ def fields(item: Json) -> dict[str, object]:
         "on NACK": item["on_nack"],
         "removal delay": seconds("removal_delay_s", item),
         "listener drain": seconds("listener_drain_s", item),
+        "rollout": plan_text(item.get("rollout")),
         "selector failures": item["selector_failures"] or "",
     }
 
@@ -160,6 +174,8 @@ def _with_option_names(error: RefusedError) -> RefusedError:
 def _shown(value: object) -> str:
     if value is None or value == "":
         return "-"
+    if isinstance(value, dict):
+        return plan_text(value)
     return f"{value:g}" if isinstance(value, int | float) else repr(value)
 
 
@@ -170,7 +186,15 @@ def delete_group(client: Client, group: str, options: Json) -> Json:
 
 def delete_resource(client: Client, group: str, kind: str, name: str, options: Json) -> Json:
     """Remove one resource from a group; the answer to the push. Raises ``CommandError``."""
-    return client.run(groups.delete(group, known_type(kind), name, **options))
+    type = known_type(kind)
+    if not {"rollout", "retry"} & options.keys():
+        return client.run(groups.delete(group, type, name, **options))
+    # A plan travels in a body, which a server refuses that does not know rollouts.
+    given = dict(options)
+    change: Json = {"group": group, "delete": [{"type": type, "name": name}]}
+    if expected := call_precondition(given.pop("if_match", None)):
+        change |= {header.lower().replace("-", "_"): value for header, value in expected.items()}
+    return dict(client.run(groups.transact_document({"changes": [change]}, **given))["results"][0])
 
 
 app.add_typer(group, name="group")
@@ -228,6 +252,22 @@ def set_settings(
     listener_drain: Annotated[
         str, typer.Option(help="How much longer they linger if a listener changed; or default.", metavar="DURATION")
     ] = "",
+    rollout: Annotated[
+        str,
+        typer.Option(
+            help="Roll out every push by this plan, such as 1,10%,50%; default: the server's; none: to all at once.",
+            metavar="PLAN",
+        ),
+    ] = "",
+    rollout_selector: Annotated[
+        str, typer.Option(help="The first waves are the nodes of this filter.", metavar="FILTER")
+    ] = "",
+    rollout_hold: HoldOption = "",
+    rollout_timeout: Annotated[
+        str, typer.Option(help="How long a wave may take, such as 5m.", metavar="DURATION")
+    ] = "",
+    rollout_max_errors: MaxErrorsOption = "",
+    rollout_on_failure: OnFailureOption = "",
     if_match: Annotated[
         str,
         typer.Option(
@@ -245,12 +285,15 @@ def set_settings(
       xds group set canary --selector 'node.metadata.canary == "yes"' --priority 10
       xds group set edge --selector '' --listener-drain default
       xds group set edge --priority 20 --if-match s-1f3a9c07
+      xds group set edge --rollout 1,10%,50% --rollout-hold 2m
     """
     from xds.cli.output import Format, say, write, write_document
     from xds.cli.push_options import write_options
 
     options = shared(context)
-    given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain)
+    named = ("", rollout_selector, rollout_hold, rollout_timeout, rollout_max_errors, rollout_on_failure)
+    plan = plan_document(*named)
+    given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain, rollout, plan)
     how = write_options(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, how, if_match)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:

@@ -19,6 +19,7 @@ from xds.cli.arguments import (
 )
 from xds.cli.completion import complete_group, complete_kind, complete_resource, complete_subject
 from xds.cli.errors import CommandError, Exit
+from xds.cli.rollout_options import Json, takes_rollout
 
 
 @app.command(cls=Command)
@@ -99,6 +100,7 @@ def describe(
 
 
 @app.command(cls=Command)
+@takes_rollout
 def delete(
     context: typer.Context,
     target: Annotated[
@@ -115,6 +117,8 @@ def delete(
     force: ForceFlag = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
+    *,
+    rollout: Json,
 ) -> None:
     """Delete a group, or one resource of a group. Asks first on a terminal.
 
@@ -122,6 +126,7 @@ def delete(
     Examples:
       xds delete edge
       xds delete cluster old -g edge
+      xds delete cluster old -g edge --canary 1,50%
     """
     from xds.cli.commands.group import delete_group, delete_resource
     from xds.cli.push_options import confirm, show_answer, write_options
@@ -129,11 +134,13 @@ def delete(
     options = shared(context)
     given = write_options(message, if_match, allow_empty=allow_empty, dry_run=dry_run)
     what = f"{target} {name} of group {group}" if name else f"group {target}"
+    if rollout and not name:
+        raise CommandError(Exit.USAGE, "a group is deleted at once: --canary and the like are for a resource of it")
     if not dry_run:
         confirm(f"delete {what}?", yes)
     client = options.connect()
     if name:
-        given = {**given, "force": True} if force else given
+        given = {**given, **({"force": True} if force else {}), **rollout}
         answer = delete_resource(client, group, target, name, given)
     else:
         answer = delete_group(client, target, given)

@@ -24,11 +24,12 @@ from xds.cli.arguments import (
     WaitOption,
     parse_revision,
 )
+from xds.cli.careful_rollouts import OPEN, longest_s, rollout_line, wait_for_end
 from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
-from xds.cli.wait import POLL_S, check_any_node, held_lines, late, progress, refusals, verdict_on
+from xds.cli.wait import POLL_S, WAIT_S, check_any_node, held_lines, late, progress, refusals, verdict_on
 
 Json = dict[str, Any]
 
@@ -39,7 +40,7 @@ UNDO_TOGETHER_S = 60.0  # an undo within a minute after another user's is probab
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 rollout = typer.Typer(
-    help="Show the progress of a push and the history; roll back.",
+    help="Progress of pushes, careful rollouts, history; roll back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -81,7 +82,10 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
     else:
         write(rendered(({"type": type, **counts} for type, counts in status["types"].items()), STATUS, style))
         total = status["synced"] + status["pending"] + status["nacked"]
-        say(f"group {group}: {status['synced']} of {total} nodes have revision {status['revision']}")
+        what = "what they are to have" if status.get("state") in OPEN else f"revision {status['revision']}"
+        say(f"group {group}: {status['synced']} of {total} nodes have {what}")
+        if "state" in status:
+            say(rollout_line(status))
         for line in held_lines(status):
             say(line)
     if verdict_on(status, percent) == REFUSED:
@@ -186,10 +190,14 @@ def status(
     context: typer.Context,
     group: GroupArgument,
     wait: WaitOption = "",
-    timeout: TimeoutOption = "60s",
+    timeout: TimeoutOption = "",
     allow_none: NoneFlag = False,
 ) -> None:
     """Show how many nodes run the group's revision. Exits 1 if a node rejects it.
+
+    Also shows the careful rollout of the group.
+
+    With --wait: waits until a careful rollout has ended. Exits 1 if it is held or was taken back.
 
     \b
     Examples:
@@ -200,10 +208,14 @@ def status(
 
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0
-    timeout_s = parse_duration(timeout)
+    timeout_s = parse_duration(timeout) if timeout else 0.0
     client = options.connect()
     if percent:
-        wait_until_done(client, group, percent, timeout_s, allow_none=allow_none)
+        status = client.run(groups.rollout(group))
+        if status.get("state") in OPEN:
+            wait_for_end(client, group, status["head"], time.monotonic() + (timeout_s or longest_s(status)))
+        else:
+            wait_until_done(client, group, percent, timeout_s or WAIT_S, allow_none=allow_none)
     show_status(client, group, options.style(), percent or 100.0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -19,6 +19,8 @@ from xds.admin.bodies import Body, ContentType, media_of
 from xds.admin.dependencies import Deps
 from xds.admin.problem import RequestError, place_in_transaction
 from xds.admin.push import (
+    RETRY,
+    ROLLOUT,
     Force,
     PushContext,
     SharedOptions,
@@ -125,11 +127,16 @@ class TransactionRequest(_TransactionPart):
     """Changes that are made together or not at all.
 
     * ``changes``: the changes of groups, each group once;
-    * ``config_entries``: the change of config entries; null: none.
+    * ``config_entries``: the change of config entries; null: none;
+    * ``rollout``: how it is rolled out, as of a push: of several groups each has the plan of its own settings, and only
+      ``all_at_once`` is accepted here;
+    * ``retry``: content that a rollout has taken back is pushed again.
     """
 
     changes: Annotated[list[GroupChange], pydantic.Field(max_length=CHANGES_LIMIT)] = []
     config_entries: EntriesChange | None = None
+    rollout: Json | str | None = None
+    retry: bool = False
 
     @pydantic.model_validator(mode="after")
     def _is_a_change(self) -> TransactionRequest:
@@ -155,6 +162,7 @@ class _DecodedTransaction:
     entries: EntriesChange | None
     writes: tuple[EntryWrite, ...]
     warnings: tuple[Violation, ...]
+    rollout: Mapping[str, object]
 
 
 async def transaction_context(
@@ -179,6 +187,7 @@ async def transact(
     It needs the scope `write:group/<group>` for each group, and `admin` for config entries.
     """
     decoded = await run_for_caller(_decode, body, content_type, pushing.deps.options.decoder)
+    pushing = await pushing.rolled_out(decoded.rollout)
     for each in decoded.groups:
         demand(request, write_scope(each.change.group))
         check_precondition_present(pushing.deps, each.change.if_match, each.change.if_none_match)
@@ -231,7 +240,8 @@ def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _Decode
     writes, warnings = _writes(parsed.config_entries, violations) if parsed.config_entries is not None else ((), ())
     if violations:
         raise ValidationError(violations)
-    return _DecodedTransaction(decoded, parsed.config_entries, writes, warnings)
+    rollout = {ROLLOUT: parsed.rollout, RETRY: parsed.retry}
+    return _DecodedTransaction(decoded, parsed.config_entries, writes, warnings, rollout)
 
 
 def _writes(change: EntriesChange, violations: list[Violation]) -> tuple[tuple[EntryWrite, ...], tuple[Violation, ...]]:

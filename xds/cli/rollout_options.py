@@ -1,0 +1,121 @@
+"""The options of a careful rollout, which all commands that push take (`takes_rollout`)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from xds.cli.arguments import parse_duration
+from xds.cli.errors import CommandError, Exit
+
+Json = dict[str, Any]
+
+ALL_AT_ONCE = "all_at_once"
+OFF = "off"  # no failed share of requests is a failure
+DEFAULT_PLAN = "default"  # as a value: the plan of the group, else that of the server
+
+MaxErrorsOption = Annotated[
+    str,
+    typer.Option(
+        help="How much more of its requests the wave may fail than the others, such as 2%; or off.", metavar="SHARE"
+    ),
+]
+OnFailureOption = Annotated[
+    str, typer.Option(help="rollback (the default), or hold: keep the wave, and wait for a person.")
+]
+HoldOption = Annotated[
+    str, typer.Option(help="How long a wave must run before the next, such as 60s.", metavar="DURATION")
+]
+
+PushTimeoutOption = Annotated[
+    str,
+    typer.Option(help="How long to wait (60s); with --canary: how long a wave may take (5m).", metavar="DURATION"),
+]
+
+
+def plan_document(
+    waves: str = "", selector: str = "", hold: str = "", timeout: str = "", max_errors: str = "", on_failure: str = ""
+) -> Json:
+    """What the options name of a plan, in the API's terms. Raises ``CommandError``."""
+    plan: Json = {"waves": [wave.strip() for wave in waves.split(",")]} if waves else {}
+    for name, text in (("hold_s", hold), ("timeout_s", timeout)):
+        if text:
+            plan[name] = parse_duration(text)
+    errors = "100%" if max_errors == OFF else max_errors
+    given = (("selector", selector), ("max_errors", errors), ("on_failure", on_failure))
+    return {**plan, **{name: text for name, text in given if text}}
+
+
+def plan_text(plan: Json | None) -> str:
+    """A plan of the server: ``1,10%,50%, hold 60s, timeout 300s, then rollback``."""
+    if plan is None:
+        return ""
+    named = [plan["selector"]] if plan.get("selector") else []
+    named += [f"{len(plan['nodes'])} named nodes"] if plan.get("nodes") else []
+    errors = f", errors at most {plan['max_errors']:.3g}" if plan["max_errors"] is not None else ""
+    waves = ", ".join((*named, ",".join(plan["waves"])))
+    return f"{waves}, hold {plan['hold_s']:g}s, timeout {plan['timeout_s']:g}s{errors}, on failure {plan['on_failure']}"
+
+
+def rollout_options(
+    canary: Annotated[
+        str,
+        typer.Option(
+            help="Roll out carefully: to these counts or shares of the nodes (1,10%,50%), and then to all. "
+            "Without a value: by the plan of the group.",
+            metavar="[=PLAN]",
+        ),
+    ] = "",
+    canary_selector: Annotated[
+        str, typer.Option(help="With --canary: the first waves are the nodes of this filter.", metavar="FILTER")
+    ] = "",
+    hold: HoldOption = "",
+    timeout: PushTimeoutOption = "",
+    max_errors: MaxErrorsOption = "",
+    on_failure: OnFailureOption = "",
+    all_at_once: Annotated[
+        bool, typer.Option("--all-at-once", help="To all nodes now, although the group has a plan.")
+    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Push again what a rollout has taken back.")] = False,
+) -> Json:
+    """The options of a call. Raises ``CommandError``."""
+    named = plan_document("", canary_selector, hold, timeout if canary else "", max_errors, on_failure)
+    if all_at_once and (canary or named):
+        raise CommandError(Exit.USAGE, "--all-at-once has no plan: leave out the options of --canary")
+    if named and not canary:
+        raise CommandError(Exit.USAGE, "--canary-selector, --hold, --max-errors and --on-failure need --canary")
+    given: Json = {"retry": True} if retry else {}
+    if all_at_once:
+        return {**given, "rollout": ALL_AT_ONCE}
+    if canary:
+        return {**given, "rollout": {**plan_document("" if canary == DEFAULT_PLAN else canary), **named}}
+    return given
+
+
+def wait_limit_s(timeout: str, rollout: Json) -> float:
+    """How long a command waits at most; 0: `xds.cli.wait` decides. Raises ``CommandError``."""
+    is_of_plan = isinstance(rollout.get("rollout"), dict)
+    return parse_duration(timeout) if timeout and not is_of_plan else 0.0
+
+
+def takes_rollout(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of `rollout_options`, which it gets as ``rollout``: the options of its call.
+
+    An option that the command has itself, as ``--timeout``, is passed to both.
+    """
+    own, added = (inspect.signature(each, eval_str=True).parameters for each in (command, rollout_options))
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        rollout = rollout_options(**{name: values[name] for name in added})
+        command(**{name: values[name] for name in own if name != "rollout"}, rollout=rollout)
+
+    shown = {**added, **{name: each for name, each in own.items() if name != "rollout"}}
+    ordered = [shown[name] for name in dict.fromkeys((*own, *added)) if name in shown]
+    run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]  # read by typer
+    run.__annotations__ = {name: each.annotation for name, each in shown.items()}
+    return run
