@@ -262,3 +262,12 @@ async def test_a_dry_run_says_what_would_happen(plane: Plane) -> None:
     result = await plane.publisher.push(GROUP, clusters("b"), options=options)
     assert result.rollout.effect is Effect.STARTED
     assert plane.publisher.rollouts.find(GROUP) is None
+
+
+@pytest.mark.usefixtures("clients")
+async def test_live_endpoints_reach_both_lines(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, web(80))
+    await plane.publisher.push(GROUP, [*web(80), *clusters("b")], options=CAREFULLY)
+    (live,) = [one for one in web(82) if one.type_url == ENDPOINT]
+    plane.cache.observe(GROUP, {"web": live})
+    assert assignments(plane) == dict.fromkeys(NODES, live.version)

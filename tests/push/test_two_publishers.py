@@ -14,12 +14,14 @@ from tests.mesh.test_lowered_groups import HTTP, RESOLVER, put_entries, put_upst
 from tests.steering.assigned import policy
 from tests.support.plane import Plane
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
+from xds.access.caller import Caller
 from xds.backup.backups import BackupOptions, Backups
 from xds.codec.resources import decode_resource
 from xds.live.by_hand import EditResult, WriteOptions
 from xds.live.owners import OwnedError
 from xds.mesh.entry_records import DeleteEntry
 from xds.model.errors import ConflictError, XdsError
+from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.push import following
@@ -28,6 +30,7 @@ from xds.push.following import Lag
 from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushRequest, replace_all
+from xds.push.rollout_runner import RolloutRunner
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
@@ -89,6 +92,8 @@ class ServerOnStore:
                 for each in contents
             },
             "cached": {group: served(plane, group) for group in GROUPS},
+            "rollouts": {each.group: each for each in publisher.rollouts.all()},
+            "bases": {group: lines(plane, group) for group in GROUPS},
             "settings": {group: publisher.settings.get(group) for group in publisher.settings},
             "policies": {key: self.policies.get(key) for key in self.policies},
             "by hand": {group: {name: one.etag for name, one in plane.by_hand.of(group).items()} for group in GROUPS},
@@ -115,6 +120,24 @@ def served(plane: Plane, group: str) -> dict[str, dict[str, str]] | None:
         for url, each in sets
         if url != ENDPOINT or each.resources
     }
+
+
+def lines(plane: Plane, group: str) -> dict[str, dict[str, str]]:
+    """What the nodes of a group are served: the versions of all resources, with the labels, by node."""
+    found = {}
+    for number in range(6):
+        view = plane.cache.resolve(Node(f"n{number}", group))
+        sets = view.snapshot.sets.items() if view is not None else ()
+        found[f"n{number}"] = {
+            f"{url} {name}": version
+            for url, each in sets
+            if url != ENDPOINT or each.resources
+            for name, version in (
+                *((name, one.version) for name, one in each.resources.items()),
+                ("", each.version_info),
+            )
+        }
+    return found
 
 
 def ids(records: Any) -> dict[tuple[str, str], str]:
@@ -222,6 +245,25 @@ async def delete_upstreams(at: ServerOnStore, chance: random.Random) -> object:
     return await at.plane.mesh.write_upstreams(chance.choice(GROUPS), None, EMPTIES)
 
 
+async def roll_out(at: ServerOnStore, chance: random.Random) -> object:
+    plan = {"waves": chance.choice(["30%", "2,50%"])}
+    resources = [cluster(name, chance) for name in NAMES if chance.random() < 0.7]
+    resources += [decode_resource(eds_cluster("web")), assignment("web", chance)]
+    options = PushOptions(allow_empty=True, rollout=plan, retry=chance.random() < 0.5)
+    return await at.publisher.push(chance.choice(GROUPS), resources, options=options)
+
+
+async def act(at: ServerOnStore, chance: random.Random) -> object:
+    rollouts = at.publisher.rollouts
+    action = chance.choice([rollouts.pause, rollouts.resume, rollouts.promote, rollouts.abort, rollouts.abort])
+    return await action(chance.choice(GROUPS), Caller("ops"), "because")
+
+
+async def step(at: ServerOnStore, chance: random.Random) -> object:
+    runner = RolloutRunner(at.publisher.rollouts, at.plane.fleet, at.publisher.rollout_facts.gather)
+    await runner.look()
+
+
 async def restore(at: ServerOnStore, chance: random.Random) -> object:
     """Restore what there is now, after a push that this takes back."""
     archive = b"".join([part async for part in at.backups.stream(BackupOptions())])
@@ -229,7 +271,18 @@ async def restore(at: ServerOnStore, chance: random.Random) -> object:
     return await at.backups.restore(BytesIO(archive), replace=True)
 
 
-OFTEN: tuple[Action, ...] = (push, put, delete, push_together, roll_back, write_entries, write_upstreams)
+OFTEN: tuple[Action, ...] = (
+    push,
+    put,
+    delete,
+    push_together,
+    roll_back,
+    write_entries,
+    write_upstreams,
+    roll_out,
+    roll_out,
+    act,
+)
 ACTIONS: Sequence[Action] = (
     *(OFTEN * 2),
     delete_group,
@@ -242,6 +295,7 @@ ACTIONS: Sequence[Action] = (
     delete_policy,
     delete_entry,
     delete_upstreams,
+    step,
     restore,
 )
 

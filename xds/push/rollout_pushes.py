@@ -12,14 +12,14 @@ from dataclasses import replace
 from hashlib import blake2b
 from time import time
 
-from xds.model.errors import ConflictError, GuardedError
+from xds.model.errors import GuardedError
 from xds.model.resource_type import ENDPOINT_TYPES
 from xds.push.content import BlobIds, Key
 from xds.push.derived import DerivedResource
 from xds.push.groups import GroupTable
 from xds.push.request import PlannedChange, PushOptions
 from xds.push.rollout_facts import Gather
-from xds.push.rollout_step import NO_STEP, Effect, RolloutStep
+from xds.push.rollout_step import NO_STEP, ChangedRolloutError, Effect, RolloutStep
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts
 from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, RolloutPlan, read_plan
@@ -50,8 +50,8 @@ class RolloutPushes:
     async def step(self, planned: PlannedChange, options: PushOptions) -> RolloutStep:
         """What a planned push does. The caller holds the lock of the group.
 
-        Raises ``TakenBackError``, ``ValidationError`` for a plan that cannot be read, and ``ConflictError`` for the
-        roll-back of a rollout that is not as it was.
+        Raises ``TakenBackError``, ``ValidationError`` for a plan that cannot be read, and
+        ``ChangedRolloutError`` for the roll-back of a rollout that is not as it was.
         """
         present = self._rollouts.find(planned.group)
         request = planned.request
@@ -67,7 +67,9 @@ class RolloutPushes:
         self, planned: PlannedChange, present: Rollout | None, before: Rollout, after: Rollout
     ) -> RolloutStep:
         if present != before:
-            raise ConflictError(f"the rollout of group {planned.group!r} has changed", planned.expect, planned.group)
+            raise ChangedRolloutError(
+                f"the rollout of group {planned.group!r} has changed", planned.expect, planned.group
+            )
         return self._written(Effect.ENDED, after.reason, replace(after, last_head=planned.expect))
 
     def _continue(self, planned: PlannedChange, present: Rollout | None, options: PushOptions) -> RolloutStep:

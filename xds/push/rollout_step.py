@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from xds.model.errors import ConflictError
 from xds.push.content import GroupContent
 from xds.rollouts.rollout import Rollout
 from xds.store.base import DocumentWrite
+
+
+class ChangedRolloutError(ConflictError):
+    """A rollout is not as it was when its end was decided."""
 
 
 class Effect(StrEnum):

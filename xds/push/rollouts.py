@@ -18,7 +18,7 @@ from xds.access.caller import Caller
 from xds.model.errors import NotFoundError, ValidationError
 from xds.push.base_content import base_content
 from xds.push.content import GroupContent
-from xds.push.rollout_step import Effect, RolloutStep, ServedRollout
+from xds.push.rollout_step import ChangedRolloutError, Effect, RolloutStep, ServedRollout
 from xds.push.served import ServedGroups
 from xds.rollouts.rollout import Rollout, RolloutState, decode, encode
 from xds.snapshots.lines import GroupSplit
@@ -115,11 +115,13 @@ class Rollouts:
 
     async def abort(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Take the push back: a new revision with the content that the nodes outside of the wave are served."""
-        before = self._open_rollout(group)
         reason = f"aborted: {message}" if message else "aborted"
-        after = before.end(RolloutState.ROLLED_BACK, reason, time(), by.actor or by.author, message)
-        await self.roll_back(before, after, by)
-        return self._rollouts[group]
+        while True:
+            before = self._open_rollout(group)
+            after = before.end(RolloutState.ROLLED_BACK, reason, time(), by.actor or by.author, message)
+            with suppress(ChangedRolloutError):
+                await self.roll_back(before, after, by)
+                return after
 
     async def _act(
         self, group: str, action: str, by: Caller, message: str, change: Callable[[Rollout, float], Rollout]

@@ -224,7 +224,8 @@ class SnapshotCache:
         state = self._groups.get(group)
         if not touched or state is None:
             return False
-        has_changed = any(self._observe(layer, each, touched) for each in state.lines.contents())
+        changed = [self._observe(layer, each, touched) for each in state.lines.contents()]
+        has_changed = any(changed)
         if has_changed:
             self._count_change()
             state.views.clear()
