@@ -259,7 +259,7 @@ async def act(at: ServerOnStore, chance: random.Random) -> object:
     return await action(chance.choice(GROUPS), Caller("ops"), "because")
 
 
-async def step(at: ServerOnStore, chance: random.Random) -> object:
+async def step(at: ServerOnStore, chance: random.Random) -> None:
     runner = RolloutRunner(at.publisher.rollouts, at.plane.fleet, at.publisher.rollout_facts.gather)
     await runner.look()
 

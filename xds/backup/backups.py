@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +19,7 @@ import structlog
 from xds.access.caller import UNKNOWN_CALLER, Caller
 from xds.backup import archive
 from xds.backup.archive import ArchiveHeader, ArchiveWriter, CheckedArchive
+from xds.backup.rollout_records import find_damages, paused
 from xds.backup.stored_entries import kind_of_entry
 from xds.codec.record import load_record
 from xds.model.errors import ValidationError, Violation
@@ -151,7 +151,7 @@ class Backups:
             old = {"groups": heads, **({"config_entries": entries} if entries else {})}
             note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
-                await self._store.restore(partial(archive.records, file), replace=replace, note=note)
+                await self._store.restore(lambda: paused(archive.records(file)), replace=replace, note=note)
             except CorruptError as error:
                 raise ValidationError([Violation("invalid_archive", str(error))]) from None
             await publisher.following.note_restored()
@@ -186,7 +186,9 @@ def _verified(file: IO[bytes]) -> CheckedArchive:
 
 def examine_directory(data: Path) -> Examination:
     """Examine the store of a data directory, or a store file. Raises ``StoreError``."""
-    return examine(data if data.is_file() else data / SQLITE_FILE, _is_resource)
+    examination = examine(data if data.is_file() else data / SQLITE_FILE, _is_resource)
+    examination.findings += find_damages(examination.records)
+    return examination
 
 
 async def copy_store(source: str, target: str) -> Examination:

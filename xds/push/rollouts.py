@@ -25,12 +25,10 @@ from xds.snapshots.lines import GroupSplit
 from xds.store.audit_entries import AuditNote
 from xds.store.base import DocumentWrite, Store
 from xds.store.known_documents import KnownDocuments, StaleDocumentError
-from xds.store.records import DOCUMENTS, Record
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import WriteLocks
 
 KIND = "rollout"
-RESTORED = "restored from a backup"
 
 _log = structlog.get_logger(logger_name="xds.push.rollouts")
 
@@ -235,9 +233,13 @@ class Rollouts:
         return self.known.write(KIND, rollout.group, encode(rollout))
 
     async def load(self) -> None:
-        """Load all documents. Raises ``StoreError``. One that this release cannot read is logged and kept."""
+        """Load all documents. Raises ``StoreError``. One that this release cannot read is logged and kept.
+
+        The contents of bases are read again: the store may have been restored.
+        """
         stored = {one.id: await _read(one.id, one.body) for one in await self.known.read(KIND)}
         self._rollouts = {group: rollout for group, rollout in stored.items() if rollout is not None}
+        self._served = {group: ServedRollout(served.rollout) for group, served in self._served.items()}
 
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Take over a document. It is served when its group is (`StoredState.refresh`)."""
@@ -286,15 +288,3 @@ async def _read(group: str, body: bytes) -> Rollout | None:
     except ValidationError as error:
         _log.error("rollout.unreadable", group=group, error_message=str(error))
         return None
-
-
-def paused(record: Record) -> Record:
-    """A record of a backup as it is restored: a rollout that was going on is paused."""
-    if record.kind != DOCUMENTS.name or record.values[:1] != (KIND,):
-        return record
-    kind, group, is_live, body, revision = record.values
-    rollout = decode(group, body) if is_live else None
-    if rollout is None or not rollout.is_open:
-        return record
-    stopped = replace(rollout.pause("", "", time()), reason=RESTORED)
-    return record._replace(values=(kind, group, is_live, encode(stopped), revision))

@@ -1,0 +1,116 @@
+"""The document of a rollout is kept, restored and examined with its group."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from tests.push.test_publisher import GROUP, clusters
+from tests.push.test_rollouts import CAREFULLY, NODES, OPERATOR, have, rollout
+from tests.support.connected import Client
+from tests.support.plane import Plane
+from xds.backup.backups import BackupOptions, Backups, examine_directory
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER
+from xds.push.collector import Collector
+from xds.push.request import PushOptions
+from xds.rollouts.rollout import RolloutState
+from xds.snapshots.order import OrderRules
+from xds.snapshots.removal_log import PUSHES_KEPT
+from xds.store.engines import open_store
+from xds.store.retention import Retention
+
+LITTLE = Retention(revisions=1, age_s=-60, endpoint_revisions=1)
+
+
+def connect(plane: Plane) -> None:
+    for name in NODES:
+        Client(plane.fleet, Node(name, GROUP), GROUP).subscribe(CLUSTER)
+
+
+async def archive_of(plane: Plane, *, history: bool = True) -> BytesIO:
+    backups = Backups(plane.store, plane.publisher, _nothing)
+    return BytesIO(b"".join([part async for part in backups.stream(BackupOptions(history=history))]))
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def restore(plane: Plane, archive: BytesIO) -> None:
+    await Backups(plane.store, plane.publisher, _nothing).restore(archive, replace=True)
+
+
+async def test_a_restored_rollout_is_paused(plane: Plane) -> None:
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    (first,) = have(plane, "b")
+    archive = await archive_of(plane)
+    await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+    await restore(plane, archive)
+    found = rollout(plane)
+    assert (found.state, found.reason) == (RolloutState.PAUSED, "restored from a backup")
+    assert have(plane, "b") == {first}
+    assert have(plane, "a") == set(NODES) - {first}
+    await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    assert have(plane, "a") == set(NODES)
+
+
+async def test_without_history_there_is_no_base_to_serve(plane: Plane) -> None:
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    archive = await archive_of(plane, history=False)
+    await restore(plane, archive)
+    assert have(plane, "b") == set(NODES)
+    await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+    assert (await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=True))).changed
+
+
+async def test_the_base_is_kept_while_the_rollout_is_open() -> None:
+    plane = Plane(rules=OrderRules(linger_max=1))
+    await plane.store.open()
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    for number in range(PUSHES_KEPT + 3):
+        await plane.publisher.push(GROUP, clusters(f"c{number}"))
+    collector = Collector(plane.store, plane.cache, LITTLE, 1, bases=plane.publisher.rollouts.pinned)
+    await collector.collect()
+    after = plane.restarted()
+    await after.publisher.load()
+    assert len(have(after, "a")) == len(NODES) - 1
+    await after.publisher.rollouts.abort(GROUP, OPERATOR)
+    assert have(after, "a") == set(NODES)
+    await Collector(after.store, after.cache, LITTLE, 1, bases=after.publisher.rollouts.pinned).collect()
+    await plane.store.close()
+
+
+async def test_a_damaged_rollout_is_found(tmp_path: Path) -> None:
+    plane = Plane(open_store("sqlite", tmp_path))
+    await plane.store.open()
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    body = (await plane.store.docs("rollout"))[0].body
+    await plane.store.put_doc("rollout", "lost", body.replace(b'"base": 1', b'"base": 7'))
+    await plane.store.put_doc("rollout", "shop", b"{}")
+    await plane.store.close()
+    assert examine_directory(tmp_path).findings == [
+        "the rollout of group lost: the content of its base, 7, is missing",
+        "the rollout of group shop: damaged",
+    ]
+
+
+async def test_a_rollout_that_cannot_be_read_is_kept(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.store.put_doc("rollout", GROUP, b"{}")
+    after = plane.restarted()
+    await after.publisher.load()
+    assert after.publisher.rollouts.find(GROUP) is None
+    assert have(after, "a") == set(NODES)
+    assert await after.store.docs("rollout")
