@@ -20,7 +20,7 @@ from xds.codec.resources import decode_resource
 from xds.live.by_hand import EditResult, WriteOptions
 from xds.live.owners import OwnedError
 from xds.mesh.entry_records import DeleteEntry
-from xds.model.errors import ConflictError, XdsError
+from xds.model.errors import ConflictError, NotFoundError, XdsError
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -367,6 +367,29 @@ async def test_what_both_write_at_once_ends_equal(servers: Servers, seed: int) -
         lowered = {(one.type_url, one.name) for one in content.resources() if one.is_lowered}
         assert ids(fresh.content.records) == ids(made.content.records), f"{group}: lowered from the newest entries"
         assert lowered == fresh.content.records.keys(), group
+
+
+async def test_a_writer_who_changes_the_server_is_not_refused_because_it_is_behind(servers: Servers) -> None:
+    """A load balancer may send each call of a client to another server, and pushes are served elsewhere a moment later."""
+    first, second = servers
+    await second.following.close()
+    one = decode_resource(static_cluster("a", 80))
+    assert (await first.publisher.push("edge", [one], options=EMPTIES)).revision == 1
+    await second.publisher.delete("edge", (CLUSTER, "a"), EMPTIES)
+    await first.publisher.push("edge", [one], options=EMPTIES)
+    two = decode_resource(static_cluster("b", 80))
+    await second.publisher.put("edge", two, PushOptions(expect=3))
+    etag = (await first.publisher.put("edge", decode_resource(static_cluster("c", 80)))).etag
+    three = decode_resource(static_cluster("d", 80))
+    assert (await second.publisher.put("edge", three, PushOptions(etag=etag))).revision == 6
+    await first.publisher.push("edge", [one], options=EMPTIES)
+    assert (await second.publisher.rollback("edge", 6)).revision == 8
+    await first.publisher.push("inner", [one])
+    assert (await second.publisher.delete_group("inner", EMPTIES)).revision == 2
+    with pytest.raises(ConflictError):
+        await second.publisher.put("edge", two, PushOptions(expect=7))
+    with pytest.raises(NotFoundError):
+        await second.publisher.delete("edge", (CLUSTER, "nothing"), EMPTIES)
 
 
 async def test_two_writers_on_one_group_both_succeed(servers: Servers) -> None:

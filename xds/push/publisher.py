@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from time import time
 from uuid import uuid4
@@ -53,7 +53,7 @@ from xds.push.undo import REFUSED_SHARE, UndoPlanner
 from xds.rollouts.rollout import Rollout
 from xds.snapshots.cache import SnapshotCache
 from xds.store.attempts import pause_after
-from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, UnavailableError
+from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, StoreError, UnavailableError
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
 from xds.version import __version__
@@ -299,12 +299,23 @@ class Publisher:
                 transaction = await self._prepare(requests, options, write, locks)
                 results = await (self._preview if options.dry_run else self._apply)(transaction, options)
             except XdsError as error:
+                if write is None and not isinstance(error, StoreError) and await self._was_behind(groups):
+                    raise OutdatedError(groups) from error
                 if options.dry_run or not requests:
                     raise
                 self.journal.refused(refused_group(requests, error), error, options.meta)
         if write is not None:
             write.done(results[len(requests) :])
         return results[: len(requests)]
+
+    async def _was_behind(self, groups: Sequence[str]) -> bool:
+        """Whether another server had pushed to these groups what was not served here yet; it is now."""
+        with suppress(StoreError):
+            heads = [head for group in groups if (head := await self._store.head(group)) is not None]
+            behind = [head.group for head in heads if not self.groups.has(head)]
+            await self.backlog.refresh(behind)
+            return bool(behind)
+        return False
 
     @asynccontextmanager
     async def _locked(self, groups: Sequence[str], write: DerivedWrite | None) -> AsyncIterator[HeldLocks]:
