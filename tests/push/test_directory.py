@@ -237,6 +237,24 @@ async def test_the_next_holder_of_the_lease_applies_all_files(watched: Watched) 
     await watched.wait(lambda: len(watched.directory.refused) == 1)
 
 
+async def test_a_server_that_has_lost_the_lease_amid_its_work_writes_nothing(pruned: Watched) -> None:
+    """It was stopped for a while, for instance; files of the next holder may be newer."""
+    pruned.put("edge.yaml", "a")
+    pruned.put("shop.yaml", "a")
+    await pruned.directory.start()
+    asked: list[None] = []
+
+    def holds() -> bool:
+        asked.append(None)
+        return len(asked) == 1  # when the work begins
+
+    pruned.put("edge.yaml", "b")
+    (pruned.root / "shop.yaml").unlink()
+    pruned.directory.holds_lease = holds
+    await pruned.wait(lambda: len(asked) > 4)
+    assert pruned.held() == {"edge": ["a"], "shop": ["a"]} and not len(pruned.directory.refused)
+
+
 async def test_a_store_that_is_down_is_known_until_it_is_back(watched: Watched) -> None:
     watched.put("edge.yaml", "a")
     await watched.plane.store.close()

@@ -370,7 +370,7 @@ async def test_what_both_write_at_once_ends_equal(servers: Servers, seed: int) -
 
 
 async def test_a_writer_who_changes_the_server_is_not_refused_because_it_is_behind(servers: Servers) -> None:
-    """A load balancer may send each call of a client to another server, and pushes are served elsewhere a moment later."""
+    """A load balancer may send each call of a client to another server, which serves the last push a moment later."""
     first, second = servers
     await second.following.close()
     one = decode_resource(static_cluster("a", 80))

@@ -32,6 +32,7 @@ from xds.store.base import (
     GroupCommitted,
     GroupPush,
     Head,
+    LeaseLostError,
     Manifest,
     Meta,
     ObservedRecord,
@@ -615,6 +616,16 @@ class StoreContract:
         await store.put_observed([record], [], [AuditNote("a", key="k"), AuditNote("b"), AuditNote("a", key="k")])
         assert [(one.note.action, one.count) for one in (await store.audit()).entries] == [("b", 1), ("a", 2)]
         assert await store.observed() == [record]
+
+    async def test_a_server_that_has_lost_the_lease_writes_nothing(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        lost = GroupPush("g", full(cluster("b")), may_write=lambda: False)
+        with pytest.raises(LeaseLostError):
+            await store.commit_all([GroupPush("other", full(cluster("b"))), lost], push_id="p")
+        with pytest.raises(LeaseLostError):
+            await store.put_observed([ObservedRecord("s", "a", b"1")], may_write=lambda: False)
+        assert [(head.group, head.revision) for head in await store.groups()] == [("g", 1)]
+        assert await store.observed() == [] and await store.commit_status("g", "p") is None
 
     async def test_nobody_watches_open_nacks(self, store: Store) -> None:
         watch = watch_items(store)

@@ -32,7 +32,7 @@ from xds.model.resource import Resource
 from xds.push.journal import PushJournal
 from xds.push.publisher import Publisher
 from xds.push.request import PushOptions
-from xds.store.base import Meta, UnavailableError
+from xds.store.base import LeaseLostError, Meta, UnavailableError
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
 
 FILES_LIMIT = 10_000
@@ -155,13 +155,15 @@ class WatchedDirectory:
         meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
         try:
             pushed = await run_detached(_read, self._root, present.files, self._decoder)
-            options = PushOptions(meta=meta)
+            options = PushOptions(meta=meta, may_write=self.holds_lease)
             result = await self._publisher.push(
                 group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
             )
         except ValidationError as error:
             self._refuse(group, files, error)
             _log_findings(group, error.violations)
+        except LeaseLostError:
+            return False  # the next holder applies all files
         except UnavailableError as error:
             self.refused.refuse(group, files, error, time())
             _log.warning("directory.later", group=group, error_message=str(error))
@@ -188,9 +190,9 @@ class WatchedDirectory:
             del self._applied[group]
             return
         try:
-            await self._publisher.delete_group(
-                group, PushOptions(meta=Meta(AUTHOR, "files gone", actor=SERVER), allow_empty=True)
-            )
+            meta = Meta(AUTHOR, "files gone", actor=SERVER)
+            options = PushOptions(meta=meta, allow_empty=True, may_write=self.holds_lease)
+            await self._publisher.delete_group(group, options)
         except UnavailableError as error:
             _log.warning("directory.later", group=group, error_message=str(error))
             return

@@ -455,7 +455,7 @@ class Publisher:
 
     def _push_with_note(self, planned: PlannedChange, options: PushOptions, meta: Meta) -> GroupPush:
         """The call to the store. A change of derived resources alone has the note of what has caused it."""
-        push = planned.group_push()
+        push = replace(planned.group_push(), may_write=options.may_write)
         return push if planned.request.changes_derived_only else replace(push, note=push_note(planned, options, meta))
 
     def _publish_commit(self, published: Published, meta: Meta) -> None:

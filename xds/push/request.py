@@ -46,9 +46,11 @@ from xds.store.base import (
     GroupChange,
     GroupPush,
     Manifest,
+    MayWrite,
     Meta,
     Rollback,
     StoredContent,
+    always,
 )
 from xds.tasks.threads import run_sized
 
@@ -110,6 +112,7 @@ class PushOptions:
     * ``force``: resources that others of the group name may be deleted;
     * ``strict``: warnings are errors;
     * ``peer``: the address of the caller, for the audit list;
+    * ``may_write``: whether the server still does the work that the push belongs to, when it is committed;
     * ``rollout``: the plan of a careful rollout, as far as the caller names it: the rest is that of the group, or the
       default. None: the group's setting alone decides;
     * ``all_at_once``: to all nodes now, although the group has a plan;
@@ -127,6 +130,7 @@ class PushOptions:
     strict: bool = False
     peer: str = ""
     force: bool = False
+    may_write: MayWrite = always
     rollout: Mapping[str, object] | None = None
     all_at_once: bool = False
     retry: bool = False

@@ -143,7 +143,7 @@ class CatalogWriter:
         if not (put or removed):
             return True
         try:
-            await self._store.put_observed(put, removed)
+            await self._store.put_observed(put, removed, may_write=self._holds_lease)
         except BaseException as error:
             self._index.unsaved |= keys
             if not isinstance(error, StoreError):

@@ -116,7 +116,8 @@ class DrainPersistence:
         if not (put or drained):
             return True
         try:
-            await self._store.put_observed(put, [(RECORDS + owner, document_id(key)) for owner, key in drained])
+            delete = [(RECORDS + owner, document_id(key)) for owner, key in drained]
+            await self._store.put_observed(put, delete, may_write=self._holds_lease)
         except BaseException as error:
             for owner, key in changed:
                 self._followed[owner].unsaved.add(key)

@@ -40,6 +40,16 @@ SKIPPED = "skipped"  # kind of the empty document event that marks skipped curso
 OBSERVED = "observed"  # kind of the event of observed records: its id is the source, its body the JSON list of services
 
 
+MayWrite = Callable[[], bool]
+"""Whether a server still does the work that a write belongs to. It is asked when all earlier commits are done, and none
+of another server can come before the write."""
+
+
+def always() -> bool:
+    """Any server may write."""
+    return True
+
+
 def blob_id(data: bytes) -> str:
     """The id of a blob: BLAKE2b-160 of its bytes in hex."""
     return blake2b(data, digest_size=BLOB_ID_BYTES).hexdigest()
@@ -174,7 +184,7 @@ class GroupPush:
     A push ``is_derived`` if it follows from the other pushes of the transaction. A derived push counts neither when a
     repeated push is compared with the first one, nor in the result of ``committed``. ``kind`` is the kind of the
     revision, where the change does not determine it. ``writes`` are documents that are written with the push, whether
-    it makes a revision or not.
+    it makes a revision or not. ``may_write``: else nothing of the transaction is written (``LeaseLostError``).
     """
 
     group: str
@@ -188,6 +198,7 @@ class GroupPush:
     is_derived: bool = False
     kind: str = ""
     writes: tuple[DocumentWrite, ...] = ()
+    may_write: MayWrite = field(default=always, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +350,19 @@ class SilentError(UnavailableError):
         self.is_refusal = is_refusal
 
 
+class LeaseLostError(UnavailableError):
+    """Another server does this work by now. Nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("this server holds the lease no longer: nothing was written")
+
+
+def check_may_write(may_write: MayWrite) -> None:
+    """Raises ``LeaseLostError``."""
+    if not may_write():
+        raise LeaseLostError
+
+
 class OutOfSpaceError(StoreError):
     """The disk or a quota is full; nothing was committed. The message says what to do."""
 
@@ -486,11 +510,13 @@ class Store(Protocol):
         notes: Sequence[AuditNote] = (),
         *,
         is_told: bool = False,
+        may_write: MayWrite = always,
     ) -> None:
         """Write records, replacing earlier ones of the same source and service; delete others by source and service.
 
         ``notes`` are added to the audit list. All or nothing. If the change ``is_told``, the watches get an event of
-        the kind ``OBSERVED`` for each source; other changes of records make none.
+        the kind ``OBSERVED`` for each source; other changes of records make none. ``may_write``: else nothing is
+        written (``LeaseLostError``).
         """
 
     async def observed(self, source: str = "", services: Collection[str] | None = None) -> list[ObservedRecord]:

@@ -38,6 +38,7 @@ from xds.store.base import (
     Rollback,
     StoredDocument,
     WatchItem,
+    check_may_write,
 )
 from xds.store.feed import resumable
 from xds.store.revisions import ContentEdit, Key, RollbackStep
@@ -93,6 +94,8 @@ class EventRow(NamedTuple):
 def commit_all(connection: SqlConnection, push: CommitCall) -> tuple[list[Commit], list[ChangeItem]]:
     """``Store.commit_all``, and the items for the watches."""
     revisions.check_groups(push.pushes)
+    for one in push.pushes:
+        check_may_write(one.may_write)
     digest = revisions.push_digest(push.pushes)
     done = _replay(connection, push.pushes, push.push_id, digest)
     if done is not None:

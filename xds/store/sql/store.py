@@ -26,6 +26,7 @@ from xds.store.base import (
     Head,
     Lifetime,
     Manifest,
+    MayWrite,
     Meta,
     ObservedRecord,
     OpenNack,
@@ -34,6 +35,8 @@ from xds.store.base import (
     StoredDocument,
     UnavailableError,
     WatchItem,
+    always,
+    check_may_write,
 )
 from xds.store.feed import Feed
 from xds.store.records import AUDIT, ENTRIES, Record
@@ -166,11 +169,13 @@ class SqlStore(Store, ABC):
         notes: Sequence[AuditNote] = (),
         *,
         is_told: bool = False,
+        may_write: MayWrite = always,
     ) -> None:
         records, keys, texts = list(put), list(delete), list(notes)
         changed = {*keys, *((record.source, record.service) for record in records)} if is_told else set()
 
         def write(connection: SqlConnection) -> tuple[None, Sequence[ChangeItem]]:
+            check_may_write(may_write)
             observed_rows.put(connection, records, keys, texts)
             return None, ledger.tell_observed(connection, changed)
 
