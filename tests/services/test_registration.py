@@ -24,7 +24,7 @@ from xds.services.core.registration_rules import (
 from xds.services.registration import Registrations
 from xds.services.registration_store import RECORDS
 from xds.store.audit_entries import AuditNote
-from xds.store.base import ObservedRecord, Store, UnavailableError
+from xds.store.base import MayWrite, ObservedRecord, Store, UnavailableError, always
 from xds.store.sqlite.engine import SqliteStore
 from xds.store.sqlite.memory import MemoryStore
 
@@ -58,18 +58,19 @@ class Obstructed(MemoryStore):
     async def put_observed(
         self,
         put: Sequence[ObservedRecord],
-        gone: Collection[tuple[str, str]] = (),
+        delete: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
         *,
         is_told: bool = False,
+        may_write: MayWrite = always,
     ) -> None:
         if not self.may_go_on.is_set():
             self.is_held.set()
         await self.may_go_on.wait()
         if self.is_failing:
             raise UnavailableError("the disk is full")
-        self.batches.append(len(put) + len(gone))
-        await super().put_observed(put, gone, notes, is_told=is_told)
+        self.batches.append(len(put) + len(delete))
+        await super().put_observed(put, delete, notes, is_told=is_told, may_write=may_write)
 
 
 class World:
