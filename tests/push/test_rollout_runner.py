@@ -129,7 +129,7 @@ async def test_a_nack_takes_it_back_within_a_second(plane: Plane, runner: Rollou
     assert (newest.revision, newest.kind, newest.meta.actor) == (3, "rollback", "server")
     assert newest.meta.message == rollout(plane).reason
     refused = (await plane.publisher.history.lines(GROUP))[1]
-    assert (refused.refused, refused.undone_by) == (1, 3)
+    assert (refused.nodes, refused.refused, refused.undone_by) == (1, 1, 3)
 
 
 async def test_it_is_held_where_the_plan_says_so(plane: Plane, runner: RolloutRunner) -> None:

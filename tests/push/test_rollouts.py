@@ -16,6 +16,7 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet
+from xds.push.progress import converged_at
 from xds.push.request import PushOptions, replace_all
 from xds.push.rollout_pushes import TakenBackError
 from xds.push.rollout_step import Effect
@@ -271,3 +272,37 @@ async def test_live_endpoints_reach_both_lines(plane: Plane) -> None:
     (live,) = [one for one in web(82) if one.type_url == ENDPOINT]
     plane.cache.observe(GROUP, {"web": live})
     assert assignments(plane) == dict.fromkeys(NODES, live.version)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_names_that_only_the_base_has_are_found(plane: Plane) -> None:
+    """A person may set the endpoints of a cluster that the newest revision removes."""
+    await plane.publisher.push(GROUP, [*web(80), *clusters("a")])
+    await plane.publisher.push(GROUP, clusters("a"), options=CAREFULLY)
+    (pushed,) = [one for one in web(80) if one.type_url == ENDPOINT]
+    live = plane.publisher.live
+    assert plane.by_hand.is_used((GROUP, "web"))
+    assert list(plane.by_hand.served(GROUP)) == ["web"]
+    assert live.pushed(GROUP, "web") == live.served(GROUP, "web") == pushed
+    await plane.publisher.rollouts.promote(GROUP, OPERATOR)
+    ended = rollout(plane).end(RolloutState.PROMOTED, "", 0.0)
+    assert await plane.publisher.rollouts.step(rollout(plane), ended, "promoted")
+    assert not plane.by_hand.is_used((GROUP, "web"))
+
+
+async def test_the_convergence_of_a_rollout_is_that_of_each_line(plane: Plane, clients: list[Client]) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    for client in clients:
+        client.ack(sets_of(plane, NODES[clients.index(client)]))
+    assert await converged_at(plane.cache, plane.fleet, GROUP) == 3.0
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    assert await converged_at(plane.cache, plane.fleet, GROUP) is None
+    (first,) = have(plane, "b")
+    clients[NODES.index(first)].ack(sets_of(plane, first))
+    assert await converged_at(plane.cache, plane.fleet, GROUP) == 3.0
+
+
+def sets_of(plane: Plane, node: str) -> ResourceSet:
+    view = plane.cache.resolve(Node(node, GROUP))
+    assert view is not None
+    return view.snapshot.get(CLUSTER)

@@ -302,12 +302,14 @@ class Fleet:
         """
         return convergence.take_convergence(self._connected_among(group, among), targets, variants, self.nack_log)
 
-    def converged_at(self, group: str, targets: Mapping[str, ResourceSet]) -> float | None:
+    def converged_at(
+        self, group: str, targets: Mapping[str, ResourceSet], among: Collection[str] | None = None
+    ) -> float | None:
         """When the last connected node of the group ACKed ``targets`` (sets by type URL); None while a node has not.
 
         May be called from another thread. Stops at the first node that has not ACKed them.
         """
-        return convergence.last_ack_of_all(self._connected_among(group, None), targets)
+        return convergence.last_ack_of_all(self._connected_among(group, among), targets)
 
     def states_of(
         self,

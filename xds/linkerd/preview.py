@@ -35,13 +35,12 @@ def preview(destinations: Destinations, path: str, token_text: str = "") -> Dest
     zone = token.zone or destinations.zone_of(token.node_name)
     node = _node(token, zone)
     match = cache.match(node)
-    view = cache.view(match.group, "", node.locality) if match is not None else None
+    group = match.group if match is not None else ""
+    view = cache.view(group, "", node.locality, cache.line(group, None)) if match is not None else None
     client = DestinationClient(zone, token.node_name, view.snapshot if view is not None else None)
     is_address = authority.address is not None
     state = None if is_address else resolver.state(authority, client, ProtocolGeneration.LINKERD)
-    return DestinationPreview(
-        str(authority), match.group if match is not None else "", state, resolver.profile(authority, client)
-    )
+    return DestinationPreview(str(authority), group, state, resolver.profile(authority, client))
 
 
 def _node(token: ContextToken, zone: str) -> Node:

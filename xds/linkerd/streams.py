@@ -288,7 +288,9 @@ class LinkerdHandler(StreamHandler):
         assert self._node is not None
         assert self._conversation is not None
         token = self._conversation.token
-        view = self._serving.cache.view(self._group, "", self._node.locality) if self._group else None
+        cache, group = self._serving.cache, self._group
+        # It is no xDS node: of a rollout it is served what is promoted.
+        view = cache.view(group, "", self._node.locality, cache.line(group, None)) if group else None
         if view is not None:
             self._snapshot = view.snapshot
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)

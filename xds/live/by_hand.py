@@ -214,13 +214,16 @@ class HandAssignments:
 
     def served(self, group: str) -> Mapping[str, Resource]:
         """All assignments that a group is served, by name, without the weights of a traffic assignment."""
-        snapshot = self._cache.get(group)
-        return snapshot.get(ENDPOINT).resources if snapshot is not None else self._cache.observed(group)
+        snapshots = self._cache.served(group)
+        if len(snapshots) == 1:
+            return snapshots[0].get(ENDPOINT).resources
+        named = {name: each for one in reversed(snapshots) for name, each in one.get(ENDPOINT).resources.items()}
+        return named if snapshots else self._cache.observed(group)
 
     def is_used(self, key: Key) -> bool:
         """Whether a cluster of the group takes its endpoints from the assignment."""
-        snapshot = self._cache.pushed(key[0])
-        return snapshot is not None and key[1] in self._cache.diffs.assignments(None, snapshot.get(CLUSTER))
+        sets = [snapshot.get(CLUSTER) for snapshot in self._cache.all_pushed(key[0])]
+        return any(key[1] in self._cache.diffs.assignments(None, each) for each in sets)
 
     def __len__(self) -> int:
         return len(self._assignments)

@@ -16,6 +16,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Snapshot
 from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.resource_lookup import finder
 
 # Kinds of owners. Features have kinds of their own.
 HAND = "hand"
@@ -89,9 +90,12 @@ class LiveEndpoints:
         return self._cache.observed(group).get(name)
 
     def served(self, group: str, name: str) -> Resource | None:
-        """The assignment that the group is served under this name, live or pushed; None for none."""
-        snapshot = self._cache.get(group)
-        return snapshot.get(ENDPOINT).resources.get(name) if snapshot is not None else self.get(group, name)
+        """The assignment that the group is served under this name, live or pushed; None for none.
+
+        While a rollout runs, nodes outside of its wave may be served names that the newest revision lacks.
+        """
+        snapshots = self._cache.served(group)
+        return finder(*snapshots)(ENDPOINT, name) if snapshots else self.get(group, name)
 
     def snapshot(self, group: str) -> Snapshot | None:
         """All that the group is served, live and pushed, without the weights of traffic assignment; None for none."""
@@ -99,8 +103,7 @@ class LiveEndpoints:
 
     def pushed(self, group: str, name: str) -> Resource | None:
         """The assignment that was pushed under this name; None for none."""
-        snapshot = self._cache.pushed(group)
-        return snapshot.get(ENDPOINT).resources.get(name) if snapshot is not None else None
+        return finder(*self._cache.all_pushed(group))(ENDPOINT, name)
 
     def check(self, group: str, names: Iterable[str], owner: Owner) -> None:
         """Raises ``OwnedError`` for the first name that has an owner of another kind, and is not ``LEAVING``."""

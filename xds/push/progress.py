@@ -20,6 +20,7 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, Sync
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.lines import GroupLine
+from xds.tasks.threads import run_sized
 
 PUSHES_KEPT = 64
 NODES_AT_ONCE = 200
@@ -193,6 +194,19 @@ def nodes_by_line(
     for node in nodes:
         lines.setdefault(cache.line(group, fleet.identity(node)), []).append(node)
     return dict(lines)
+
+
+async def converged_at(cache: SnapshotCache, fleet: Fleet, group: str) -> float | None:
+    """When the last connected node of a group ACKed what its line is served; None while one has not."""
+    latest = 0.0
+    for line, nodes in nodes_by_line(cache, fleet, group, fleet.connected(group)).items():
+        snapshot = cache.get(group, line)
+        sets = snapshot.sets if snapshot is not None else {}
+        last_ack = await run_sized(fleet.converged_at, group, sets, nodes, resources=len(nodes))
+        if last_ack is None:
+            return None
+        latest = max(latest, last_ack)
+    return latest
 
 
 def joined(convergences: Iterable[Convergence]) -> Convergence:

@@ -217,8 +217,7 @@ class EmptyGroupGuard:
             raise EmptyingError(f"deleting group {group!r}: {'; '.join(lost)}")
 
     def _is_empty(self, group: str) -> bool:
-        snapshot = self._cache.pushed(group)
-        return snapshot is not None and not any(len(each) for each in snapshot)
+        return any(not any(map(len, snapshot)) for snapshot in self._cache.all_pushed(group))
 
 
 def node_count(nodes: int) -> str:

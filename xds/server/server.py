@@ -22,6 +22,7 @@ from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.name_budget import NameBudgets
 from xds.protocol.sotw import SOTW
+from xds.push.progress import converged_at
 from xds.server.aging import end_old
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.client_status import STATUS_SERVICE, ClientStatusService
@@ -54,7 +55,6 @@ from xds.server.transport import Transport, open_transport
 from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache
 from xds.tasks.lifecycle import Phase
-from xds.tasks.threads import run_sized
 from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5
@@ -329,11 +329,10 @@ class XdsServer:
 
     async def _observe_pushes(self, now: float) -> None:
         for group, pushed_at in list(self._pushes.items()):
-            snapshot = self._cache.get(group)
-            if snapshot is None or now - pushed_at > CONVERGENCE_LIMIT_S:
+            if self._cache.get(group) is None or now - pushed_at > CONVERGENCE_LIMIT_S:
                 del self._pushes[group]
                 continue
-            last_ack = await run_sized(self._fleet.converged_at, group, snapshot.sets, resources=len(self._streams))
+            last_ack = await converged_at(self._cache, self._fleet, group)
             if last_ack is not None and self._pushes.get(group) == pushed_at:
                 del self._pushes[group]
                 if last_ack >= pushed_at:

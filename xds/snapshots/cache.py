@@ -315,6 +315,11 @@ class SnapshotCache:
         state = self._groups.get(group)
         return [each.snapshot for each in state.lines.contents()] if state is not None else []
 
+    def all_pushed(self, group: str) -> list[Snapshot]:
+        """The same as it was pushed."""
+        state = self._groups.get(group)
+        return [each.pushed for each in state.lines.contents()] if state is not None else []
+
     def line(self, group: str, node: Node | None) -> GroupLine:
         """The line of a node of a group. What has no node is on the line of those that no wave has reached."""
         state = self._groups.get(group)

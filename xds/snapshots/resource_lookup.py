@@ -11,9 +11,11 @@ from xds.model.snapshot import Snapshot
 Find = Callable[[str, str], Resource | None]  # looks up a resource of the group by type URL and name
 
 
-def finder(snapshot: Snapshot | None) -> Find:
-    """Looks up resources of a snapshot; finds nothing if there is no snapshot."""
-    return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
+def finder(*snapshots: Snapshot) -> Find:
+    """Looks up resources of snapshots: in the first one that has the name."""
+    return lambda type_url, name: next(
+        (each for snapshot in snapshots if (each := snapshot.get(type_url).resources.get(name)) is not None), None
+    )
 
 
 def assignment_name(cluster: Resource | None) -> str:

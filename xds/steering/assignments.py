@@ -222,9 +222,9 @@ class Assignments:
 
     def warnings(self, key: Key, policy: Policy) -> list[Violation]:
         """Problems of a policy with the present resources and policies of its group."""
-        snapshot = self._cache.get(key[0])
-        names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
-        warnings = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
+        snapshots = self._cache.served(key[0])
+        names = dict.fromkeys(name for each in snapshots for name in each.get(CLUSTER).resources)
+        warnings = review_policy(policy, finder(*snapshots), names, self._policies.of(key[0]))
         warnings += review_times(policy, self._load.interval_s)
         warnings += self._shared_capacity(key, policy)
         active = self._active.get(key)
@@ -383,7 +383,7 @@ class Assignments:
     def _pushed(self, active: ActivePolicy) -> Resource | None:
         """The pushed assignment of the cluster."""
         group, cluster = active.key
-        find = finder(self._cache.get(group))
+        find = finder(*self._cache.served(group))
         pushed_cluster = find(CLUSTER, cluster)
         name = assignment_name(pushed_cluster)
         pushed = find(ENDPOINT, name) if name else None
