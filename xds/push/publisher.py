@@ -378,7 +378,7 @@ class Publisher:
     async def _apply(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
         planned, write = transaction.planned, transaction.write
         meta = replace(options.meta, time_s=time())
-        await self.undo.note_refusals(each.group for each in planned)
+        await self.undo.note_refusals((each.group for each in planned), asks_others=False)
         try:
             commits = await self._commit(transaction, options, meta)
         except UnavailableError as error:

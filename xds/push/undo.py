@@ -100,6 +100,7 @@ class UndoPlanner:
         self._share = refused_share
         self.elsewhere: CountElsewhere = nowhere
         self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
+        self._heard: dict[str, tuple[int, Refusals]] = {}  # by group: of a revision, from other servers
 
     async def plan(self, group: str) -> UndoPlan:
         """Plan ``undo`` for a group.
@@ -150,15 +151,22 @@ class UndoPlanner:
             return NotFoundError(f"group {group} was deleted in revision {lines[0].revision}; {hint}")
         return NotFoundError(f"no such group: {group!r}")
 
-    async def note_refusals(self, groups: Iterable[str]) -> None:
-        """Store how many nodes reject the published content of these groups, if any do. Raises ``StoreError``."""
+    async def note_refusals(self, groups: Iterable[str], *, asks_others: bool = True) -> None:
+        """Store how many nodes reject the published content of these groups, if any do. Raises ``StoreError``.
+
+        A push does not wait for other servers: they count as they answered last, a second ago.
+        """
         for group in self._fleet.nack_log.open_groups().intersection(groups):  # usually none
             content = self._find_content(group)
             if content is None:
                 continue
             wave = (await rollout_status(self._cache, self._fleet, content.group, content.revision)).wave.convergence
             refused, stored = wave.nacked, self._noted.get(group, (0, 0))
-            elsewhere = await self.elsewhere(group, content.revision)
+            if asks_others:
+                self._heard[group] = content.revision, await self.elsewhere(group, content.revision)
+            revision, elsewhere = self._heard.get(group, (0, Refusals()))
+            if revision != content.revision:
+                elsewhere = Refusals()
             refused += elsewhere.refused
             if refused > (stored[1] if stored[0] == content.revision else 0):
                 accepting = wave.synced + wave.pending
