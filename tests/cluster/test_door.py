@@ -242,6 +242,7 @@ async def test_a_server_that_shows_no_life_is_waited_for_a_second(silent: str) -
         begun = asyncio.get_running_loop().time()
         assert (await others.ask(Asked("GET", "/nodes"))).silent == ("b",)
         assert 0.9 < asyncio.get_running_loop().time() - begun < 5
+        assert others.unanswered_n == 1
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]", b"nonsense\r\n\r\n", b""])

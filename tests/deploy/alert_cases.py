@@ -133,6 +133,13 @@ CASES = (
         "No server holds the lease: nothing is collected, and no load assignment is decided",
     ),
     AlertCase(
+        "XdsServerSilent",
+        {"xds_server_unanswered_calls_total": "0+2x80"},
+        ({"xds_server_unanswered_calls_total": "5x80"}, {"xds_server_unanswered_calls_total": ONCE}),
+        "A server does not answer xds:18080: what is asked there is partial",
+        {"instance": "xds:18080"},
+    ),
+    AlertCase(
         "XdsServerBehindStore",
         {"xds_server_store_lag_seconds": "60x80"},
         ({"xds_server_store_lag_seconds": "1x80"},),

@@ -15,6 +15,7 @@ from tests.server.conftest import Harness, Start, until
 from tests.steering.assigned import Steered
 from tests.support.plane import Plane
 from xds.backup.backups import Backups
+from xds.cluster.fan_out import FanOut, Trust
 from xds.cluster.members import OneServer
 from xds.cluster.metrics import MemberMetrics
 from xds.fleet.event_log import EventLog
@@ -182,7 +183,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
         FollowingMetrics(plane.publisher.following),
         AuditMetrics({}),
         BackupMetrics(backups),
-        MemberMetrics(OneServer()),
+        MemberMetrics(alone := OneServer(), FanOut(alone, alone.secret, Trust())),
     ):
         server.metrics.registry.register(each)
     server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, {}))

@@ -376,7 +376,7 @@ class Server:
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
             WatchMetrics(self.watched.refused if self.watched is not None else ()),
-            MemberMetrics(self.members),
+            MemberMetrics(self.members, self.fan_out),
             *(collector for feature in self.features for collector in feature.collectors()),
         ):
             self.metrics.registry.register(collector)

@@ -89,7 +89,10 @@ class Trust:
 
 
 class FanOut:
-    """The other servers, as `xds.admin.other_servers.OtherServers`. Belongs to one event loop."""
+    """The other servers, as `xds.admin.other_servers.OtherServers`. Belongs to one event loop.
+
+    ``unanswered_n`` counts calls without an answer.
+    """
 
     def __init__(self, members: Attendance, secret: Callable[[], str], trust: Trust) -> None:
         self._members = members
@@ -97,6 +100,7 @@ class FanOut:
         self._trust = trust
         self._senders: dict[str, _Kept] = {}
         self._told: dict[str, float] = {}
+        self.unanswered_n = 0
 
     @property
     def me(self) -> str:
@@ -226,6 +230,7 @@ class FanOut:
 
     def _note_silence(self, of: Reached, reason: str) -> None:
         """Log the first silence of a server, and then one a minute."""
+        self.unanswered_n += 1
         now = monotonic()
         if now - self._told.get(of.id, -TOLD_EVERY_S) >= TOLD_EVERY_S:
             self._told[of.id] = now
