@@ -119,8 +119,9 @@ class RolloutWorld(World):
 
     def _serve(self, content: Site, told: bool, group: str) -> None:
         if group == GROUP:
-            if not self._is_rolling and self._has_base():
-                self.rollout = None
+            before = self.rollout
+            if not self._is_rolling and before is not None and before.base is not None:
+                self.rollout = self._step(None, before.is_inside, before.had_head, before.hidden)
             for server in self.fleet.servers:
                 server.note_split(self.rollout.split(server) if self.rollout is not None else None)
         super()._serve(content, told, group)
@@ -136,6 +137,8 @@ class RolloutWorld(World):
         for server in self.fleet.servers:
             server.roll(rollout.split(server) if rollout is not None else None)
         self._note_content()
+        # Who joins the head joins its log, which has what was rolled out before and superseded.
+        self._texts_of_all |= self._texts_of_waves
         self._note_texts(self.pushed[GROUP], is_hidden=False)
 
     def _step(self, base: Site | None, inside: bool, had_head: bool, hidden: frozenset[int]) -> Rollout:

@@ -142,7 +142,7 @@ class SnapshotCache:
             group = self._groups[name] = _Group(lines)
             self.epoch += 1
         lines, before = group.lines, [each.pushed for each in group.lines.contents()]
-        self.epoch += lines.change(split, now_s)
+        self.epoch += lines.change(split, now_s, is_push=True)
         base = self._next_base(lines, split)
         is_base_new = base is not lines.base
         lines.base = base
@@ -158,7 +158,7 @@ class SnapshotCache:
     def split(self, group: str, split: GroupSplit | None, now_s: float) -> None:
         """Serve the present contents of a group to other nodes: its rollout took a step, or has ended."""
         state = self._groups[group]
-        if state.lines.change(split, now_s):
+        if state.lines.change(split, now_s, is_push=False):
             before, state.lines.base = state.lines.base, self._next_base(state.lines, split)
             state.lines.note_pushes(now_s, is_base_new=state.lines.base is not before)
             state.views.clear()
@@ -224,12 +224,11 @@ class SnapshotCache:
         state = self._groups.get(group)
         if not touched or state is None:
             return False
-        changed = [self._observe(layer, each, touched) for each in state.lines.contents()]
-        has_changed = any(changed)
-        if has_changed:
+        changes = [self._observe(layer, each, touched) for each in state.lines.contents()]
+        if any(changes):
             self._count_change()
             state.views.clear()
-        return has_changed
+        return any(changes)
 
     def _observe(self, layer: ObservedLayer, content: Content, touched: Collection[str]) -> bool:
         before, served = content.snapshot, layer.reapply(content.pushed, content.snapshot, touched)

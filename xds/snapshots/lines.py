@@ -103,22 +103,18 @@ class Lines:
 
     def logs(self, line: GroupLine) -> Logs:
         """The removal logs of a line."""
-        logs = self._logs.get(line)
-        if logs is None:
-            logs = self._logs[line] = self._copied_logs()
-            if self.base is not None and self.split is not None:
-                self._note(logs, self._noted(self.base), self.split.since_s, is_of_others=True)
-        return logs
+        return self._logs[line]
 
     def all_logs(self) -> Iterator[RemovalLog]:
         """The removal logs of all lines."""
         for logs in self._logs.values():
             yield from logs.values()
 
-    def change(self, split: GroupSplit | None, now_s: float) -> bool:
+    def change(self, split: GroupSplit | None, now_s: float, *, is_push: bool) -> bool:
         """Follow another rollout, or another step of it. Returns whether nodes may have changed lines.
 
-        ``head`` and ``base`` are still those before; the caller notes the next ones (`note_pushes`).
+        ``head`` and ``base`` are still those before; the caller notes the next ones (`note_pushes`). Without a push a
+        wave only grows, so no node goes back.
         """
         before, self.split = self.split, split
         if (before.step if before is not None else None) == (split.step if split is not None else None):
@@ -130,7 +126,8 @@ class Lines:
             self._logs = {GroupLine.HEAD: self._logs[GroupLine.HEAD]}
         else:
             self._logs.setdefault(GroupLine.BASE, self._copied_logs())
-            self._logs.pop(GroupLine.RETURNED, None)
+            if is_push:
+                self._logs[GroupLine.RETURNED] = self._copied_logs()
         return True
 
     def note_pushes(
@@ -140,7 +137,7 @@ class Lines:
         split, is_stored = self.split, bool(retained)
         for line, logs in self._logs.items():
             for pushed_s, each in retained:
-                if line is GroupLine.HEAD or split is None or not split.is_hidden(each.revision):
+                if line is not GroupLine.BASE or split is None or not split.is_hidden(each.revision):
                     self._note(logs, each, pushed_s, is_stored=True)
             content = self.content(line)
             if content is self.head or is_base_new:
