@@ -27,6 +27,7 @@ from tests.support.connected import Client
 from tests.support.plane import Plane
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
+from xds.access.caller import Caller
 from xds.codec.resources import ResourceDecoder
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.mesh.entry_records import DeleteEntry
@@ -35,6 +36,8 @@ from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.push import directory as watched_directory
 from xds.push.directory import WatchedDirectory, scan
+from xds.push.groups import GroupSettings
+from xds.rollouts.plan import read_plan
 from xds.store.audit_entries import AuditFilter, AuditLane
 
 Logs = Sequence[MutableMapping[str, Any]]
@@ -114,6 +117,31 @@ async def test_a_reload_applies_all_files_again(watched: Watched, monkeypatch: p
     monkeypatch.setattr(publisher, "push", restored_meanwhile)
     watched.put("edge.yaml", "c")
     await watched.wait(lambda: watched.held()["edge"] == ["c"] and publisher.groups.content("edge").revision >= 5)
+
+
+async def test_files_that_a_rollout_has_taken_back_are_refused_and_do_not_come_again(watched: Watched) -> None:
+    """The group has a plan, which files follow too."""
+    plane = watched.plane
+    watched.put("edge.yaml", "a")
+    await plane.publisher.configure("edge", GroupSettings(rollout=read_plan("1")))
+    await watched.directory.start()
+    nodes = [Client(plane.fleet, Node(name, "edge"), "edge") for name in ("n1", "n2")]
+    for each in nodes:
+        each.subscribe(CLUSTER)
+    watched.put("edge.yaml", "b")
+    await watched.wait(lambda: bool(plane.publisher.rollouts.open()))
+    await plane.publisher.rollouts.abort("edge", Caller("ops"), "no")
+    revision = plane.publisher.groups.content("edge").revision
+    (watched.root / "edge.yaml").touch()
+    await watched.wait(lambda: len(watched.directory.refused) == 1)
+    (refused,) = watched.directory.refused
+    assert "taken back" in refused.detail and refused.detail.endswith("aborted: no")
+    watched.directory.apply_again()
+    await asyncio.sleep(1.0)
+    assert plane.publisher.groups.content("edge").revision == revision
+    watched.put("edge.yaml", "c")
+    await watched.wait(lambda: bool(plane.publisher.rollouts.open()))
+    assert not len(watched.directory.refused)
 
 
 async def test_files_and_directories_are_groups(watched: Watched) -> None:

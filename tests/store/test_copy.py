@@ -244,6 +244,21 @@ async def test_the_copy_is_a_way_back(database: AwayDatabase, path: Path, tmp_pa
         assert [document.body for document in await new.docs("settings")] == [b"{}"]
 
 
+async def test_the_copy_goes_back_to_the_base_of_a_rollout(database: AwayDatabase, path: Path) -> None:
+    """Nodes outside of its wave are served the base, also by a server that starts while the database is away."""
+    store = SharedStore(database, path, lambda: KEPT._replace(pinned={"g": 2}))
+    async with opened(store):
+        for number in range(20):
+            await push(store, full(cluster("a", b"%d" % number)))
+            await push(store, full(cluster("a", b"%d" % number)), group="other")
+        await copied(store)
+    database.is_away = True
+    async with opened(SharedStore(database, path, lambda: KEPT)) as copy:
+        assert (await copy.manifest("g", 2)).revision == 2
+        with pytest.raises(NotFoundError):
+            await copy.manifest("other", 2)
+
+
 async def test_without_a_copy_a_silent_database_is_waited_for(database: AwayDatabase, path: Path) -> None:
     database.is_away = True
     store = shared(database, path)

@@ -422,9 +422,10 @@ class Server:
         self._http_task = asyncio.create_task(self._http.serve([listening]))
 
     def _kept_in_copy(self) -> Kept:
-        """How far back the copy of a shared database goes: as far as the removal logs."""
+        """How far back the copy of a shared database goes: as far as the removal logs, and the bases of rollouts."""
         rules = [self.settings.order.rules(), *map(self.cache.rules_of, self.cache.groups())]
-        return Kept(PUSHES_KEPT, max(map(kept_s, rules)), max(each.linger_max for each in rules))
+        pinned = self.publisher.rollouts.pinned()
+        return Kept(PUSHES_KEPT, max(map(kept_s, rules)), max(each.linger_max for each in rules), pinned)
 
     async def _open_store(self) -> None:
         """Open the store; wait for one that is silent and has no copy. Raises ``StoreError``."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import structlog
 
-from xds.access.caller import UNKNOWN_CALLER, Caller
+from xds.access.caller import SERVER, UNKNOWN_CALLER, Caller
 from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError
 from xds.model.snapshot import Change
@@ -24,7 +24,8 @@ RESULTS = ("committed", "unchanged", "invalid", "conflict", "not_found", "refuse
 
 
 class PushJournal:
-    """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason.
+    """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason:
+    ``rollout`` for those of the server itself.
 
     ``rollouts`` counts those that ended, by result.
     """
@@ -63,7 +64,7 @@ class PushJournal:
         about = {"group": group, "revision": revision, "actor": meta.actor, "author": meta.author}
         _log.info("snapshot.committed", resources_n=resources_n, **about, **counts)
         if isinstance(change, Rollback):
-            self.rollbacks["manual"] += 1
+            self.rollbacks["rollout" if meta.actor == SERVER else "manual"] += 1
             _log.info("rollback", to=change.to, **about)
         self._record_events(group, revision, change, meta, new, counts)
 

@@ -144,9 +144,9 @@ class RolloutPushes:
             plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
         base = running.base if running is not None else planned.current.revision
         by, message = _who(options), options.meta.message
-        begun = begin(
-            planned.group, plan, base, planned.expect + 1, nodes.facts.connected, time(), by, message, former=present
-        )
+        head, connected = planned.expect + 1, nodes.facts.connected
+        asked = (planned.group, plan, base, head, connected, time(), by, message, present)
+        begun = await run_sized(begin, *asked, resources=len(connected))
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
         detail = "" if plan.max_errors is not None else "no node reports load: failing requests are not seen"
         return self._written(effect, detail, replace(begun, content=content))

@@ -173,6 +173,7 @@ class Copier:
                 kept.limit + 1,
                 history_s=kept.seconds,
                 history_limit=kept.limit + 1,
+                pinned={group: (revision,) for group, revision in kept.pinned.items()},
                 endpoint_revisions=kept.limit + 1,
                 endpoint_lines=kept.limit + 1,
             )

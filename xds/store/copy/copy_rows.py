@@ -7,6 +7,7 @@ since are in ``past``. So what is read and written depends on the changes, not o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xds.store.base import CorruptError, blob_id
@@ -20,11 +21,15 @@ _LINE = ", ".join(LINE_COLUMNS)
 
 
 class Kept(NamedTuple):
-    """How far back a copy goes: the last ``revisions``, those of the last ``seconds``, ``limit`` at most."""
+    """How far back a copy goes: the last ``revisions``, those of the last ``seconds``, ``limit`` at most.
+
+    Of some groups it goes back to a revision that is ``pinned``.
+    """
 
     revisions: int
     seconds: float
     limit: int
+    pinned: Mapping[str, int] = MappingProxyType({})
 
 
 class CopiedHead(NamedTuple):
@@ -93,7 +98,8 @@ def news_of(connection: SqlConnection, group: str, since: int, kept: Kept, now_s
         (revision, id, floor, now_s - kept.seconds),
     ).fetchone()
     # The content before a push is needed for what the push removed.
-    floor = max(1, floor, revision - kept.limit, min(young - 1, revision - kept.revisions))
+    oldest = max(revision - kept.limit, min(young - 1, revision - kept.revisions))
+    floor = max(1, floor, min(oldest, kept.pinned.get(group, oldest)))
     since = since if since >= floor else 0
     lines = connection.execute(
         f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision >= ? ORDER BY revision",  # noqa: S608
