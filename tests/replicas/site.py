@@ -224,6 +224,7 @@ class ReplicaSites:
             node_id=f"envoy-{number}",
             node_cluster=GROUP,
             other_xds_ports=tuple(others),
+            load_reports=True,  # by a stream that may be at another server
             changes=INTERNAL_LISTENERS,
         )
         envoy = EnvoyProcess(self.directory, bootstrap, name=f"envoy-{number}", drain=DRAIN_BY_DEFAULT)
