@@ -21,6 +21,7 @@ from xds.cluster.fan_out import FanOut, Trust
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import ResourceSet
+from xds.store.base import Store
 
 SECRET = "a secret of the cluster"
 HOST = "127.0.0.1"
@@ -57,11 +58,13 @@ class Site:
     fan_outs: list[FanOut] = field(default_factory=list)
     ports: list[tuple[uvicorn.Server, asyncio.Task[None]]] = field(default_factory=list)
     trust: Trust = field(default_factory=Trust)
+    store: Store | None = None  # that they share; by default each has its own
 
     async def add(self, name: str) -> Api:
         """Start another server."""
-        plane = Plane()
-        await plane.store.open()
+        plane = Plane(self.store) if self.store is not None else Plane()
+        if self.store is None:
+            await plane.store.open()
         api = Api(plane, self.options)
         await api.start()
         listening = socket.create_server((HOST, 0))
