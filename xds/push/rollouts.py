@@ -210,7 +210,7 @@ class Rollouts:
         if served is None or served.rollout.state is RolloutState.PROMOTED:
             return None
         rollout, base = served.rollout, served.base
-        if rollout.is_open and base is None:
+        if base is None and (rollout.is_open or not rollout.matters(time())):
             return None
         return GroupSplit(
             base.snapshot if base is not None else None,
