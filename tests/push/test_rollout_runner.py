@@ -156,6 +156,7 @@ async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner
     plane.publisher.rollout_facts.requests_of = totals.get
     proxies = await pushed(plane, hold_s=60.0)
     assert rollout(plane).plan.max_errors == 0.02
+    assert rollout(plane).usual_errors == pytest.approx(1 / 3)
     (first,) = have(plane, "b")
     proxies.answer()
     await runner.look()

@@ -21,7 +21,7 @@ from xds.push.request import PlannedChange, PushOptions
 from xds.push.rollout_facts import Gather
 from xds.push.rollout_step import NO_STEP, ChangedRolloutError, Effect, RolloutStep
 from xds.push.rollouts import Rollouts
-from xds.rollouts.decide import Facts
+from xds.rollouts.decide import Facts, usual_errors
 from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, RolloutPlan, read_plan
 from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.store.base import Drop, Rollback
@@ -145,7 +145,8 @@ class RolloutPushes:
         base = running.base if running is not None else planned.current.revision
         by, message = _who(options), options.meta.message
         head, connected = planned.expect + 1, nodes.facts.connected
-        asked = (planned.group, plan, base, head, connected, time(), by, message, present)
+        usual = usual_errors(nodes.facts, running.usual_errors if running is not None else 0.0)
+        asked = (planned.group, plan, base, head, connected, time(), by, message, present, usual)
         begun = await run_sized(begin, *asked, resources=len(connected))
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
         detail = "" if plan.max_errors is not None else "no node reports load: failing requests are not seen"

@@ -114,6 +114,13 @@ def decide(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     return _judge(watched, facts, now_s)
 
 
+def usual_errors(facts: Facts, before: float) -> float:
+    """The failed share of requests of the nodes outside of the wave; ``before`` if they had too few."""
+    if facts.others is not None and facts.others.attempted >= ATTEMPTS:
+        return facts.others.failed_share
+    return before
+
+
 def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     """The progress of the wave after the time since the decision before."""
     before = rollout.progress
@@ -189,7 +196,7 @@ def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
         nodes=wider.nodes,
         connected_n=wider.connected_n,
         since_s=now_s,
-        usual_errors=_usual_errors(rollout, facts),
+        usual_errors=usual_errors(facts, rollout.usual_errors),
         progress=Progress(seen_s=now_s),
     )
     return RolloutDecision(widened, Act.WRITE, f"wave {wider.at + 1} of {len(steps)} ({steps[wider.at]})")
@@ -219,7 +226,7 @@ def _unknown(rollout: Rollout, facts: Facts) -> str:
         unknown = "the nodes of the wave do not report load"
     elif requests.attempted <= 0:
         unknown = "the nodes of the wave have reported no requests"
-    elif requests.failed_share - _usual_errors(rollout, facts) > bound:
+    elif requests.failed_share - usual_errors(facts, rollout.usual_errors) > bound:
         unknown = f"{requests.failed:.0f} of only {requests.attempted:.0f} requests failed"
     return unknown
 
@@ -230,14 +237,14 @@ def _failure(rollout: Rollout, facts: Facts) -> str:
     if len(facts.nacked) > plan.max_nacks:
         node, words = next(iter(facts.nacked.items()))
         others = f", and {len(facts.nacked) - 1} more" if len(facts.nacked) > 1 else ""
-        return f"{node}{others} rejected it: {words}"
+        return f"{node}{others} rejected it: {words.strip()}"
     if progress.away_s >= AWAY_S:
         away_n = progress.most_n - len(facts.inside)
         ids = sorted(rollout.nodes.ids - facts.connected.keys())[:_NAMED_IDS]
         names = f" ({', '.join(ids)})" if ids else ""
         return f"{away_n} of {progress.most_n} nodes of the wave{names} are away for {AWAY_S:.0f} s"
     if plan.max_errors is not None and requests is not None and requests.attempted >= ATTEMPTS and facts.is_complete:
-        usual = _usual_errors(rollout, facts)
+        usual = usual_errors(facts, rollout.usual_errors)
         if requests.failed_share - usual > plan.max_errors:
             failed = f"{requests.failed_share:.1%} of {requests.attempted:.0f} requests failed"
             return f"{failed}, {plan.max_errors:.1%} above the usual {usual:.1%} are allowed"
@@ -251,10 +258,3 @@ def _lateness(rollout: Rollout, facts: Facts) -> str:
     waiting = next((id for id in behind if id in facts.waiting), behind[0])
     cause = f": {facts.waiting[waiting]}" if waiting in facts.waiting else ""
     return f"{len(behind)} of {len(facts.inside)} nodes have not ACKed after {time}; {waiting}{cause}"
-
-
-def _usual_errors(rollout: Rollout, facts: Facts) -> float:
-    """The failed share of the other nodes. Those of the wave before count when there are no others."""
-    if facts.others is not None and facts.others.attempted >= ATTEMPTS:
-        return facts.others.failed_share
-    return rollout.usual_errors
