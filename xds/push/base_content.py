@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource, short_hash
-from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.push.content import GroupContent
 from xds.push.derived import DerivedContent, stored_derived, unchanged
@@ -50,13 +49,19 @@ def _set_of(
     type_url: str, planned: PlannedChange, head: GroupContent, base: GroupContent, before: GroupContent | None
 ) -> ResourceSet:
     present = head.snapshot.get(type_url)
+    former = (before or base).snapshot.get(type_url)
     digest = planned.digests.get(type_url, present.digest)
-    label = f"{base.revision}-{short_hash(digest)}"
-    known = (base.snapshot.get(type_url), present, before.snapshot.get(type_url) if before is not None else present)
-    for each in known:
+    for each in (base.snapshot.get(type_url), present, former):
         if each.digest == digest:
             return each
-    members: dict[str, Resource] = {
-        name: planned.resources[of_type, name] for of_type, name in planned.blob_ids if of_type == type_url
-    }
-    return ResourceSet(resource_type(type_url), label, members, digest=digest)
+    # It is made from the former set, so that what streams need of it costs as much as it differs.
+    members = {name: planned.resources[of_type, name] for of_type, name in planned.blob_ids if of_type == type_url}
+    put = {name: one for name, one in members.items() if not _is_same(one, former.resources.get(name))}
+    removed = [name for name in former.resources if name not in members]
+    label = f"{base.revision}-{short_hash(digest)}"
+    shares_most = len(put) + len(removed) <= len(members) // 2
+    return former.amended(label, put, removed, digest=digest, keeps_lineage=shares_most)
+
+
+def _is_same(one: Resource, other: Resource | None) -> bool:
+    return other is not None and one.version == other.version

@@ -411,7 +411,10 @@ class Publisher:
         if published.content is None:
             return published
         rollout = planned.rollout.rollout or self.rollouts.find(planned.group)
-        return replace(published, rollout=await self.rollouts.prepare(planned.group, rollout, published.content))
+        served = await self.rollouts.prepare(planned.group, rollout, published.content)
+        if served is not None and served.base is not None and self._cache.is_overlaid(planned.group):
+            await asyncio.to_thread(self._cache.prepare_overlays, served.base.snapshot)
+        return replace(published, rollout=served)
 
     async def _plan_all(
         self, requests: Sequence[PushRequest], options: PushOptions, requested_n: int
