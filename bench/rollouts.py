@@ -2,9 +2,9 @@
 
     python -m bench.rollouts [--proxies 10000] [--clusters 100]
 
-The streams are the engine's, without sockets; publisher, cache, fleet and decider are those of a server. A row is one
-step: the push that begins a rollout, each wave, the promotion, a look at a wave that waits, and the roll-back after a
-NACK.
+The streams are those of the engine, without sockets; publisher, cache, fleet and decider are those of a server. A row
+is one step: a push to all, the push that begins a rollout, each wave, the promotion, a look at a wave that waits, the
+push that supersedes a rollout, and the roll-back after a NACK.
 
 * ``loop ms``: the most CPU that the event loop took in the step before it served something else, without the work of
   the streams;
@@ -168,7 +168,7 @@ class Bench:
         sent_outside, spent = self.proxies.wake(sorted(untouched))
         sent_inside, _ = self.proxies.wake(sorted(self.proxies.streams.keys() - untouched))
         woken_us = spent / len(untouched) * 1e6 if untouched else 0.0
-        return f"{called:28} {stop_ms:8.1f} {woken_us:9.1f} {sent_outside:13} {sent_inside:11}"
+        return f"{called:12} {stop_ms:8.1f} {woken_us:9.1f} {sent_outside:13} {sent_inside:11}"
 
     async def run(self) -> None:
         """A rollout that is promoted, and one that another supersedes, which is taken back."""
@@ -176,16 +176,16 @@ class Bench:
         await self.push("a")
         self.proxies.connect()
         print(f"{len(self.proxies.streams)} proxies, {self.clusters_n} clusters")
-        print(f"{'step':28} {'loop ms':>8} {'woken us':>9} {'sent outside':>13} {'sent others':>11}")
-        print(await self.step("a push to all", self.push("b")))
-        print(await self.step("a push under a plan", self.push("c", rollout=PLAN)), flush=True)
+        print(f"{'step':12} {'loop ms':>8} {'woken us':>9} {'sent outside':>13} {'sent others':>11}")
+        print(await self.step("push", self.push("b")))
+        print(await self.step("begin", self.push("c", rollout=PLAN)), flush=True)
         async for row in self._steps():
             print(row, flush=True)
         held = {**PLAN, "hold_s": 60}
-        print(await self.step("a push under a plan", self.push("d", rollout=held)))
-        print(await self.step("a look that changes nothing", self.runner.look()))
+        print(await self.step("begin", self.push("d", rollout=held)))
+        print(await self.step("look", self.runner.look()))
         self.proxies.refused = "bad"
-        print(await self.step("a push that is refused", self.push("bad", rollout=held)))
+        print(await self.step("supersede", self.push("bad", rollout=held)))
         async for row in self._steps():
             print(row, flush=True)
         await self.publisher.close()
@@ -199,7 +199,7 @@ class Bench:
             row = await self.step("", self.runner.look())
             after = self.publisher.rollouts.find(GROUP)
             assert after is not None
-            yield f"{after.state.value}, wave {after.wave + 1}".ljust(28) + row[28:]
+            yield (f"wave-{after.wave + 1}" if after.is_open else after.state.value).ljust(12) + row[12:]
 
 
 def main() -> None:

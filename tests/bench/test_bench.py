@@ -35,7 +35,10 @@ BENCHES = {
         ("20", "30"),
     ),
     "bench.destination": (["--streams", "5", "--endpoints", "3,20", "--rounds", "1"], ("3", "20")),
-    "bench.rollouts": (["--proxies", "20", "--clusters", "3"], ("wave 2", "promoted", "rolled_back")),
+    "bench.rollouts": (
+        ["--proxies", "20", "--clusters", "3"],
+        ("push", "begin", "wave-2", "wave-3", "wave-4", "promoted", "look", "supersede", "rolled_back"),
+    ),
     "bench.assignment": (["--only", "jump,zone_loss"], ("jump", "zone_loss")),
 }
 

@@ -76,6 +76,7 @@ CONTRIBUTING: Walk = [
     ("python -m bench.pushes", benched),
     ("python -m bench.mistakes examples tests/codec/shapes", benched),
     ("python -m bench.chain", benched),
+    ("python -m bench.rollouts", benched),
     ("python -m bench.catalog", benched),
     ("python -m bench.catalog --services 1 --instances 10000", benched),
     ("python -m bench.destination", benched),
