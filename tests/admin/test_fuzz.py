@@ -54,6 +54,7 @@ HARD_TO_GUESS = {
     "PUT /api/v1/groups/{group}/endpoints/{name}",
     "PUT /api/v1/groups/{group}/resources/{type}/{name}",
     "POST /api/v1/groups/{group}/rollback",
+    "POST /api/v1/groups/{group}/rollout",  # a rollout has to be going on
     "POST /api/v1/restore",
     "POST /api/v1/transactions",
 }

@@ -54,6 +54,12 @@ CASES = (
         {"group": "edge"},
     ),
     AlertCase(
+        "XdsRolloutHeld",
+        {'xds_server_rollouts{state="held"}': "2x80"},
+        ({'xds_server_rollouts{state="held"}': "0x80"}, {'xds_server_rollouts{state="paused"}': "2x80"}, {}),
+        "2 careful rollouts are held: they wait for a person",
+    ),
+    AlertCase(
         "XdsConfigurationRefused",
         {'xds_server_nodes_nacked{group="default",type="clusters"}': "3x80"},
         ({'xds_server_nodes_nacked{group="default",type="clusters"}': "0x80"}, {}),

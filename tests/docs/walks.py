@@ -570,6 +570,42 @@ LINKERD: Walk = [
 ]
 
 
+# docs/rollouts.md
+
+REFUSED = r"edge-\d rejected .*Address already in use"
+ROLLOUTS: Walk = [
+    ("xds bootstrap --node-id edge-2 > envoy-2.yaml", bootstrap),
+    ("envoy -c envoy-2.yaml --base-id 2", envoy("edge-2")),
+    ("xds export default | sed 's/timeout: 1s/timeout: 2s/' > good.yaml", says()),
+    (
+        "xds apply -g default -f good.yaml --canary 1 --dry-run",
+        says(r"^  wave 1 \(1\) would add 1 node: edge-\d$", r"^  wave 2 \(100%\) would add 1 node: edge-\d$"),
+    ),
+    (
+        "xds apply -g default -f good.yaml --canary 1 --hold 2s --max-errors off --wait",
+        says("group default: revision 2 in place of 1: promoted"),
+    ),
+    ("xds export default | sed s/10000/18080/ > taken.yaml", says()),
+    ("xds apply -g default -f taken.yaml --canary 1 --wait", fails(1, REFUSED)),
+    ("xds rollout history default", says("^4 .*rollback to 2.*Address already in use", "^3 .*undone by 4")),
+    ("curl http://127.0.0.1:10000/hello", says("You asked for /hello")),
+    ("xds apply -g default -f taken.yaml", fails(5, "taken back", "--retry")),
+    (
+        "xds apply -g default -f taken.yaml --canary 1 --on-failure hold --retry --wait",
+        fails(1, REFUSED),
+    ),
+    ("xds rollout list", says(r"^default +held +1 of 2 \(1\) +5 +4 ")),
+    ("xds nodes --line base", says(r"^edge-\d +base ")),
+    ("xds explain edge-1", says("^rollout:  served ")),
+    ('xds rollout abort default -m "the port is taken"', says("rolled back: aborted: the port is taken")),
+    (
+        "xds group set default --rollout 1,10%,50% --rollout-hold 2m",
+        says("rollout - -> 1,10%,50%, hold 120s"),
+    ),
+    ("xds group set default --rollout none", says("rollout .* -> -")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "install.md": (nothing, INSTALL),
@@ -582,6 +618,7 @@ WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "services.md": (hello_with_targets, SERVICES),
     "mesh.md": (running_hello, MESH),
     "linkerd.md": (hello_with_targets, LINKERD),
+    "rollouts.md": (running_hello, ROLLOUTS),
     "load-reports.md": (nothing, LOAD_REPORTS),
     "load-assignment.md": (nothing, LOAD_ASSIGNMENT),
 }

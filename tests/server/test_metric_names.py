@@ -28,6 +28,7 @@ from xds.server.metrics.collectors import (
     BackupMetrics,
     CertificateMetrics,
     FollowingMetrics,
+    RolloutMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -189,6 +190,10 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, {}))
     server.metrics.registry.register(SourceMetrics(Sources()))
     server.metrics.registry.register(CertificateMetrics(plane.publisher.certificates, server.metrics))
+    rollouts = RolloutMetrics(
+        plane.publisher.rollouts, plane.publisher.journal.rollouts, plane.cache, plane.fleet, server.metrics
+    )
+    server.metrics.registry.register(rollouts)
     server.metrics.foreign_refused["origin"] += 1
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}

@@ -40,6 +40,7 @@ from xds.admin.routes import (
     members,
     pages,
     revisions,
+    rollouts,
     streams,
     system,
 )
@@ -107,6 +108,8 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
         endpoints.router,
         revisions.internal,
         revisions.router,
+        rollouts.internal,
+        rollouts.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.internal,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from time import time
 
+from xds.access.caller import SERVER
 from xds.admin.dependencies import Dependencies, ServerCheck
 from xds.admin.failing_clusters import failure_text, find_failing_clusters
 from xds.fleet.refused_streams import MINUTE_S, RECENT_S
@@ -21,6 +22,7 @@ from xds.model.snapshot import Snapshot
 from xds.model.units import span_text
 from xds.push.certificates import PushedCertificate
 from xds.push.directory import RefusedFiles
+from xds.rollouts.rollout import Rollout, RolloutState
 from xds.snapshots.cluster_references import assignments_of
 from xds.store.base import StoreError
 from xds.tasks.lifecycle import Phase
@@ -111,6 +113,30 @@ async def _nacks(deps: Dependencies) -> Finding:
     nodes = sorted({record.node for record in records})
     more = "" if len(nodes) <= NAMED_LIMIT else " ..."
     return WARNING, f"{len(records)} open, by {', '.join(nodes[:NAMED_LIMIT])}{more}: xds nacks --state open"
+
+
+async def _rollouts(deps: Dependencies) -> Finding:
+    """Whether a careful rollout waits for a person, or the server took one back within a day."""
+    rollouts, now = deps.publisher.rollouts.all(), time()
+    waiting = [each for each in rollouts if each.state in (RolloutState.HELD, RolloutState.PAUSED)]
+    waiting += [each for each in rollouts if _was_taken_back(each, now)]
+    if waiting:
+        return WARNING, _listed([_rollout_text(each) for each in waiting[:NAMED_LIMIT]], len(waiting))
+    running = [each for each in rollouts if each.is_open]
+    return OK, _listed([_rollout_text(each) for each in running[:NAMED_LIMIT]], len(running)) or "none is going on"
+
+
+def _was_taken_back(rollout: Rollout, now: float) -> bool:
+    is_of_server = rollout.state is RolloutState.ROLLED_BACK and rollout.by == SERVER
+    # Other content that was pushed since has deleted what identifies what was taken back.
+    return is_of_server and bool(rollout.content) and rollout.ended_s is not None and now - rollout.ended_s < DAY_S
+
+
+def _rollout_text(rollout: Rollout) -> str:
+    """``group edge: revision 43 held at wave 1 of 4: edge-3 rejected clusters/web``."""
+    at = f" at wave {rollout.wave + 1} of {len(rollout.plan.steps)}" if rollout.is_open else ""
+    why = f": {rollout.reason}" if rollout.reason else ""
+    return f"group {rollout.group}: revision {rollout.head} {rollout.state.value.replace('_', ' ')}{at}{why}"
 
 
 async def _load(deps: Dependencies) -> Finding:
@@ -205,6 +231,7 @@ _ROWS: Mapping[str, tuple[Callable[[Dependencies], Awaitable[Finding]], str]] = 
     "members": (_members, "xds members"),
     "streams": (_streams, "xds watch --kinds auth --since 1h --no-follow"),
     "nacks": (_nacks, "xds nacks"),
+    "rollouts": (_rollouts, "xds rollout list"),
     "load": (_load, "xds load"),
     "endpoints": (_endpoints, "xds endpoints list"),
     "watch": (_watch, "xds watch --kinds watch --since 1h --no-follow"),

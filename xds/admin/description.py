@@ -92,6 +92,7 @@ _SERVERS = [{"url": "/", "description": "This server"}]
 _TAGS: Mapping[str, str] = {
     "groups": "Groups of nodes and their snapshots: push, read, validate.",
     "revisions": "The history of a group: compare, undo, and follow the progress of a push.",
+    "rollouts": "Careful rollouts: pushes that go to some nodes first, and take themselves back.",
     "fleet": "Nodes: what each runs, rejects and keeps, and why; bootstraps.",
     "endpoints": "Assignments set by hand, without a revision.",
     "load": "What proxies report: requests, errors, drops.",

@@ -79,7 +79,9 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "validate": example({"resources": [CLUSTER, _ASSIGNMENT]}),
     "put_snapshot": example({"resources": [CLUSTER, _ASSIGNMENT]}, **_EDGE, message="add web"),
     "put_group": example({"selector": 'node.metadata.role == "edge"', "priority": 10}, **_EDGE),
-    "put_resource": example({**CLUSTER, "connect_timeout": "2s"}, **_EDGE, type="clusters", name="web"),
+    "put_resource": example(
+        {**CLUSTER, "connect_timeout": "2s"}, **_EDGE, type="clusters", name="web", rollout='{"waves": ["1", "50%"]}'
+    ),
     "list_groups": example(),
     "get_group": example(**_EDGE),
     "get_snapshot": example(**_EDGE),
@@ -90,6 +92,8 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "get_difference": example(**{**_EDGE, "revision": 2, "from": 1}),
     "get_progress": example(**_EDGE, revision=2),
     "get_rollout": example(**_EDGE),
+    "list_rollouts": example(),
+    "change_rollout": example({"action": "pause", "message": "looking at latencies"}, **_EDGE),
     "get_undo": example(**_EDGE),
     "rollback": example({"to": 1}, **_EDGE, message="back to 1"),
     "list_nodes": example(**_EDGE),

@@ -105,7 +105,8 @@ def _added(documents: Iterable[Json]) -> Json:
 
 async def rollout_of_all(deps: Dependencies, request: Request, group: str) -> Json:
     """The rollout of a group. The nodes of a server that does not serve its latest revision yet are pending."""
-    own: Json = document_of(GroupRollout.from_domain(await deps.publisher.groups.rollout(group)))
+    status, rollout = await deps.publisher.groups.rollout(group), deps.publisher.rollouts.find(group)
+    own: Json = document_of(GroupRollout.from_domain(status, rollout))
     others = await gather(deps, request)
     if others.is_alone:
         return own
@@ -114,7 +115,8 @@ async def rollout_of_all(deps: Dependencies, request: Request, group: str) -> Js
     found = [each if each["revision"] == revision else _all_pending(each) for each in found]
     types = sorted({alias for each in found for alias in each["types"]})
     added = {alias: summed(each["types"].get(alias, {}) for each in found) for alias in types}
-    return {**own, **_added(found), "revision": revision, "types": added, **others.marks}
+    nodes = {"nodes": summed(each["nodes"] for each in found)} if all("nodes" in each for each in found) else {}
+    return {**own, **_added(found), "revision": revision, "types": added, **nodes, **others.marks}
 
 
 def _all_pending(rollout: Json) -> Json:

@@ -105,6 +105,13 @@ GET_REVISION = Operation(
 )
 GET_PROGRESS = Operation("GET /groups/{group}/revisions/{revision}/progress", "admin.pushes.PushProgress")
 GET_ROLLOUT = Operation("GET /groups/{group}/rollout", "admin.pushes.GroupRollout")
+CHANGE_ROLLOUT = Operation(
+    "POST /groups/{group}/rollout",
+    "admin.rollouts.CarefulRollout",
+    ABSENT,
+    conflict="there is no rollout that has not ended, or its state does not permit the action",
+)
+LIST_ROLLOUTS = Operation("GET /rollouts", "admin.rollouts.RolloutPage", ABSENT)
 ROLLBACK = Operation("POST /groups/{group}/rollback", _PUSHED, ETAG, HISTORY)
 GET_UNDO = Operation("GET /groups/{group}/undo", "admin.revisions.UndoProposal", ETAG)
 GET_DIFFERENCE = Operation(

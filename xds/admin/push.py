@@ -21,12 +21,15 @@ from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.fleet_progress import progress_of_all
 from xds.admin.models.findings import Finding
 from xds.admin.models.pushes import PushOutcome, PushProgress
+from xds.admin.models.rollouts import PushedRollout
 from xds.admin.problem import RequestError, overridable
 from xds.admin.routing import Calling
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
+from xds.push.rollout_step import Effect
 from xds.rollouts.plan import read_plan
+from xds.rollouts.wave import kind, waves_of
 from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.retention import DAY_S
 from xds.tasks.threads import run_for_caller, run_sized
@@ -254,7 +257,21 @@ async def wait_for_outcome(
     if pushing.wait_s and not is_dry:
         progress = await progress_of_all(pushing.deps, pushing.request, result.group, result.revision, pushing.wait_s)
     pending = progress is not None and progress.verdict == PushVerdict.PENDING
-    return PushOutcome.from_domain(result, findings, is_dry, progress), pending
+    rollout = await _rollout_of(pushing, result)
+    return PushOutcome.from_domain(result, findings, is_dry, progress, rollout), pending
+
+
+async def _rollout_of(pushing: PushContext, result: PushResult) -> PushedRollout | None:
+    """What a push does to the rollout of its group; in a dry run with the waves that it would have."""
+    step, rollout = result.rollout, result.rollout.rollout
+    if not pushing.options.dry_run or rollout is None or step.effect not in (Effect.STARTED, Effect.SUPERSEDED):
+        return PushedRollout.from_domain(step)
+    nodes = pushing.deps.fleet.identified(result.group)
+    waves = await run_sized(lambda: list(waves_of(rollout.plan, result.group, nodes)), resources=len(nodes))
+    kinds = {node.id: kind(node) for node in nodes}
+    *before, last = ({kinds[id] for id in ids} for _, ids in waves)
+    last_kinds = sorted(last.difference(*before))
+    return PushedRollout.from_domain(step, [(str(size), ids) for size, ids in waves], last_kinds)
 
 
 def status_of(pending: bool) -> HTTPStatus:

@@ -70,6 +70,7 @@ from xds.server.metrics.collectors import (
     BackupMetrics,
     CertificateMetrics,
     FollowingMetrics,
+    RolloutMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -372,6 +373,7 @@ class Server:
             StoreMetrics(self.collector, self.store.condition),
             FollowingMetrics(self.publisher.following),
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
+            RolloutMetrics(self.publisher.rollouts, journal.rollouts, self.cache, self.fleet, self.metrics),
             CertificateMetrics(self.publisher.certificates, self.metrics),
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),

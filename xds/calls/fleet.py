@@ -26,9 +26,12 @@ LAST_EVENT_ID = "last-event-id"
 RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in which a server can restart
 
 
-def nodes(*, group: str = "", state: str = "", selector: str = "") -> ApiCall[tuple[NodeStatus, ...]]:
-    """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
-    return ask_items(operations.LIST_NODES, query=flags(group=group, state=state, selector=selector))
+def nodes(*, group: str = "", state: str = "", selector: str = "", line: str = "") -> ApiCall[tuple[NodeStatus, ...]]:
+    """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups.
+
+    ``line``: those that a careful rollout serves the ``head``, or the ``base``.
+    """
+    return ask_items(operations.LIST_NODES, query=flags(group=group, state=state, selector=selector, line=line))
 
 
 def node(id: str) -> ApiCall[NodeStatus]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from xds.admin.models.nodes import ReleasedNodes
     from xds.admin.models.pushes import GroupRollout, PushOutcome, PushProgress
     from xds.admin.models.revisions import GroupRevision, ResourceDifference, UndoProposal
+    from xds.admin.models.rollouts import CarefulRollout
 
 
 def _push(
@@ -162,6 +163,17 @@ def progress(group: str, revision: int, *, wait_s: float = 0.0) -> ApiCall[PushP
 def rollout(group: str) -> ApiCall[GroupRollout]:
     """How many of the connected nodes have what they are to have, in all and by type; and the careful rollout."""
     return ask(operations.GET_ROLLOUT, group)
+
+
+def rollouts() -> ApiCall[tuple[CarefulRollout, ...]]:
+    """The careful rollouts that have not ended, by group."""
+    return ask_items(operations.LIST_ROLLOUTS)
+
+
+def change_rollout(group: str, action: str, *, message: str = "", author: str = "") -> ApiCall[CarefulRollout]:
+    """``pause``, ``resume``, ``promote`` or ``abort`` the careful rollout of a group."""
+    body = {"action": action, "message": message}
+    return ask(operations.CHANGE_ROLLOUT, group, query=flags(author=author), body=body)
 
 
 def release_group(group: str, *, author: str = "") -> ApiCall[ReleasedNodes]:

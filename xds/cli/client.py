@@ -41,6 +41,7 @@ _EXITS = {
 # The options of the command line for parameters of the API that an error names as its override.
 _OPTION_HINTS = {
     "allow_empty": "pass --allow-empty to do it anyway",
+    "retry": "pass --retry to push it again",
     "force": "pass --force to do it anyway",
     "if_match": "pass --if-match with the revision that you expect, or 0: it must not exist",
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from xds.calls import fleet, groups
 from xds.calls.server import watched_directory
+from xds.cli.careful_rollouts import rollout_line
 from xds.cli.client import Client, document_of
 from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.commands.nodes import NODES
@@ -17,6 +18,7 @@ from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
 from xds.cli.output import age, printable, to_yaml
 from xds.cli.resources import known_type, snapshot
+from xds.cli.rollout_options import plan_text
 from xds.cli.table import Column, Style, TableLayout, actor_text, cell_text, rendered
 
 Json = dict[str, Any]
@@ -190,6 +192,8 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
             "removals": _removals(group),
             "watch": "; ".join(map(refused_line, document["watch_refused"])),
             "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
+            "plan": plan_text(group.get("rollout")),
+            "rollout": rollout_line(rollout) if "state" in rollout else "",
             "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
             f" {rollout['nacked']} nacked",
         }

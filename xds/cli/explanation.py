@@ -77,6 +77,8 @@ def explanation_text(explanation: Json, style: Style) -> str:
         head.append(f"principal: {', '.join(explanation['node']['principals'])}")
     if explanation["group"]:
         head += [f"group:    {explanation['group']} (by {explanation['rule']})", f"revision: {explanation['revision']}"]
+        if explanation.get("rollout"):
+            head += [f"rollout:  {explanation['rollout']}"]
         if explanation["overlay"] is not None:
             place = "/".join(filter(None, explanation["overlay"].values()))
             head += [f"overlay:  traffic assignment for {place}"]

@@ -86,9 +86,26 @@ def move_lines(answer: Json) -> Iterator[str]:
             yield f"{nodes} {would}belong{s} to no group any more, and keep{s} the current configuration"
 
 
+def rollout_lines(answer: Json) -> Iterator[str]:
+    """What a push does to the careful rollout of its group, and in a dry run the waves that it would have."""
+    rollout = answer.get("rollout")
+    if rollout is None:
+        return
+    effect, detail = rollout["effect"].replace("_", " "), rollout.get("detail", "")
+    if "wave" in rollout and rollout["effect"] in {"started", "superseded"}:
+        effect += f", wave {rollout['wave']} of {rollout['waves']} ({rollout['size']})"
+    yield f"rollout of {answer['group']}: {effect}{f': {detail}' if detail else ''}"
+    for number, wave in enumerate(rollout.get("planned", ()), 1):
+        more = ", ..." if wave["count"] > len(wave["nodes"]) else ""
+        ids = f": {', '.join(wave['nodes'])}{more}" if wave["nodes"] else ""
+        yield f"  wave {number} ({wave['size']}) would add {counted(wave['count'], 'node')}{ids}"
+    if rollout.get("last_kinds"):
+        yield f"  only the last wave would have {', '.join(rollout['last_kinds'])}"
+
+
 def print_rest(answer: Json) -> None:
-    """Print the moves of nodes and the warnings of an answer as messages."""
-    for line in move_lines(answer):
+    """Print the moves of nodes, the careful rollout and the warnings of an answer as messages."""
+    for line in (*move_lines(answer), *rollout_lines(answer)):
         say(line)
     print_warnings(answer.get("warnings", []))
 

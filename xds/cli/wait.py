@@ -148,7 +148,7 @@ def wait_for_push(
     from xds.cli.careful_rollouts import longest_s, wait_for_end
 
     rollout = answer.get("rollout")
-    if rollout is not None and rollout["state"] == "running":
+    if rollout is not None and rollout.get("state") == "running" and answer["changed"]:
         wait_for_end(client, answer["group"], rollout["head"], began_s + (timeout_s or longest_s(rollout)))
     else:
         end = began_s + (timeout_s or WAIT_S)

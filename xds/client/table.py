@@ -29,6 +29,8 @@ class Calls:
     undo_plan = Sent(of_groups.undo_plan)
     progress = Sent(of_groups.progress)
     rollout = Sent(of_groups.rollout)
+    rollouts = Paged(of_groups.rollouts)
+    change_rollout = Sent(of_groups.change_rollout)
 
     # Groups
     groups = Paged(of_groups.groups)

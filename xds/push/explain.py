@@ -24,7 +24,10 @@ from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.events import HeldContent
 from xds.push.content import type_label
 from xds.push.derived import NOTHING_DERIVED, DerivedContent
+from xds.rollouts.rollout import Rollout
+from xds.rollouts.wave import rank
 from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.lines import GroupLine
 from xds.snapshots.membership import GroupCandidate
 from xds.tasks.threads import run_sized
 
@@ -122,7 +125,8 @@ class NodeContext:
 class Explanation:
     """``chosen`` is the first candidate that matches; None when no group matches. ``total`` counts all resources.
 
-    ``source`` is the locality of the traffic assignment that the node is served; None without one.
+    ``source`` is the locality of the traffic assignment that the node is served; None without one. ``rollout`` says
+    why a node is served which revision while its group has a careful rollout; empty without one.
     """
 
     node: Node
@@ -133,6 +137,7 @@ class Explanation:
     source: Locality | None = None
     resources: tuple[ResourceDelivery, ...] = ()
     total: int = field(default=0)
+    rollout: str = ""
 
 
 def explain(context: NodeContext, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
@@ -389,24 +394,57 @@ def node_context(
     )
 
 
+def why_served(rollout: Rollout, node: Node) -> str:
+    """Why a node is served which revision: ``served 42, not 43: rank 0.73, wave 2 has < 0.10``; empty after the end."""
+    if not rollout.is_open:
+        return ""
+    wave, is_inside, place = rollout.nodes, rollout.in_wave(node), rank(rollout.group, node.id)
+    served = f"served {rollout.head}" if is_inside else f"served {rollout.base}, not {rollout.head}"
+    name = f"wave {rollout.wave + 1} of {len(rollout.plan.steps)}"
+    if wave.below >= 1.0:
+        return f"{served}: {name} has all nodes"
+    if node.id in wave.ids:
+        return f"{served}: {name} has this node by its id"
+    if is_inside and place >= wave.below:
+        return f"{served}: the selector of {name} matches"
+    if wave.below:
+        return f"{served}: rank {place:.2f}, {name} has < {wave.below:.2f}"
+    return (
+        f"{served}: {name} has {len(wave.ids)} other nodes" if wave.ids else f"{served}: not among the nodes of {name}"
+    )
+
+
 class NodeViews:
     """What nodes are served, and why.
 
-    ``live`` has the owners of live assignments; ``derived`` the derived resources.
+    ``live`` has the owners of live assignments; ``derived`` the derived resources; ``rollouts`` those of groups.
     """
 
     def __init__(
-        self, cache: SnapshotCache, fleet: Fleet, live: LiveEndpoints, derived: Callable[[str], DerivedContent]
+        self,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        live: LiveEndpoints,
+        derived: Callable[[str], DerivedContent],
+        rollouts: Callable[[str], Rollout | None],
     ) -> None:
         self._cache = cache
         self._fleet = fleet
         self._live = live
         self._derived = derived
+        self._rollouts = rollouts
 
     def served(self, node_id: str) -> Snapshot | None:
         """The snapshot of a node, overlays for its locality included; None if no group matches."""
         node = self._fleet.identity(node_id)
         return self._context(node).snapshot("") if node is not None else None
+
+    def line(self, node: NodeState) -> str:
+        """``head`` or ``base``: what a node is served while its group has a careful rollout; empty without one."""
+        if not self._cache.is_split(node.group):
+            return ""
+        line = self._cache.line(node.group, self._fleet.identity(node.id))
+        return "head" if line is GroupLine.HEAD else "base"
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
@@ -427,11 +465,16 @@ class NodeViews:
             clients=self._fleet.clients(node_id),
         )
         size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
-        return await run_sized(explain, context, query, resources=size)
+        return await self._explain(context, query, size)
 
     async def explain_node(self, node: Node, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
-        return await run_sized(explain, self._context(node), query, resources=0)
+        return await self._explain(self._context(node), query, 0)
+
+    async def _explain(self, context: NodeContext, query: ExplainQuery, size: int) -> Explanation:
+        found = await run_sized(explain, context, query, resources=size)
+        rollout = self._rollouts(found.chosen.match.group) if found.chosen is not None else None
+        return replace(found, rollout=why_served(rollout, context.node)) if rollout is not None else found
 
     def _context(self, node: Node) -> NodeContext:
         return node_context(self._cache, node, self._live, self._derived)

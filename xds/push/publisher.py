@@ -110,7 +110,7 @@ class Publisher:
         )
         self.rollouts.refresh = self.stored.refresh
         self.derived, self.documents = self.stored.derived, self.stored.documents
-        self.views = NodeViews(cache, fleet, self.live, self.derived.content)
+        self.views = NodeViews(cache, fleet, self.live, self.derived.content, self.rollouts.find)
         self.audit = AuditLog(store)
         self.certificates = PushedCertificates(self.groups.names, self.groups.find)
         self.reviews: list[Review] = []

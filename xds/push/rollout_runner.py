@@ -94,7 +94,7 @@ class RolloutRunner:
 
     async def _roll_back(self, before: Rollout, decision: RolloutDecision) -> None:
         try:
-            await self._rollouts.roll_back(before, decision.rollout, Caller(SERVER))
+            await self._rollouts.roll_back(before, replace(decision.rollout, by=SERVER), Caller(SERVER))
         except (StoreError, ConflictError):
             raise
         except XdsError as error:  # such as a name of the base that a config entry has now: a person has to decide

@@ -152,6 +152,7 @@ class NodeExplanation:
     * ``candidates``: the groups that were tried, in order; the first that matched is the group of the node;
     * ``resources``: what the node gets, at most a thousand resources;
     * ``resources_total``: the number of resources;
+    * ``rollout``: present while the group has a careful rollout: which revision the node is served, and why;
     * ``linkerd``: present for a Linkerd proxy: the last answer on each of its streams;
     * ``partial``: present if servers did not answer: their names. One of them may have a stream of the node.
     """
@@ -166,6 +167,7 @@ class NodeExplanation:
     candidates: tuple[TriedGroup, ...]
     resources: tuple[ExplainedResource, ...]
     resources_total: int
+    rollout: str = ""
     linkerd: tuple[LinkerdAnswer, ...] = ()
     partial: tuple[str, ...] = ()
 
@@ -195,5 +197,6 @@ class NodeExplanation:
             candidates=tuple(map(TriedGroup.from_domain, explanation.candidates)),
             resources=tuple(resources),
             resources_total=explanation.total,
+            rollout=explanation.rollout,
             linkerd=tuple(linkerd),
         )

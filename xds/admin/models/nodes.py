@@ -335,6 +335,7 @@ class NodeStatus:
     * ``polls``: present if it polls, or did since its last stream was opened;
     * ``admin``: present if the metadata of the node has ``admin_address``: the address of Envoy's admin page on its
       machine;
+    * ``line``: present while the group has a careful rollout: ``head`` for a node in the wave, ``base`` for others;
     * ``server``: present where several servers work on one store: the one that has the streams of the node, or saw it
       last;
     * ``partial``: present in the answer about one node without a stream, if servers did not answer: their names. One of
@@ -358,6 +359,7 @@ class NodeStatus:
     held: tuple[HeldResourceNames, ...]
     polls: NodePolls | None = None
     admin: str = ""
+    line: str = ""
     server: str = ""
     partial: tuple[str, ...] = ()
 
@@ -371,6 +373,7 @@ class NodeStatus:
         linkerd: Mapping[int, LinkerdAnswer] | None = None,
         admin: str = "",
         server: str = "",
+        line: str = "",
     ) -> NodeStatus:
         """A node at a time. ``unexpressed`` are resources by type alias, ``reporting`` its streams of load reports.
 
@@ -398,6 +401,7 @@ class NodeStatus:
             held=tuple(map(HeldResourceNames.from_domain, node.held)),
             polls=NodePolls.from_domain(polls) if polls is not None else None,
             admin=admin,
+            line=line,
             server=server,
         )
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 from xds.admin.models.findings import Finding
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import HeldOnNode
+from xds.admin.models.rollouts import LastRollout, PushedRollout, WaveNodes, rollout_fields
 
 if TYPE_CHECKING:
     from xds.fleet.state import Convergence, HeldResources, Sync
     from xds.model.snapshot import Change
     from xds.push.progress import RolloutStatus
     from xds.push.request import PushResult
+    from xds.rollouts.rollout import Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class TypeRollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRollout:
+class GroupRollout(LastRollout):
     """The connected nodes of a group by their state at what each is to have. Nodes without subscriptions do not count.
 
     While a careful rollout runs, that is the head for nodes in the wave, and the base for all others.
@@ -130,8 +132,10 @@ class GroupRollout:
     partial: tuple[str, ...] = ()
 
     @classmethod
-    def from_domain(cls, domain: RolloutStatus) -> GroupRollout:
-        """The progress of a group."""
+    def from_domain(cls, domain: RolloutStatus, rollout: Rollout | None) -> GroupRollout:
+        """The progress of a group, and its last careful rollout."""
+        wave = domain.wave.convergence
+        nodes = WaveNodes(wave=domain.wave.nodes_n, acked=wave.synced, nacked=wave.nacked, outside=domain.outside_n)
         found = domain.all
         return cls(
             group=domain.group,
@@ -143,6 +147,7 @@ class GroupRollout:
             pending_nodes=found.pending_nodes,
             nacks=tuple(map(Nack.from_domain, found.nacks)),
             held=_held(found.held),
+            **(rollout_fields(rollout, nodes) if rollout is not None else {}),
         )
 
 
@@ -157,7 +162,9 @@ class PushOutcome:
     * ``changed``: false if the push changed nothing, so that it made no revision;
     * ``moves``: present if a group is deleted: the number of its connected nodes by the group that they move to. Nodes
       under the empty name match no group and keep their configuration;
-    * ``progress``: present after ``Prefer: wait``: the progress of the push when the wait was over.
+    * ``progress``: present after ``Prefer: wait``: the progress of the push when the wait was over. Nodes outside of
+      a careful rollout have what they are to have;
+    * ``rollout``: present if there is a careful rollout, or a plan for one: what the push does to it.
     """
 
     schema_name: ClassVar[str] = "PushAnswer"
@@ -172,6 +179,7 @@ class PushOutcome:
     dry_run: bool = False
     moves: Mapping[str, int] = field(default_factory=dict)
     progress: PushProgress | None = None
+    rollout: PushedRollout | None = None
 
     @classmethod
     def from_domain(
@@ -180,6 +188,7 @@ class PushOutcome:
         warnings: tuple[Finding, ...],
         dry_run: bool = False,
         progress: PushProgress | None = None,
+        rollout: PushedRollout | None = None,
     ) -> PushOutcome:
         """The result of a push, with all warnings."""
         return cls(
@@ -193,6 +202,7 @@ class PushOutcome:
             dry_run=dry_run,
             moves=result.moves,
             progress=progress,
+            rollout=rollout,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xds.admin.models.values import time_of
 
 if TYPE_CHECKING:
+    from xds.push.rollout_step import RolloutStep
     from xds.rollouts.plan import RolloutPlan
     from xds.rollouts.rollout import Rollout
+
+NODES_SHOWN = 10  # of a planned wave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,23 +78,25 @@ class WaveNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRollout:
-    """The last careful rollout of a group. All of it is absent if there was none.
+    """The last careful rollout of a group. Fields that are "present for a rollout" are absent if there was none.
 
-    * ``state``: ``running``, ``paused`` or ``held``; after its end ``promoted``, ``rolled_back`` or ``superseded``;
-    * ``plan``: its plan;
-    * ``base``: the revision that nodes outside of the wave are served;
-    * ``head``: the revision that is rolled out;
-    * ``wave``: the number of the present wave, from 1; steps that would add no node are skipped;
-    * ``waves``: the number of waves, with the one of all nodes;
-    * ``size``: the size of the wave as it is written in the plan; ``named`` are the nodes that the plan names;
-    * ``nodes``: the connected nodes by their line; absent after the end;
-    * ``reason``: why it is held, or has ended; absent without one;
-    * ``by``: who began it, or acted on it last; absent for the server itself;
-    * ``why``: the message of that; absent without one;
-    * ``began``: when it began;
-    * ``since``: when the present wave began, or was resumed;
-    * ``deadline``: when all nodes of the wave must have ACKed; present while it runs;
-    * ``ended``: when it ended; absent before.
+    * ``state``: present for a rollout: ``running``, ``paused`` or ``held``; after its end ``promoted``, ``rolled_back``
+      or ``superseded``;
+    * ``plan``: present for a rollout: its plan;
+    * ``base``: present for a rollout: the revision that nodes outside of the wave are served;
+    * ``head``: present for a rollout: the revision that is rolled out;
+    * ``wave``: present for a rollout: the number of the present wave, from 1. Steps that would add no node are skipped;
+    * ``waves``: present for a rollout: the number of waves, with the one of all nodes;
+    * ``size``: present for a rollout: the size of the wave as it is written in the plan; ``named`` are the nodes that
+      the plan names;
+    * ``nodes``: present until its end: the connected nodes by their line;
+    * ``reason``: present if it is held or has ended for a reason: why;
+    * ``by``: present if it is known who began it, or acted on it last; ``server``: the server took it back;
+    * ``why``: present if there is one: the message of that;
+    * ``began``: present for a rollout: when it began;
+    * ``since``: present for a rollout: when the present wave began, or was resumed;
+    * ``deadline``: present while it runs: when all nodes of the wave must have ACKed;
+    * ``ended``: present after its end: when that was.
     """
 
     state: str = ""
@@ -122,6 +128,55 @@ class CarefulRollout(LastRollout):
     def from_domain(cls, rollout: Rollout, nodes: WaveNodes | None = None) -> CarefulRollout:
         """A rollout, with its nodes if they are known."""
         return cls(group=rollout.group, **rollout_fields(rollout, nodes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWave:
+    """A wave that a rollout would have now, to the nodes of the server that is asked.
+
+    * ``size``: its size as it is written in the plan; ``named`` are the nodes that the plan names;
+    * ``count``: the number of nodes that it adds;
+    * ``nodes``: the ids of the first ten of them.
+    """
+
+    schema_name: ClassVar[str] = "PlannedWaveItem"
+
+    size: str
+    count: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedRollout(LastRollout):
+    """What a push does to the careful rollout of its group, and the rollout as it is then.
+
+    * ``effect``: ``started``; ``superseded``: it begins again, in place of another push; ``continues``: endpoints or
+      derived resources change, for all nodes; ``ended``: the push is for all nodes, and ends the rollout;
+      ``all_at_once``: the push is for all nodes, although there is a plan;
+    * ``detail``: why; absent without one;
+    * ``planned``: present in a dry run that would begin a rollout: its waves;
+    * ``last_kinds``: present with ``planned`` if only the last of these waves has some kinds of nodes: their Envoy
+      versions and zones.
+    """
+
+    schema_name: ClassVar[str] = "PushRolloutItem"
+
+    effect: str
+    detail: str = ""
+    planned: tuple[PlannedWave, ...] = ()
+    last_kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def from_domain(
+        cls, step: RolloutStep, waves: Iterable[tuple[str, Sequence[str]]] = (), last_kinds: Iterable[str] = ()
+    ) -> PushedRollout | None:
+        """What a push does; None for nothing. ``waves`` are those of a dry run: their sizes and nodes."""
+        if not step.effect:
+            return None
+        fields = rollout_fields(step.rollout, None) if step.rollout is not None else {}
+        planned = tuple(PlannedWave(size=size, count=len(ids), nodes=tuple(ids[:NODES_SHOWN])) for size, ids in waves)
+        shown = tuple(last_kinds)
+        return cls(effect=step.effect.value, detail=step.detail, planned=planned, last_kinds=shown, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,13 +169,18 @@ async def list_nodes(
     selected: Selected,
     group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
     state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
+    line: Annotated[
+        Literal["head", "base"] | None,
+        Query(description="Only nodes that are served this line of a group with a careful rollout"),
+    ] = None,
 ) -> Response:
     """Nodes by id: connected nodes, and nodes that disconnected recently."""
 
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
         has_state = state is None or any(type.state is state for type in node.types)
-        return has_state and (selected is None or node.id in selected)
+        has_line = line is None or deps.publisher.views.line(node) == line
+        return has_state and has_line and (selected is None or node.id in selected)
 
     server = own_name(deps, request)
     nodes = deps.fleet.nodes(group, paging.after)
@@ -184,7 +189,7 @@ async def list_nodes(
     if others.is_alone:
         return await answer_json(request, page)
     answer = await _merged(page, others, paging.limit, nodes_of, lambda item: str(item["id"]))
-    if group is not None or state is not None or selected is not None:
+    if group is not None or state is not None or line is not None or selected is not None:
         answer["items"] = await _without_moved(deps, request, answer["items"])
     return await answer_json(request, answer)
 
@@ -266,6 +271,7 @@ def _status(deps: Dependencies, node: NodeState, server: str) -> NodeStatus:
         {id: answer for feature in deps.features for id, answer in feature.stream_answers(node.id).items()},
         admin if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT else "",
         server,
+        deps.publisher.views.line(node),
     )
 
 

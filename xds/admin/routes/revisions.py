@@ -13,7 +13,7 @@ from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, Page, Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
 from xds.admin.dependencies import Deps
-from xds.admin.fleet_progress import document_of_share, progress_of_all, rollout_of_all
+from xds.admin.fleet_progress import document_of_share, progress_of_all
 from xds.admin.middleware import Segment
 from xds.admin.models.pushes import ChangedNames
 from xds.admin.models.revisions import GroupRevision, ResourceDifference, RevisionDifference, UndoProposal
@@ -111,18 +111,6 @@ async def get_progress(
 async def get_share(deps: Deps, group: Segment, revision: Revision) -> Response:
     """What the nodes of this server have of a push."""
     return JSONResponse(document_of_share(await deps.publisher.groups.pushes.share(group, revision)))
-
-
-@internal.get("/groups/{group}/rollout/facts")
-async def get_facts(deps: Deps, group: Segment) -> Response:
-    """What this server knows of the nodes of a group, for the decisions about its rollout."""
-    return JSONResponse((await deps.publisher.rollout_facts.gather(group)).document())
-
-
-@router.serve(operations.GET_ROLLOUT)
-async def get_rollout(deps: Deps, request: Request, group: Segment) -> Response:
-    """The progress of the connected nodes with the present revision of the group, type by type."""
-    return JSONResponse(await rollout_of_all(deps, request, group))
 
 
 @router.serve(operations.ROLLBACK)

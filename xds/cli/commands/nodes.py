@@ -34,6 +34,7 @@ GRID = {"CDS": "clusters", "EDS": "endpoints", "LDS": "listeners", "RDS": "route
 WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes", "ECDS": "extension_configs"}
 _XDS = frozenset({"sotw", "delta"})  # variants of streams that are answered by a group
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
+LINES = ("head", "base")
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
@@ -148,6 +149,7 @@ def _lingers(item: Json) -> str:
 
 
 SERVER = Column("SERVER", lambda node: node.get("server", ""), leaves=6)
+LINE = Column("LINE", lambda node: node.get("line", ""))
 NODES = TableLayout(
     name="id",
     columns=(
@@ -175,15 +177,16 @@ _KNOWN_TYPES = frozenset((*GRID.values(), *WIDE_GRID.values()))
 def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
     """The table of these nodes: with a column for each custom type that they use, before the last column.
 
-    Where several servers work on one store, a column behind the name has the server of each.
+    Where several servers work on one store, a column behind the name has the server of each; while a group has a
+    careful rollout, one has the line of each.
     """
     listed = list(nodes)
     used = sorted({alias for node in listed for alias in node["types"]} - _KNOWN_TYPES)
     name, *columns, last = NODES.columns
-    servers = (SERVER,) if any("server" in node for node in listed) else ()
-    if not used and not servers:
+    added = [each for each, field in ((SERVER, "server"), (LINE, "line")) if any(field in node for node in listed)]
+    if not used and not added:
         return NODES
-    return replace(NODES, columns=(name, *servers, *columns, *_types(_headers(used), is_wide=False), last))
+    return replace(NODES, columns=(name, *added, *columns, *_types(_headers(used), is_wide=False), last))
 
 
 def _headers(aliases: Sequence[str]) -> dict[str, str]:
@@ -242,6 +245,9 @@ def nodes(
             help="Only nodes with a type in one of these states: synced, pending, nacked, orphaned (comma-separated)."
         ),
     ] = "",
+    line: Annotated[
+        str, typer.Option(help="Only nodes that a careful rollout serves the head, or the base.", metavar="head|base")
+    ] = "",
     watch: WatchFlag = False,
 ) -> None:
     """Show all proxies, with the revision that each runs, by type.
@@ -257,7 +263,9 @@ def nodes(
 
     options = shared(context)
     client, style = options.connect(), options.style()
-    query = given(group=group, selector=selector)
+    if line not in ("", *LINES):
+        raise CommandError(Exit.USAGE, f"--line={line}: expected {' or '.join(LINES)}")
+    query = given(group=group, selector=selector, line=line)
     states = [word.strip() for word in state.split(",") if word.strip()]
     empty = "no node matches: `xds nodes` shows all" if query or states else NO_NODES
 
@@ -266,7 +274,7 @@ def nodes(
         return rendered(shown_nodes, nodes_layout(shown_nodes), style, empty)
 
     if watch:
-        show_again(options.connect(), "push,rollback,group,node,nack,order,ack", "", render)
+        show_again(options.connect(), "push,rollback,rollout,group,node,nack,order,ack", "", render)
         return
     shown_nodes = list(list_nodes(client, query, states))
     if not shown_nodes and style.is_table:

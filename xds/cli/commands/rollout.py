@@ -24,10 +24,11 @@ from xds.cli.arguments import (
     WaitOption,
     parse_revision,
 )
-from xds.cli.careful_rollouts import OPEN, longest_s, rollout_line, wait_for_end
+from xds.cli.careful_rollouts import NO_ROLLOUTS, OPEN, ROLLOUTS, longest_s, rollout_line, wait_for_end
 from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
+from xds.cli.push_options import author
 from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
 from xds.cli.wait import POLL_S, WAIT_S, check_any_node, held_lines, late, progress, refusals, verdict_on
 
@@ -283,3 +284,74 @@ def undo(
     show_answer(answer, options.output)
     if percent:
         wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)
+
+
+@rollout.command("list", cls=Command)
+def list_rollouts(context: typer.Context) -> None:
+    """List the careful rollouts that have not ended.
+
+    \b
+    Examples:
+      xds rollout list
+    """
+    from xds.cli.table import write_items
+
+    options = shared(context)
+    write_items(options.connect().items(groups.rollouts()), ROLLOUTS, options.style(), NO_ROLLOUTS)
+
+
+def _change(context: typer.Context, group: str, action: str, message: str) -> None:
+    """Change the rollout of a group, and print it."""
+    options = shared(context)
+    call = groups.change_rollout(group, action, message=message, author=author())
+    changed = options.connect().run(call)
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(changed, options.document_format())
+    else:
+        write(f"{group if options.output is Format.NAME else rollout_line(changed)}\n")
+
+
+@rollout.command(cls=Command)
+def pause(context: typer.Context, group: GroupArgument, message: MessageOption = "") -> None:
+    """Keep a careful rollout at its wave until it is resumed.
+
+    A failure still takes it back, if its plan says so.
+
+    \b
+    Examples:
+      xds rollout pause edge -m "looking at latencies"
+    """
+    _change(context, group, "pause", message)
+
+
+@rollout.command(cls=Command)
+def resume(context: typer.Context, group: GroupArgument, message: MessageOption = "") -> None:
+    """Go on with a paused or held rollout, at the same wave.
+
+    \b
+    Examples:
+      xds rollout resume edge
+    """
+    _change(context, group, "resume", message)
+
+
+@rollout.command(cls=Command)
+def promote(context: typer.Context, group: GroupArgument, message: MessageOption = "") -> None:
+    """Give all nodes now what a careful rollout gives to some.
+
+    \b
+    Examples:
+      xds rollout promote edge -m "the fix is urgent"
+    """
+    _change(context, group, "promote", message)
+
+
+@rollout.command(cls=Command)
+def abort(context: typer.Context, group: GroupArgument, message: MessageOption = "") -> None:
+    """Take back what a careful rollout has given to some nodes.
+
+    \b
+    Examples:
+      xds rollout abort edge -m "wrong certificate"
+    """
+    _change(context, group, "abort", message)

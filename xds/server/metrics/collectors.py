@@ -21,10 +21,14 @@ from xds.push import collector
 from xds.push.audit_log import APART, TOGETHER
 from xds.push.certificates import PushedCertificates
 from xds.push.following import StoreFollower
+from xds.push.progress import nodes_by_line
+from xds.push.rollouts import Rollouts
+from xds.rollouts.rollout import RolloutState
 from xds.server.flow.write_limiter import WriteLanes
 from xds.server.load_streams import LoadStreams
 from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
 from xds.snapshots.cache import SnapshotCache
+from xds.snapshots.lines import GroupLine
 from xds.store.retention import StoreCondition, StoreStats
 
 LOAD_PREFIX = "xds_lrs_"
@@ -335,6 +339,35 @@ class WatchMetrics(Collector):
         yield _gauge(
             "watch_refused", "Groups whose files in the watched directory cannot be applied", len(self._refused)
         )
+
+
+class RolloutMetrics(Collector):
+    """The careful rollouts: those that go on, by state; the nodes of their groups by line; and those that ended."""
+
+    def __init__(
+        self, rollouts: Rollouts, ended: Mapping[str, int], cache: SnapshotCache, fleet: Fleet, metrics: Metrics
+    ) -> None:
+        self._rollouts = rollouts
+        self._ended = ended
+        self._cache = cache
+        self._fleet = fleet
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The current metrics."""
+        going_on = self._rollouts.open()
+        states = Counter({state.value: 0 for state in RolloutState if state.is_open})
+        states.update(each.state.value for each in going_on)
+        yield family(GaugeMetricFamily, "rollouts", "Careful rollouts that have not ended", states, ("state",))
+        nodes: Counter[Labels] = Counter()
+        for each in going_on:
+            connected = self._fleet.connected(each.group)
+            for line, ids in nodes_by_line(self._cache, self._fleet, each.group, connected).items():
+                served = "head" if line is GroupLine.HEAD else "base"
+                nodes[self._metrics.group(each.group), served] += len(ids)
+        text = "Nodes of groups with a careful rollout: those in the wave have the head"
+        yield family(GaugeMetricFamily, "rollout_nodes", text, nodes, ("group", "line"))
+        yield _counters("rollouts_ended", "Careful rollouts that ended, by result", "result", self._ended)
 
 
 class CertificateMetrics(Collector):
