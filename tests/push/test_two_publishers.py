@@ -326,6 +326,16 @@ async def check_level(servers: Servers, where: str) -> None:
     assert first["groups"] == await stored(servers[0].plane.store), where
 
 
+async def check_restart(servers: Servers, where: str) -> None:
+    """A server that starts now serves each node the same, with the same labels."""
+    after = ServerOnStore(servers[0].plane.store)
+    await after.publisher.load()
+    found, wanted = after.state(), servers[0].state()
+    for what in ("groups", "rollouts", "bases"):
+        assert found[what] == wanted[what], f"{where}, after a restart: {what}"
+    await after.close()
+
+
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.soak) for n in range(6, 100))])
 async def test_both_servers_have_what_the_store_has(servers: Servers, seed: int) -> None:
     chance = random.Random(seed)
@@ -338,6 +348,8 @@ async def test_both_servers_have_what_the_store_has(servers: Servers, seed: int)
         except XdsError:  # the group or document does not exist, or has another owner
             pass
         await check_level(servers, f"seed {seed}, item {number}: {action.__name__}")
+        if number % 4 == 0:
+            await check_restart(servers, f"seed {seed}, item {number}: {action.__name__}")
         assert [each.following.failures for each in servers] == [0, 0]
     assert done > 15
 
