@@ -16,10 +16,12 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet
+from xds.push.groups import GroupSettings
 from xds.push.progress import converged_at
-from xds.push.request import PushOptions, replace_all
+from xds.push.request import ChangeError, PushOptions, replace_all
 from xds.push.rollout_pushes import TakenBackError
 from xds.push.rollout_step import Effect
+from xds.rollouts.plan import read_plan
 from xds.rollouts.rollout import Rollout, RolloutState
 
 OPERATOR = Caller("ops")
@@ -306,3 +308,82 @@ def sets_of(plane: Plane, node: str) -> ResourceSet:
     view = plane.cache.resolve(Node(node, GROUP))
     assert view is not None
     return view.snapshot.get(CLUSTER)
+
+
+async def set_plan(plane: Plane, group: str = GROUP, **plan: object) -> None:
+    await plane.publisher.configure(group, GroupSettings(rollout=read_plan(plan)))
+
+
+@pytest.mark.usefixtures("clients")
+async def test_the_plan_of_a_group_applies_at_every_door(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a", "b"))
+    await set_plan(plane, waves="50%", hold_s=7)
+    (one,) = clusters("c")
+    put = await plane.publisher.put(GROUP, one)
+    assert put.rollout.effect is Effect.STARTED
+    assert len(have(plane, "a", "b", "c")) == 2
+    deleted = await plane.publisher.delete(GROUP, (CLUSTER, "b"))
+    assert deleted.rollout.effect is Effect.SUPERSEDED
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    back = await plane.publisher.rollback(GROUP, put.revision)
+    assert (back.rollout.effect, len(have(plane, "a", "b", "c"))) == (Effect.STARTED, 2)
+    pushed = await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(rollout={"waves": "1"}))
+    assert (pushed.rollout.effect, len(have(plane, "d"))) == (Effect.SUPERSEDED, 1)
+    assert rollout(plane).plan.hold_s == 7, "what a push does not say, the group does"
+
+
+@pytest.mark.usefixtures("clients")
+async def test_in_a_transaction_each_group_has_its_own_plan(plane: Plane) -> None:
+    Client(plane.fleet, Node("s1", "shop"), "shop").subscribe(CLUSTER)
+    for group in (GROUP, "shop"):
+        await plane.publisher.push(group, clusters("a"))
+    await set_plan(plane, waves="1")
+    requests = [await replace_all(group, clusters("b")) for group in (GROUP, "shop")]
+    results = await plane.publisher.transaction(requests)
+    assert [each.rollout.effect for each in results] == [Effect.STARTED, Effect.NONE]
+    assert len(have(plane, "b")) == 1
+    view = plane.cache.resolve(Node("s1", "shop"))
+    assert view is not None and list(view.snapshot.get(CLUSTER).resources) == ["b"]
+
+
+@pytest.mark.usefixtures("clients")
+async def test_what_was_taken_back_is_refused_in_a_transaction_too(plane: Plane) -> None:
+    await begun(plane)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
+    requests = [await replace_all(group, clusters("b")) for group in (GROUP, "shop")]
+    with pytest.raises(ChangeError, match="taken back"):
+        await plane.publisher.transaction(requests)
+    assert plane.publisher.groups.find("shop") is None
+
+
+@pytest.mark.usefixtures("clients")
+async def test_what_was_taken_back_may_be_pushed_after_a_day(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    await begun(plane)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
+    monkeypatch.setattr("xds.push.rollout_pushes.REFUSED_S", 0.0)
+    assert (await plane.publisher.push(GROUP, clusters("b"))).changed
+
+
+@pytest.mark.usefixtures("clients")
+async def test_the_content_is_recognised_whatever_its_endpoints(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, web(80))
+    await plane.publisher.push(GROUP, [*web(80), *clusters("b")], options=CAREFULLY)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
+    with pytest.raises(TakenBackError):
+        await plane.publisher.push(GROUP, [*web(81), *clusters("b")])
+    (moved,) = [one for one in web(83) if one.type_url == ENDPOINT]
+    await plane.publisher.put(GROUP, moved)
+    with pytest.raises(TakenBackError):
+        await plane.publisher.push(GROUP, [*web(83), *clusters("b")])
+
+
+@pytest.mark.usefixtures("clients")
+async def test_pause_and_resume_change_no_line(plane: Plane) -> None:
+    first = await begun(plane)
+    paused = await plane.publisher.rollouts.pause(GROUP, OPERATOR, "lunch")
+    assert (paused.state, paused.by, paused.message) == (RolloutState.PAUSED, "ops", "lunch")
+    resumed = await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    assert resumed.state is RolloutState.RUNNING
+    assert have(plane, "b") == {first}
+    page = await plane.publisher.audit.read("", 100)
+    assert [each.note.action for each in page.entries][-2:] == ["rollout.paused", "rollout.resumed"]
