@@ -126,7 +126,7 @@ async def test_a_nack_at_another_server_takes_it_back(fleet: Fleet) -> None:
     await fleet.until(lambda: all(not (found := fleet.rollout(at)) or not found.is_open for at in NODES), check)
     assert asyncio.get_running_loop().time() - began_s < 2.0
     found = fleet.rollout("b")
-    assert found is not None and found.reason == f"{refuses} rejected it: cannot bind"
+    assert found is not None and found.reason == f"{refuses} rejected it: clusters/b: cannot bind"
     await fleet.until(lambda: fleet.wave("a") == set(NODES["a"]) | set(NODES["b"]))
 
 

@@ -123,7 +123,7 @@ async def test_a_nack_takes_it_back_within_a_second(plane: Plane, runner: Rollou
     proxies.answer(refused="b")
     await until(lambda: not rollout(plane).is_open)
     assert asyncio.get_running_loop().time() - began_s < 1.0
-    assert rollout(plane).reason == f"{first} rejected it: cannot bind"
+    assert rollout(plane).reason == f"{first} rejected it: clusters/b: cannot bind"
     assert have(plane, "a") == set(NODES)
     newest, *_ = await plane.publisher.history.lines(GROUP)
     assert (newest.revision, newest.kind, newest.meta.actor) == (3, "rollback", "server")
@@ -137,7 +137,10 @@ async def test_it_is_held_where_the_plan_says_so(plane: Plane, runner: RolloutRu
     (first,) = have(plane, "b")
     proxies.answer(refused="b")
     await runner.look()
-    assert (rollout(plane).state, rollout(plane).reason) == (RolloutState.HELD, f"{first} rejected it: cannot bind")
+    assert (rollout(plane).state, rollout(plane).reason) == (
+        RolloutState.HELD,
+        f"{first} rejected it: clusters/b: cannot bind",
+    )
     assert have(plane, "b") == {first}
 
 
@@ -232,7 +235,7 @@ async def test_a_killed_server_repeats_the_decision(plane: Plane, runner: Rollou
     other = RolloutRunner(after.publisher.rollouts, after.fleet, after.publisher.rollout_facts.gather)
     await other.look()
     assert rollout(after).state is RolloutState.ROLLED_BACK
-    assert rollout(after).reason == f"{first} rejected it: cannot bind"
+    assert rollout(after).reason == f"{first} rejected it: clusters/b: cannot bind"
 
 
 def test_facts_of_several_servers_are_joined() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from xds.envoy.translation import variant_sets
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_content import RefusedContent
-from xds.fleet.state import HeldResources, Sync
+from xds.fleet.state import HeldResources, NackRecord, Sync
 from xds.lrs.figures import Totals
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
@@ -28,6 +28,7 @@ from xds.snapshots.lines import GroupLine
 Json = dict[str, Any]
 NODES_AT_ONCE = 200
 WAITING_SHOWN = 100
+MESSAGE_SHOWN = 500  # characters of the words of a node
 KNOWS_AFTER_S = 60.0  # a server that has started just now does not know yet who follows a group
 Sets = Mapping[str, ResourceSet]
 # The totals of the load reports of a node; None for a node that does not report.
@@ -126,7 +127,7 @@ class FactsHere:
         serves = self._serves(group, running)
         load = self._load_of(group, running)
         look = _Look(self._cache, self._fleet, group, running)
-        kinds = self._kinds.pop(group, {})
+        kinds = self._kinds.get(group, {})
         found: dict[str, tuple[Node, str]] = {}
         nodes = self._fleet.identified(group)
         for start in range(0, len(nodes), NODES_AT_ONCE):
@@ -139,9 +140,10 @@ class FactsHere:
                 load.add(node.id, self.requests_of(node.id), is_inside=node.id in inside)
             await asyncio.sleep(0)
         look.add_refusals()
+        self._kinds.pop(group, None)
+        self._load.pop(group, None)
         if running is not None:
-            self._kinds[group] = found
-            self._load[group] = load
+            self._kinds[group], self._load[group] = found, load
         is_new = monotonic() - self._started_s < KNOWS_AFTER_S
         facts = Facts(
             {id: text for id, (_, text) in found.items()},
@@ -162,7 +164,7 @@ class FactsHere:
     def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
         """The load since the present wave began, without any yet."""
         wave = (running.head, running.wave, running.since_s) if running is not None else None
-        before = self._load.pop(group, None)
+        before = self._load.get(group)
         is_first = before is None or before.wave != wave
         return _LoadSince(wave, {} if before is None or is_first else before.base, is_first)
 
@@ -240,13 +242,20 @@ class _Look:
             if node is None or target is None or not rollout.in_wave(node) or not refusal.concerns(target):
                 continue
             if not self._is_older(refusal):
-                self.nacked.setdefault(record.node, record.message)
+                self.nacked.setdefault(record.node, _words(record))
                 self.waiting.pop(record.node, None)
 
     def _is_older(self, refusal: RefusedContent) -> bool:
         """Whether a node rejects what the base has as well."""
         base = self._base.get(refusal.record.type_url)
         return base is not None and refusal.concerns(base)
+
+
+def _words(record: NackRecord) -> str:
+    """What a node rejects, and its own words."""
+    names = record.guilty or (record.names if record.resources == 1 else ())
+    shown = ", ".join(f"{record.type}/{name}" for name in names[:2]) or record.type
+    return f"{shown}: {record.message[:MESSAGE_SHOWN]}"
 
 
 def _waits_for(held: Iterable[HeldResources]) -> str:

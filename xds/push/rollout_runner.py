@@ -70,14 +70,16 @@ class RolloutRunner:
 
     async def look(self) -> None:
         """Take the next step of each open rollout, if it is due."""
-        for rollout in self._rollouts.open():
-            try:
-                await self._step(rollout)
-            except (StoreError, ConflictError) as error:  # the next look decides again
-                _log.warning("rollout.later", group=rollout.group, error_message=str(error))
-            except Exception as error:  # a bug must not end the task
-                self.failures += 1
-                _log.exception("rollout.failed", group=rollout.group, error_message=str(error))
+        await asyncio.gather(*map(self._attempt, self._rollouts.open()))
+
+    async def _attempt(self, rollout: Rollout) -> None:
+        try:
+            await self._step(rollout)
+        except (StoreError, ConflictError) as error:  # the next look decides again
+            _log.warning("rollout.later", group=rollout.group, error_message=str(error))
+        except Exception as error:  # a bug must not end the task
+            self.failures += 1
+            _log.exception("rollout.failed", group=rollout.group, error_message=str(error))
 
     async def _step(self, rollout: Rollout) -> None:
         gathered = await self._gather(rollout.group)
