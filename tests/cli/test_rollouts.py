@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,6 +18,7 @@ from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.support.process import wait_until
 from tests.support.resources import static_cluster
+from xds.cli.careful_rollouts import longest_s, rollout_line
 
 Json = dict[str, Any]
 REFUSAL = "address already in use"
@@ -225,3 +227,29 @@ def test_a_held_rollout_waits_for_a_person(remote: Remote, group: str, proxies: 
     assert 'xds_server_rollouts{state="held"} 1.0' in metrics
     assert remote.xds("rollout", "undo", group).code == 0
     assert status(remote, group)["state"] == "rolled_back"
+
+
+def test_a_line_tells_who_is_waited_for_and_how_many_requests_fail() -> None:
+    later = (datetime.now(UTC) + timedelta(seconds=200.5)).isoformat()
+    rollout = {
+        "group": "edge",
+        "state": "running",
+        "head": 43,
+        "base": 42,
+        "wave": 2,
+        "waves": 4,
+        "size": "10%",
+        "plan": {"max_errors": 0.02},
+        "nodes": {"wave": 12, "acked": 11, "nacked": 0, "outside": 108},
+        "errors": 0.001,
+        "deadline": later,
+        "pending_nodes": ["edge-7"],
+        "held": [],
+    }
+    line = "group edge: revision 43 in place of 42, wave 2 of 4 (10%): 12 nodes, 11 ACKed, 1 pending (edge-7), 3m to go"
+    assert rollout_line(rollout) == f"{line}; errors +0.1% (bound 2%)"
+    without = {**rollout, "plan": {"max_errors": None}, "nodes": {"wave": 0, "acked": 0, "nacked": 0, "outside": 3}}
+    assert rollout_line(without).endswith("(10%): 0 nodes, 3m to go")
+    held = {**rollout, "state": "held", "reason": "edge-3 rejected it"}
+    assert rollout_line(held).endswith("; held: edge-3 rejected it")
+    assert longest_s({**rollout, "plan": {"hold_s": 60, "timeout_s": 300}}) == 3 * 360

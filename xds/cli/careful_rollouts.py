@@ -44,7 +44,7 @@ def rollout_line(item: Json) -> str:
         return f"{head}: {item['state'].replace('_', ' ')}{_because(item)}"
     parts = [f"{head}, wave {item['wave']} of {item['waves']} ({item['size']})", *_nodes(item)]
     state = "" if item["state"] == RUNNING else f"; {item['state']}{_because(item)}"
-    return f"{': '.join(parts)}{_time_left(item)}{state}"
+    return f"{': '.join(parts)}{_time_left(item)}{_errors(item)}{state}"
 
 
 def _because(item: Json) -> str:
@@ -62,6 +62,13 @@ def _nodes(item: Json) -> Iterator[str]:
     waiting = [*held_lines(item), *item.get("pending_nodes", ())][:1] if pending else []
     why = f" ({waiting[0]})" if waiting else ""
     yield f"{', '.join((counted(nodes['wave'], 'node'), *texts))}{why}"
+
+
+def _errors(item: Json) -> str:
+    """How much more of the wave's requests fail than of the others, and how much may: ``errors +0.1% (bound 2%)``."""
+    bound = item["plan"]["max_errors"]
+    is_judged = bound is not None and bound < 1 and "errors" in item
+    return f"; errors {item['errors']:+.1%} (bound {bound * 100:.3g}%)" if is_judged else ""
 
 
 def _time_left(item: Json) -> str:

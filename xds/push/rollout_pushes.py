@@ -22,7 +22,7 @@ from xds.push.rollout_facts import Gather
 from xds.push.rollout_step import NO_STEP, ChangedRolloutError, Effect, RolloutStep
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, usual_errors
-from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, RolloutPlan, read_plan
+from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, NAMED, RolloutPlan, read_plan
 from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.store.base import Drop, Rollback
 from xds.store.retention import DAY_S
@@ -149,8 +149,11 @@ class RolloutPushes:
         asked = (planned.group, plan, base, head, connected, time(), by, message, present, usual)
         begun = await run_sized(begin, *asked, resources=len(connected))
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
-        detail = "" if plan.max_errors is not None else "no node reports load: failing requests are not seen"
-        return self._written(effect, detail, replace(begun, content=content))
+        notes = (
+            ["no connected node is among those of the plan"] if begun.step == NAMED and not begun.connected_n else []
+        )
+        notes += ["no node reports load: failing requests are not seen"] if plan.max_errors is None else []
+        return self._written(effect, "; ".join(notes), replace(begun, content=content))
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
         """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes."""

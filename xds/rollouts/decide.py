@@ -121,11 +121,18 @@ def usual_errors(facts: Facts, before: float) -> float:
     return before
 
 
+def _errors(rollout: Rollout, facts: Facts) -> float | None:
+    """How much more of the wave's requests fail than usual; None without requests."""
+    if facts.requests is None or not facts.requests.attempted:
+        return None
+    return facts.requests.failed_share - usual_errors(facts, rollout.usual_errors)
+
+
 def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     """The progress of the wave after the time since the decision before."""
     before = rollout.progress
     elapsed_s = 0.0 if before.seen_s is None else min(max(now_s - before.seen_s, 0.0), STEP_LIMIT_S)
-    seen = replace(before, seen_s=now_s, wave_s=before.wave_s + elapsed_s)
+    seen = replace(before, seen_s=now_s, wave_s=before.wave_s + elapsed_s, errors=_errors(rollout, facts))
     if not facts.is_complete:
         return replace(seen, is_acked=False)
     most_n = max(before.most_n, rollout.connected_n, len(facts.inside))

@@ -57,7 +57,8 @@ class Progress:
     * ``is_acked``: all its nodes had ACKed at the last decision; ``behind_s``: for how long not all have;
     * ``is_holding``, ``held_s``: all have ACKed without break, and for how long;
     * ``away_s``: for how long half or more of its nodes have been away;
-    * ``most_n``: the most of its nodes that were connected at one time.
+    * ``most_n``: the most of its nodes that were connected at one time;
+    * ``errors``: the failed share of its requests, less the usual one; None without requests.
     """
 
     seen_s: float | None = None
@@ -68,6 +69,7 @@ class Progress:
     held_s: float = 0.0
     away_s: float = 0.0
     most_n: int = 0
+    errors: float | None = None
 
 
 NO_PROGRESS = Progress()

@@ -35,7 +35,8 @@ class GroupRevision:
     * ``versions``: the ``version_info`` of each type, by type alias;
     * ``resources``: the number of resources of the group at this revision;
     * ``deleted``: true for the revision that deleted the group;
-    * ``content``: false if its content cannot be read: it deleted the group, or retention has deleted the content.
+    * ``content``: false if its content cannot be read: it deleted the group, or retention has deleted the content;
+    * ``line``: present while a careful rollout goes on, for the revision that is its ``head`` or its ``base``.
     """
 
     schema_name: ClassVar[str] = "RevisionItem"
@@ -56,11 +57,12 @@ class GroupRevision:
     resources: int
     deleted: bool
     content: bool
+    line: str = ""
 
     @classmethod
-    def from_domain(cls, info: RevisionInfo, alias: AliasOf) -> GroupRevision:
+    def from_domain(cls, info: RevisionInfo, alias: AliasOf, line: str = "") -> GroupRevision:
         """A revision."""
-        return cls(**_revision(info, alias))
+        return cls(**_revision(info, alias), line=line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

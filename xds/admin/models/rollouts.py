@@ -90,6 +90,7 @@ class LastRollout:
     * ``size``: present for a rollout: the size of the wave as it is written in the plan; ``named`` are the nodes that
       the plan names;
     * ``nodes``: present until its end: the connected nodes by their line;
+    * ``errors``: present if requests of the wave were reported: their failed share, less that of the other nodes;
     * ``reason``: present if it is held or has ended for a reason: why;
     * ``by``: present if it is known who began it, or acted on it last; ``server``: the server took it back;
     * ``why``: present if there is one: the message of that;
@@ -107,6 +108,7 @@ class LastRollout:
     waves: int = 0
     size: str = ""
     nodes: WaveNodes | None = None
+    errors: float | None = None
     reason: str = ""
     by: str = ""
     why: str = ""
@@ -189,7 +191,7 @@ class RolloutPage:
 
 def rollout_fields(rollout: Rollout, nodes: WaveNodes | None) -> dict[str, Any]:
     """The fields that describe a rollout; ``nodes`` of one that has ended do not."""
-    is_running = rollout.state == "running"
+    is_running, errors = rollout.state == "running", rollout.progress.errors
     return {
         "state": rollout.state.value,
         "plan": CarefulPlan.from_domain(rollout.plan),
@@ -199,6 +201,7 @@ def rollout_fields(rollout: Rollout, nodes: WaveNodes | None) -> dict[str, Any]:
         "waves": len(rollout.plan.steps),
         "size": str(rollout.step),
         "nodes": nodes if rollout.is_open else None,
+        "errors": round(errors, 4) if errors is not None else None,
         "reason": rollout.reason,
         "by": rollout.by,
         "why": rollout.message,

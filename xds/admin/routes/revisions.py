@@ -65,11 +65,13 @@ async def list_revisions(
     """All revisions of a group, newest first: kind, author, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
     lines = await deps.publisher.history.lines(group, before, paging.limit + 1, endpoints)
-    return await paging.answer(request, lines, lambda item: str(item.revision), _revision)
+    rollout = deps.publisher.rollouts.find(group)
+    lines_of = {rollout.base: "base", rollout.head: "head"} if rollout is not None and rollout.is_open else {}
 
+    def item(info: RevisionInfo) -> GroupRevision:
+        return GroupRevision.from_domain(info, type_label, lines_of.get(info.revision, ""))
 
-def _revision(line: RevisionInfo) -> GroupRevision:
-    return GroupRevision.from_domain(line, type_label)
+    return await paging.answer(request, lines, lambda info: str(info.revision), item)
 
 
 @router.serve(operations.GET_REVISION)

@@ -162,7 +162,7 @@ def _with_option_names(error: RefusedError) -> RefusedError:
     errors = [
         {
             **finding,
-            "pointer": _FLAGS.get(str(finding.get("pointer")).removeprefix("/"), finding.get("pointer")),
+            "pointer": _FLAGS.get("".join(str(finding.get("pointer")).split("/")[1:2]), finding.get("pointer")),
             "source": "",
         }
         for finding in error.problem.get("errors", [])

@@ -48,12 +48,13 @@ rollout = typer.Typer(
 
 
 def what(item: Json) -> str:
-    """The kind of a revision, and whether it was undone or rejected."""
+    """The kind of a revision, and whether it was undone or rejected, or is a line of a careful rollout."""
     kinds = {"rollback": f"rollback to {item['content_of']}", "restore": "restore"}
     kind = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
     outcomes = [
         f"rejected by {item['refused']} of {item['nodes']}" if item["refused"] else "",
         f"undone by {item['undone_by']}" if item["undone_by"] else "",
+        f"{item['line']} of the rollout" if item.get("line") else "",
     ]
     notes = ", ".join(filter(None, outcomes))
     return f"{kind} ({notes})" if notes else str(kind)
