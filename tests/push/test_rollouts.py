@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -387,3 +388,13 @@ async def test_pause_and_resume_change_no_line(plane: Plane) -> None:
     assert have(plane, "b") == {first}
     page = await plane.publisher.audit.read("", 100)
     assert [each.note.action for each in page.entries][-2:] == ["rollout.paused", "rollout.resumed"]
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_repeated_request_is_answered_as_the_first(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    once = replace(CAREFULLY, push_id="once")
+    first = await plane.publisher.push(GROUP, clusters("b"), options=once)
+    again = await plane.publisher.push(GROUP, clusters("b"), options=once)
+    assert (again.revision, again.changed) == (first.revision, True)
+    assert rollout(plane).head == first.revision
