@@ -15,10 +15,12 @@ from xds.backup.backups import BackupOptions, Backups, examine_directory
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.push.collector import Collector
+from xds.push.content import GroupContent
 from xds.push.request import PushOptions
 from xds.rollouts.rollout import RolloutState
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
+from xds.store.base import CorruptError
 from xds.store.engines import open_store
 from xds.store.retention import Retention
 
@@ -114,3 +116,18 @@ async def test_a_rollout_that_cannot_be_read_is_kept(plane: Plane, caplog: pytes
     assert after.publisher.rollouts.find(GROUP) is None
     assert have(after, "a") == set(NODES)
     assert await after.store.docs("rollout")
+
+
+async def test_a_damaged_base_does_not_stop_the_server(plane: Plane) -> None:
+    """Its nodes are served the head then: there is nothing else."""
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    after = plane.restarted()
+
+    async def read(group: str, revision: int) -> GroupContent:
+        raise CorruptError(f"{group} {revision}")
+
+    after.publisher.rollouts._read_content = read
+    await after.publisher.load()
+    assert have(after, "b") == set(NODES)

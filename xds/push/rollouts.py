@@ -23,7 +23,7 @@ from xds.push.served import ServedGroups
 from xds.rollouts.rollout import Rollout, RolloutState, decode, encode
 from xds.snapshots.lines import GroupSplit
 from xds.store.audit_entries import AuditNote
-from xds.store.base import DocumentWrite, Store
+from xds.store.base import CorruptError, DocumentWrite, Store
 from xds.store.known_documents import KnownDocuments, StaleDocumentError
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import WriteLocks
@@ -174,7 +174,7 @@ class Rollouts:
         if promoted is None or promoted.revision != rollout.base:
             try:
                 promoted = await self._read_content(group, rollout.base)
-            except NotFoundError as error:  # restored from a backup without history
+            except (NotFoundError, CorruptError) as error:  # as after the restore of a backup without history
                 _log.error("rollout.base_lost", group=group, base=rollout.base, error_message=str(error))
                 return ServedRollout(rollout)
         before = known.base if known is not None and known.promoted is promoted else None
@@ -239,7 +239,7 @@ class Rollouts:
         """
         stored = {one.id: await _read(one.id, one.body) for one in await self.known.read(KIND)}
         self._rollouts = {group: rollout for group, rollout in stored.items() if rollout is not None}
-        self._served = {group: ServedRollout(served.rollout) for group, served in self._served.items()}
+        self._served = {group: replace(served, promoted=None) for group, served in self._served.items()}
 
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Take over a document. It is served when its group is (`StoredState.refresh`)."""
