@@ -102,6 +102,17 @@ class EnvoyProcess:
             assert code in (0, -15), self._process.log_tail()
             self._process = None
 
+    def kill(self) -> None:
+        """SIGKILL; it may be started again."""
+        self.process.kill()
+        self._process = None
+        self.stop()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started, and neither stopped nor killed."""
+        return self._process is not None
+
     def restart(self) -> Self:
         """Stop and start: it forgets all its configuration; listeners with port 0 get other ports."""
         self.stop()

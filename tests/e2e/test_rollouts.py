@@ -1,0 +1,215 @@
+"""Careful rollouts of pushes to ten real Envoys under load, with their default drain."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.rollout_site import BASE, GROUP, HEAD, RolloutSite, open_site
+from tests.support import resources as r
+from tests.support.background import Background
+from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.envoy import EnvoyProcess, wait_body
+from tests.support.process import LOOPBACK, free_port, wait_until
+
+ENVOYS = 10
+ROLLED_BACK_S = 20.0  # ten times what it takes at most
+
+
+@pytest.fixture(scope="module", params=[Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
+def fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RolloutSite]:
+    """The Envoys, which the tests share."""
+    with Background() as background, ExitStack() as running:
+        yield open_site(tmp_path_factory.mktemp("fleet"), running, background, request.param, ENVOYS)
+
+
+@pytest.fixture
+def site(fleet: RolloutSite) -> Iterator[RolloutSite]:
+    """The Envoys under load, all at the base."""
+    fleet.start()
+    yield fleet
+    for load in fleet.loads.values():
+        load.stop()
+    fleet.loads = {}
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on which no Envoy can listen."""
+    with socket.socket() as holder:
+        holder.bind((LOOPBACK, free_port()))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    """The seconds between two times of the API."""
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+def test_ten_envoys_are_promoted_by_themselves(site: RolloutSite) -> None:
+    site.roll_out(site.content(HEAD), waves="1,10%,50%", hold_s=1)
+    sizes = {1: 1, 2: 2, 3: 5, 4: ENVOYS}
+    seen: set[int] = set()
+
+    def is_promoted() -> bool:
+        found = site.check_wave()
+        assert len(site.inside(found)) == sizes[found["wave"]]
+        seen.add(found["wave"])
+        return bool(found["state"] == "promoted")
+
+    wait_until(is_promoted, "promoted", detail=site.rollout)
+    wait_until(lambda: site.answering() == set(site.envoys), "all answer from the head")
+    assert seen == {1, 2, 3, 4}
+    assert site.rollout()["reason"] == "all 10 nodes have ACKed"
+    site.end()
+
+
+def test_a_push_that_the_canary_refuses_is_taken_back(site: RolloutSite, taken_port: int) -> None:
+    canary, *others = site.ranked
+    bad = [*site.content(HEAD), r.listener("taken", r.rds("web", site.variant.config_source), taken_port)]
+    before = site.settled_updates(others)
+    revision = site.roll_out(bad, waves="1,10%,50%", hold_s=30)
+    ended = site.wait_state("rolled_back", ROLLED_BACK_S)
+    reason = ended["reason"]
+    print(f"rolled back after {seconds_between(ended['began'], ended['ended']):.2f} s")
+    assert reason.startswith(f"{canary} rejected it: ") and "Address already in use" in reason
+    head, refused, *_ = site.server.get(f"/groups/{GROUP}/revisions")["items"]
+    assert (head["revision"], head["actor"], head["message"]) == (revision + 1, "server", reason)
+    assert (refused["revision"], refused["undone_by"]) == (revision, revision + 1)
+    site.server.wait_synced(GROUP, canary)
+    assert site.server.nacks(node=canary, state="open") == []
+    # What was taken back is refused, as often as somebody asks, and nobody sees anything of it.
+    canary_updates = site.updates([canary])
+    for _ in range(5):
+        again = site.push(bad, {})
+        assert again.status_code == 409 and reason in again.json()["detail"], again.text
+    assert site.updates([canary]) == canary_updates
+    retried = site.push(bad, {"hold_s": 30}, retry=True)
+    assert retried.status_code == 200, retried.text
+    assert site.wait_state("rolled_back", ROLLED_BACK_S)["head"] == retried.json()["revision"]
+    assert site.updates(others) == before
+    site.end()
+
+
+def test_a_cluster_that_never_warms_is_taken_back_after_the_timeout(site: RolloutSite) -> None:
+    canary, *others = site.ranked
+    cluster = r.eds_cluster("cold", site.variant.config_source)
+    listener, route = (
+        r.listener("cold", r.rds("cold", site.variant.config_source)),
+        r.route_config("cold", r.route("cold")),
+    )
+    before = site.settled_updates(others)
+    site.roll_out([*site.content(BASE), cluster, listener, route], waves="1", hold_s=1, timeout_s=4)
+    reason = site.wait_state("rolled_back")["reason"]
+    assert reason.startswith(f"1 of 1 nodes have not ACKed after 4 s; {canary}: ")
+    assert "cold" in reason
+    assert site.updates(others) == before
+    site.end()
+
+
+def test_a_failure_holds_where_the_plan_says_so(site: RolloutSite, taken_port: int) -> None:
+    canary, *others = site.ranked
+    bad = [*site.content(HEAD), r.listener("taken", r.rds("web", site.variant.config_source), taken_port)]
+    before = site.settled_updates(others)
+    site.roll_out(bad, waves="1", hold_s=1, on_failure="hold")
+    held = site.wait_state("held")
+    assert held["reason"].startswith(f"{canary} rejected it: ")
+    site.check_wave()
+    assert site.answering() == {canary}
+    assert site.updates(others) == before
+    site.end()
+
+
+def test_an_abort_while_the_last_wave_is_held(site: RolloutSite) -> None:
+    site.roll_out(site.content(HEAD), waves="100%", hold_s=60)
+    wait_until(lambda: site.answering() == set(site.envoys), "all answer from the head")
+    site.act("abort", "looks bad")
+    for name, port in site.ports.items():
+        wait_body(port, BASE)
+        site.server.wait_synced(GROUP, name)
+    ended = site.rollout()
+    assert (ended["state"], ended["reason"]) == ("rolled_back", "aborted: looks bad")
+    site.end()
+
+
+def test_failing_requests_take_an_acked_push_back(site: RolloutSite) -> None:
+    canary, *others = site.ranked
+    before = site.settled_updates(others)
+    wait_until(lambda: site.server.get("/load")["items"], "load is reported")
+    site.loads[canary].rps = 100.0
+    site.roll_out(site.content(HEAD, free_port()), waves="1,50%", hold_s=30, max_errors=0.05)
+    reason = site.wait_state("rolled_back")["reason"]
+    assert "requests failed, 5.0% above the usual 0.0% are allowed" in reason
+    assert site.updates(others) == before
+    wait_body(site.ports[canary], BASE)
+    site.end(but=[canary])
+
+
+def test_paused_it_waits_and_resumed_it_goes_on(site: RolloutSite) -> None:
+    site.roll_out(site.content(HEAD), waves="2", hold_s=1)
+    site.act("pause", "lunch")
+    wait_until(lambda: len(site.answering()) == 2, "the wave has the head")
+    site.loads[site.ranked[0]].wait_total(30)  # two seconds
+    assert site.check_wave()["state"] == "paused" and len(site.answering()) == 2
+    site.act("resume")
+    site.wait_state("promoted")
+    wait_until(lambda: site.answering() == set(site.envoys), "all answer from the head")
+    site.end()
+
+
+def test_newcomers_and_restarted_envoys_get_their_line(site: RolloutSite, tmp_path: Path) -> None:
+    canary, other, *_ = site.ranked
+    site.roll_out(site.content(HEAD), waves="1", hold_s=0, timeout_s=60)
+    site.act("pause")
+    wait_until(lambda: site.answering() == {canary}, "the canary has the head")
+    for name, body in ((canary, HEAD), (other, BASE)):
+        site.loads.pop(name).stop()
+        wait_body(site.envoys[name].restart().wait_live().wait_listener("web"), body)
+    bootstrap = EnvoyBootstrap(site.server.grpc_port, site.variant, node_id="newcomer", node_cluster=GROUP)
+    with EnvoyProcess(tmp_path, bootstrap, "newcomer") as newcomer:
+        wait_body(newcomer.wait_live().wait_listener("web"), BASE)
+        assert newcomer.cluster_names() == {BASE}
+    assert site.answering() == set()
+    site.act("abort")
+    wait_body(site.envoys[canary].wait_listener("web"), BASE)
+    site.end()
+
+
+def test_endpoints_go_to_both_lines_and_a_roll_back_keeps_them(site: RolloutSite) -> None:
+    canary, *_ = site.ranked
+    extra = r.static_cluster("extra", 1)
+    site.roll_out([*site.content(BASE), extra], waves="1", hold_s=60)
+    wait_until(lambda: "extra" in site.envoys[canary].cluster_names(), "the canary has the head")
+    pushed = site.push([*site.content(BASE, site.head.port), extra])
+    assert pushed.status_code == 200, pushed.text
+    wait_until(lambda: site.answering() == set(site.envoys), "all have the new endpoints")
+    assert {name for name, envoy in site.envoys.items() if "extra" in envoy.cluster_names()} == {canary}
+    assert site.rollout()["state"] == "running"
+    site.act("abort")
+    wait_until(lambda: "extra" not in site.envoys[canary].cluster_names(), "the canary has the base")
+    for name, port in site.ports.items():
+        site.server.wait_synced(GROUP, name)
+        wait_body(port, HEAD)
+    site.end()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("has_acked", [False, True])
+def test_a_canary_that_is_killed_takes_the_push_back(site: RolloutSite, has_acked: bool) -> None:
+    canary, *others = site.ranked
+    before = site.settled_updates(others)
+    site.roll_out(site.content(HEAD), waves="1", hold_s=60)
+    if has_acked:
+        wait_until(lambda: site.answering() == {canary}, "the canary has the head")
+    site.envoys[canary].kill()
+    site.loads.pop(canary).stop()
+    reason = site.wait_state("rolled_back", 120)["reason"]
+    assert reason == f"1 of 1 nodes of the wave ({canary}) are away for 30 s"
+    assert site.updates(others) == before
+    site.end()
