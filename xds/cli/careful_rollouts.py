@@ -41,10 +41,16 @@ def rollout_line(item: Json) -> str:
     """A rollout on a line: its revisions, its wave, the nodes of the wave, and what comes next."""
     head = f"group {item['group']}: revision {item['head']} in place of {item['base']}"
     if item["state"] not in OPEN:
-        return f"{head}: {item['state'].replace('_', ' ')}{_because(item)}"
+        state, reason = item["state"].replace("_", " "), item.get("reason", "")
+        return f"{head}: {reason if reason.startswith(state) else f'{state}: {reason}'}"
     parts = [f"{head}, wave {item['wave']} of {item['waves']} ({item['size']})", *_nodes(item)]
     state = "" if item["state"] == RUNNING else f"; {item['state']}{_because(item)}"
     return f"{': '.join(parts)}{_time_left(item)}{_errors(item)}{state}"
+
+
+def is_told(status: Json) -> bool:
+    """Whether the last rollout of a group is worth a line: it goes on, or is about the newest revision, or the last."""
+    return status.get("state") in OPEN or ("head" in status and status["revision"] - status["head"] <= 1)
 
 
 def _because(item: Json) -> str:

@@ -171,6 +171,21 @@ class Client:
             yield from parts
 
 
+def with_option_names(error: RefusedError, flags: Mapping[str, str]) -> RefusedError:
+    """The refusal, with the options of a command instead of members of the body, by their names in ``flags``."""
+
+    def named(finding: Json) -> Json:
+        flag = flags.get("".join(str(finding.get("pointer")).split("/")[1:2]))
+        return finding if flag is None else {**finding, "pointer": flag, "source": ""}
+
+    findings = error.problem.get("errors", [])
+    renamed = list(map(named, findings))
+    if renamed == findings:
+        return error
+    problem = {**error.problem, "errors": renamed}
+    return RefusedError(error.status, problem_text(problem) or str(error), problem)
+
+
 def document_of(answer: Answer) -> Json:
     """The body. Raises ``CommandError`` if it is not a JSON object."""
     document = answer.document()

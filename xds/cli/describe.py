@@ -8,7 +8,7 @@ from typing import Any
 
 from xds.calls import fleet, groups
 from xds.calls.server import watched_directory
-from xds.cli.careful_rollouts import rollout_line
+from xds.cli.careful_rollouts import is_told, rollout_line
 from xds.cli.client import Client, document_of
 from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.commands.nodes import NODES
@@ -193,7 +193,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
             "watch": "; ".join(map(refused_line, document["watch_refused"])),
             "resources": ", ".join(f"{count} {type}" for type, count in group["resources"].items()),
             "plan": plan_text(group.get("rollout")),
-            "rollout": rollout_line(rollout) if "state" in rollout else "",
+            "rollout": rollout_line(rollout) if is_told(rollout) else "",
             "nodes": f"{group['nodes']} connected; {rollout['synced']} synced, {rollout['pending']} pending,"
             f" {rollout['nacked']} nacked",
         }

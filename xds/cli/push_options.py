@@ -86,15 +86,24 @@ def move_lines(answer: Json) -> Iterator[str]:
             yield f"{nodes} {would}belong{s} to no group any more, and keep{s} the current configuration"
 
 
+# What a push does to a careful rollout, in words.
+_EFFECTS = {
+    "superseded": "started in place of another push",
+    "continues": "goes on",
+    "all_at_once": "all at once, although there is a plan",
+}
+
+
 def rollout_lines(answer: Json) -> Iterator[str]:
     """What a push does to the careful rollout of its group, and in a dry run the waves that it would have."""
     rollout = answer.get("rollout")
     if rollout is None:
         return
-    effect, detail = rollout["effect"].replace("_", " "), rollout.get("detail", "")
+    effect, detail = _EFFECTS.get(rollout["effect"], rollout["effect"]), rollout.get("detail", "")
     if "wave" in rollout and rollout["effect"] in {"started", "superseded"}:
         effect += f", wave {rollout['wave']} of {rollout['waves']} ({rollout['size']})"
-    yield f"rollout of {answer['group']}: {effect}{f': {detail}' if detail else ''}"
+    dry = " (dry run)" if answer.get("dry_run") else ""
+    yield f"rollout of {answer['group']}{dry}: {effect}{f': {detail}' if detail else ''}"
     for number, wave in enumerate(rollout.get("planned", ()), 1):
         more = ", ..." if wave["count"] > len(wave["nodes"]) else ""
         ids = f": {', '.join(wave['nodes'])}{more}" if wave["nodes"] else ""

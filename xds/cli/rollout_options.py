@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from xds.cli.arguments import parse_duration
+from xds.cli.client import RefusedError, with_option_names
 from xds.cli.errors import CommandError, Exit
 
 Json = dict[str, Any]
@@ -25,7 +26,11 @@ MaxErrorsOption = Annotated[
     ),
 ]
 OnFailureOption = Annotated[
-    str, typer.Option(help="rollback (the default), or hold: keep the wave, and wait for a person.")
+    str,
+    typer.Option(
+        help="Take a failed push back (the default), or hold: keep the wave, and wait for a person.",
+        metavar="rollback|hold",
+    ),
 ]
 HoldOption = Annotated[
     str, typer.Option(help="How long a wave must run before the next, such as 60s.", metavar="DURATION")
@@ -112,7 +117,10 @@ def takes_rollout(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**values: Any) -> None:
         rollout = rollout_options(**{name: values[name] for name in added})
-        command(**{name: values[name] for name in own if name != "rollout"}, rollout=rollout)
+        try:
+            command(**{name: values[name] for name in own if name != "rollout"}, rollout=rollout)
+        except RefusedError as error:
+            raise with_option_names(error, {"rollout": "--canary"}) from None
 
     shown = {**added, **{name: each for name, each in own.items() if name != "rollout"}}
     ordered = [shown[name] for name in dict.fromkeys((*own, *added)) if name in shown]

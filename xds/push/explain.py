@@ -409,9 +409,7 @@ def why_served(rollout: Rollout, node: Node) -> str:
         return f"{served}: the selector of {name} matches"
     if wave.below:
         return f"{served}: rank {place:.2f}, {name} has < {wave.below:.2f}"
-    return (
-        f"{served}: {name} has {len(wave.ids)} other nodes" if wave.ids else f"{served}: not among the nodes of {name}"
-    )
+    return f"{served}: not among the nodes of {name}"
 
 
 class NodeViews:

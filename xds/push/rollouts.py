@@ -101,15 +101,21 @@ class Rollouts:
 
         All of these raise ``NotFoundError`` if no rollout of the group is open, and ``StoreError``.
         """
-        return await self._act(group, "paused", by, message, lambda one, now: one.pause(by.actor, message, now))
+        return await self._act(
+            group, "paused", by, message, lambda one, now: one.pause(by.actor or by.author, message, now)
+        )
 
     async def resume(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Let a rollout go on that is paused or held; its wave is watched anew."""
-        return await self._act(group, "resumed", by, message, lambda one, now: one.resume(by.actor, message, now))
+        return await self._act(
+            group, "resumed", by, message, lambda one, now: one.resume(by.actor or by.author, message, now)
+        )
 
     async def promote(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Serve the head to all nodes now."""
-        return await self._act(group, "promoting", by, message, lambda one, now: one.promote(by.actor, message, now))
+        return await self._act(
+            group, "promoting", by, message, lambda one, now: one.promote(by.actor or by.author, message, now)
+        )
 
     async def abort(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Take the push back: a new revision with the content that the nodes outside of the wave are served."""

@@ -14,7 +14,7 @@ from xds.calls import groups
 from xds.calls.call import precondition as call_precondition
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
-from xds.cli.client import Client, RefusedError, problem_text
+from xds.cli.client import Client, RefusedError, with_option_names
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
 from xds.cli.resources import NO_GROUPS, known_type, seconds
@@ -107,7 +107,7 @@ def set_group(client: Client, group: str, given: GivenSettings, options: Json, i
             return _change(client, group, changes, options, if_match)
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
-                raise _with_option_names(error) from None
+                raise with_option_names(error, _FLAGS) from None
             last = error
     raise last
 
@@ -155,20 +155,6 @@ def _current(client: Client, group: str) -> Json:
         if error.code is not Exit.NOT_FOUND:
             raise
         return {}
-
-
-def _with_option_names(error: RefusedError) -> RefusedError:
-    """The refusal, with the options of the command instead of the API's field names."""
-    errors = [
-        {
-            **finding,
-            "pointer": _FLAGS.get("".join(str(finding.get("pointer")).split("/")[1:2]), finding.get("pointer")),
-            "source": "",
-        }
-        for finding in error.problem.get("errors", [])
-    ]
-    problem = {**error.problem, "errors": errors}
-    return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 
 def _shown(value: object) -> str:

@@ -24,7 +24,7 @@ from xds.cli.arguments import (
     WaitOption,
     parse_revision,
 )
-from xds.cli.careful_rollouts import NO_ROLLOUTS, OPEN, ROLLOUTS, longest_s, rollout_line, wait_for_end
+from xds.cli.careful_rollouts import NO_ROLLOUTS, OPEN, ROLLOUTS, is_told, longest_s, rollout_line, wait_for_end
 from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
@@ -86,7 +86,7 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
         total = status["synced"] + status["pending"] + status["nacked"]
         what = "what they are to have" if status.get("state") in OPEN else f"revision {status['revision']}"
         say(f"group {group}: {status['synced']} of {total} nodes have {what}")
-        if "state" in status:
+        if is_told(status):
             say(rollout_line(status))
         for line in held_lines(status):
             say(line)
