@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.mesh.test_lowered_groups import HTTP, RESOLVER, put_entries, put_upstreams, splitter
 from tests.push.test_publisher import GROUP, clusters, resources
 from tests.support.connected import Client
 from tests.support.plane import Plane
 from tests.support.resources import cluster_load_assignment, eds_cluster
 from xds.access.caller import Caller
+from xds.mesh.core.entries.entry import read_entry
+from xds.mesh.entry_records import PutEntry
 from xds.model.errors import NotFoundError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource
@@ -19,7 +22,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet
 from xds.push.groups import GroupSettings
 from xds.push.progress import converged_at
-from xds.push.request import ChangeError, PushOptions, replace_all
+from xds.push.request import DEFAULT_OPTIONS, ChangeError, PushOptions, replace_all
 from xds.push.rollout_pushes import TakenBackError
 from xds.push.rollout_step import Effect
 from xds.rollouts.plan import read_plan
@@ -398,3 +401,45 @@ async def test_a_repeated_request_is_answered_as_the_first(plane: Plane) -> None
     again = await plane.publisher.push(GROUP, clusters("b"), options=once)
     assert (again.revision, again.changed) == (first.revision, True)
     assert rollout(plane).head == first.revision
+
+
+def derived(plane: Plane, node: str) -> dict[str, str]:
+    """The derived resources that a node is served, with their versions."""
+    view = plane.cache.resolve(Node(node, GROUP))
+    assert view is not None
+    return {f"{one.type_url} {one.name}": one.version for one in view.snapshot.resources() if one.is_lowered}
+
+
+@pytest.mark.usefixtures("clients")
+async def test_derived_resources_reach_both_lines_and_survive_an_abort(plane: Plane) -> None:
+    await put_upstreams(plane, "web", group=GROUP)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    (first,) = [node for node in NODES if "b" in served(plane)[node]]
+    before = derived(plane, first)
+    await put_entries(plane, HTTP, RESOLVER, splitter(30))
+    after = derived(plane, first)
+    assert after != before
+    assert [derived(plane, node) for node in NODES] == [after] * len(NODES)
+    assert [node for node in NODES if "b" in served(plane)[node]] == [first]
+    assert rollout(plane).is_open
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    assert [derived(plane, node) for node in NODES] == [after] * len(NODES)
+    assert not [node for node in NODES if "b" in served(plane)[node]]
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_push_with_entries_is_rolled_out_and_the_entries_are_not(plane: Plane) -> None:
+    """In one transaction: what the push changes is configuration, what follows from entries are facts."""
+    await put_upstreams(plane, "web", group=GROUP)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await set_plan(plane, waves="1")
+    before = derived(plane, NODES[0])
+    request = await replace_all(GROUP, clusters("b"))
+    writes = [PutEntry(entry) for each in (HTTP, RESOLVER, splitter(30)) for entry in read_entry(each).entries]
+    await plane.publisher.transaction([request], DEFAULT_OPTIONS, plane.mesh.entry_part(writes, DEFAULT_OPTIONS))
+    assert len([node for node in NODES if "b" in served(plane)[node]]) == 1
+    found = [derived(plane, node) for node in NODES]
+    assert found == [found[0]] * len(NODES) and found[0] != before
+    (newest, *_) = await plane.publisher.history.lines(GROUP)
+    assert newest.kind == "push"
