@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from xds.cli.envoy_binary import AUTO, envoy_binary
 from xds.cli.errors import CommandError
-from xds.cli.validate import AUTO, envoy_binary
 
 
 def program(directory: Path) -> Path:

@@ -15,6 +15,7 @@ from xds.cli.commands import (  # noqa: F401
     convert,
     diff,
     endpoints,
+    envoy,
     events,
     group,
     health,

@@ -1,4 +1,4 @@
-"""The parts of a bootstrap that the options of ``xds bootstrap`` give, and where it is written."""
+"""A bootstrap from the options of ``xds bootstrap`` and ``xds envoy``, and where it is written."""
 
 from __future__ import annotations
 
@@ -13,15 +13,47 @@ from xds.cli.client import read_token_file
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, to_json, to_yaml, write_document
 from xds.cli.private_file import private_file
-from xds.envoy.bootstrap import BootstrapMode, ClientTls
-from xds.model.node import DEFAULT_GROUP
+from xds.envoy.bootstrap import BootstrapMode, BootstrapOptions, ClientTls
+from xds.model.node import DEFAULT_GROUP, Locality
 from xds.settings.sections import GRPC_PORT, HTTP_PORT, LOOPBACK
+from xds.settings.settings import is_loopback
 
 Json = dict[str, Any]
 
 DEFAULT_NODE_ID = "envoy-1"
 METADATA_DEPTH = 32
 _DOT = re.compile(r"(?<!\\)\.")
+
+
+def bootstrap_options(
+    node_id: str | None,
+    cluster: str | None,
+    address: str,
+    mode: BootstrapMode,
+    admin_port: int,
+    locality: Locality,
+    metadata: Iterable[str],
+    tls_files: tuple[str, str, str],
+    token: str,
+    *,
+    is_left_to_envoy: bool,
+    is_insecure: bool,
+    load_reports: bool,
+) -> BootstrapOptions:
+    """The parameters of a bootstrap; ``tls_files`` are the authorities, the certificate and its key.
+
+    Raises ``CommandError``.
+    """
+    name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy)
+    host, port, tls = proxy_connection(address, mode, *tls_files)
+    if token and tls is None and not (is_insecure or is_loopback(host)):
+        raise CommandError(Exit.USAGE, f"the token would reach {host} without TLS: give --ca, or --insecure")
+    return BootstrapOptions(
+        *(name, service, host, port, mode, admin_port, locality, tls),
+        token=token,
+        load_reports=load_reports,
+        metadata=parse_metadata(metadata),
+    )
 
 
 def proxy_identity(

@@ -13,7 +13,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "Services and traffic": ["endpoints", "load"],
     "Groups and rights": ["group", "auth", "whoami", "audit"],
-    "Server": ["serve", "bootstrap", "check", "members", "backup", "restore", "store", "context", "version"],
+    "Server": ["serve", "bootstrap", "envoy", "check", "members", "backup", "restore", "store", "context", "version"],
 }
 OTHER = "Other commands"
 # What users of other tools call a command of this one.

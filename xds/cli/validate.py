@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -184,25 +182,6 @@ def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
         return set()
     served = {(type_url_of(item["type"]), item["name"]) for item in items}
     return served - {(resource.type_url, resource.name) for resource in checked.resources}
-
-
-AUTO = Path("auto")
-
-
-def envoy_binary(given: Path) -> Path:
-    """The Envoy binary: the file ``given``, or the program of that name; for `AUTO` the program ``envoy``.
-
-    The program is the one beside this Python, where the extra ``envoy`` installs it, or one on the path. Raises
-    ``CommandError`` if there is none.
-    """
-    if given != AUTO and (given.name != str(given) or given.is_file()):
-        return given
-    name = "envoy" if given == AUTO else given.name
-    program = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if program is None:
-        hint = "pip install 'xds-server[envoy]' installs one"
-        raise CommandError(Exit.USAGE, f"--envoy {given}: there is no {name} on the path; {hint}")
-    return Path(program)
 
 
 def _envoy_findings(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:

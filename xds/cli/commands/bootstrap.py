@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.errors import CommandError, Exit
 from xds.envoy.bootstrap import BootstrapMode
 
 # Envoy takes these from its own command line, where the bootstrap leaves them out.
@@ -93,26 +92,21 @@ def bootstrap(
       xds bootstrap --service-node --metadata tier=web --metadata 'limits={"rps": 5}' > envoy.yaml
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
-    from xds.cli.bootstrap import parse_metadata, proxy_connection, proxy_identity, proxy_token, write_bootstrap
-    from xds.envoy.bootstrap import BootstrapOptions
+    from xds.cli.bootstrap import bootstrap_options, proxy_token, write_bootstrap
     from xds.envoy.bootstrap import bootstrap as build
     from xds.model.node import Locality
-    from xds.settings.settings import is_loopback
 
-    name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy=service_node)
-    host, port, tls = proxy_connection(xds_addr, mode, ca, cert, key)
-    secret = proxy_token(token, token_file or shared(context).token_file, mode)
-    if secret and tls is None and not (insecure or is_loopback(host)):
-        raise CommandError(Exit.USAGE, f"the token would reach {host} without TLS: give --ca, or --insecure")
-    options = BootstrapOptions(
-        *(name, service, host, port, mode, admin_port, Locality(region, zone, sub_zone), tls),
-        token=secret,
+    options = bootstrap_options(
+        *(node_id, cluster, xds_addr, mode, admin_port),
+        *(Locality(region, zone, sub_zone), metadata or (), (ca, cert, key)),
+        proxy_token(token, token_file or shared(context).token_file, mode),
+        is_left_to_envoy=service_node,
+        is_insecure=insecure,
         load_reports=lrs,
-        metadata=parse_metadata(metadata or ()),
     )
     write_bootstrap(build(options), output, shared(context).document_format())
     if mode is not BootstrapMode.GRPC:
-        _say_next(name, admin_port, is_left_to_envoy=service_node)
+        _say_next(options.node_id, admin_port, is_left_to_envoy=service_node)
 
 
 def _say_next(name: str, admin_port: int, *, is_left_to_envoy: bool) -> None:

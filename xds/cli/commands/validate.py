@@ -52,13 +52,8 @@ def validate(
       xds validate -f edge.yaml --bootstrap envoy.yaml
     """
     from xds.cli.arguments import named_files, parse_duration
-    from xds.cli.validate import (
-        SEVERITIES,
-        Checks,
-        check_files,
-        envoy_binary,
-        show_findings,
-    )
+    from xds.cli.envoy_binary import envoy_binary
+    from xds.cli.validate import SEVERITIES, Checks, check_files, show_findings
 
     options = shared(context)
     if against not in {"", "live"}:
