@@ -1,0 +1,149 @@
+"""Careful rollouts with three servers on one database: the holder of the lease decides, and all serve by it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e import swap_kinds as kinds
+from tests.replicas.site import Replica, ReplicaSite, ReplicaSites
+from tests.support.background import Background
+from tests.support.bootstrap import Variant
+from tests.support.envoy import get, wait_body
+from tests.support.process import wait_until
+from tests.support.server import GROUP, Json
+from xds.model.node import Node
+from xds.push.rollouts import KIND
+from xds.rollouts.rollout import Rollout, RolloutState, decode
+
+pytestmark = pytest.mark.soak
+
+ENVOYS = (Variant.ADS_SOTW, Variant.ADS_DELTA) * 3
+HOLD_S = 3.0
+PLAN = {"waves": ["1", "50%"], "hold_s": HOLD_S, "timeout_s": 90.0}
+ENDED_S = 120.0
+ATTEMPTS = ("cluster_manager.cds.update_attempt", "listener_manager.lds.update_attempt")
+FOREIGN = "203.0.113.1"  # an address that no machine here has
+
+
+def stored(site: ReplicaSite) -> Rollout:
+    """The document in the database."""
+    ((body,),) = site.database.execute(f"SELECT body FROM xds.doc WHERE kind = '{KIND}'")
+    assert isinstance(body, bytes)
+    return decode(GROUP, body)
+
+
+def push(replica: Replica, resources: list[Json], **members: object) -> httpx.Response:
+    body = {"resources": resources, "rollout": PLAN, **members}
+    return replica.server.request("PUT", f"/api/v1/groups/{GROUP}/snapshot", json=body)
+
+
+def attempts(site: ReplicaSite) -> dict[str, list[int]]:
+    """How many responses of clusters and listeners each Envoy has had."""
+    return {envoy.name: [envoy.stat(name) for name in ATTEMPTS] for envoy in site.envoys}
+
+
+def holder(site: ReplicaSite) -> Replica:
+    def found() -> Replica | None:
+        for replica in site.replicas:
+            if "\nxds_server_lease_held 1.0\n" in replica.server.request("GET", "/metrics").text:
+                return replica
+        return None
+
+    held = wait_until(found, "a server holds the lease")
+    assert held is not None
+    return held
+
+
+def test_what_the_canary_rejects_reaches_no_other_proxy(
+    tmp_path: Path, background: Background, running: ExitStack
+) -> None:
+    site = ReplicaSites(tmp_path, background, running).open(kinds.routes_move, ENVOYS, random.Random())
+    site.wait_view()
+    before, revision = attempts(site), site.replicas[0].server.get(f"/groups/{GROUP}")["revision"]
+    address = {"socket_address": {"address": FOREIGN, "port_value": 1}}
+    rejected = [*site.kind(site.scene, 1), {**site.scene.listener(site.scene.rds("r"), "bad"), "address": address}]
+    assert push(site.replicas[0], rejected).status_code == 200
+
+    def taken_back() -> bool:
+        return stored(site).state is RolloutState.ROLLED_BACK
+
+    def canaries() -> set[str]:
+        return {name for name, each in attempts(site).items() if each != before[name]}
+
+    wait_until(taken_back, "it is taken back", ENDED_S)
+    (canary,) = canaries()
+    ended = stored(site)
+    assert canary in ended.reason and FOREIGN in ended.reason, ended.reason
+    for replica in site.replicas:
+        wait_until(lambda at=replica: not at.server.get("/nacks", state="open")["items"], "no NACK is open")  # type: ignore[misc]
+        again = push(replica, rejected)
+        assert again.status_code == 409 and FOREIGN in again.json()["detail"], again.text
+    assert push(site.replicas[1], rejected, retry=True).status_code == 200
+    wait_until(lambda: taken_back() and stored(site).head > ended.head, "it is taken back again", ENDED_S)
+    assert canaries() == {canary}
+    for replica in site.replicas:
+        wait_until(lambda at=replica: is_quiet(at, revision + 4), "all proxies have what they are to have")  # type: ignore[misc]
+    for envoy in site.envoys:
+        wait_body(site.port(envoy), site.scene.upstream(0).name)
+    site.end()
+
+
+def is_quiet(replica: Replica, revision: int) -> bool:
+    found = replica.server.get(f"/groups/{GROUP}/rollout")
+    return (found["revision"], found["synced"], found["pending"]) == (revision, len(ENVOYS), 0)
+
+
+def kill(replica: Replica) -> Callable[[], object]:
+    replica.server.kill()
+    return replica.server.start
+
+
+def stop(replica: Replica) -> Callable[[], object]:
+    replica.stop_running()
+    return replica.go_on
+
+
+@pytest.mark.parametrize("end", [kill, stop])
+def test_a_rollout_goes_on_without_the_server_that_decides(
+    end: Callable[[Replica], Callable[[], object]], tmp_path: Path, background: Background, running: ExitStack
+) -> None:
+    """At no moment more proxies have the head than belong to the wave."""
+    site = ReplicaSites(tmp_path, background, running).open(kinds.routes_move, ENVOYS, random.Random())
+    site.wait_view()
+    all_replicas = site.replicas
+    site.turn = 1
+    head = site.scene.upstream(1).name
+    assert push(site.replicas[1], site.kind(site.scene, 1)).status_code == 200
+    waves: set[int] = set()
+
+    def promoted() -> bool:
+        """Whether all have it; those that have it now are of the wave, unless that has just changed."""
+        rollout = stored(site)
+        have = {envoy.name for envoy in site.envoys if get(site.port(envoy)).text == head}
+        if rollout.is_open and stored(site) == rollout:
+            assert have <= {envoy.name for envoy in site.envoys if rollout.in_wave(Node(envoy.name, GROUP))}
+            waves.add(rollout.wave)
+        return rollout.state is RolloutState.PROMOTED
+
+    wait_until(lambda: not promoted() and bool(waves), "the first wave is watched")
+    ended = holder(site)
+    go_on = end(ended)
+    try:
+        site.replicas = [each for each in all_replicas if each is not ended]
+        wait_until(promoted, "all have it", ENDED_S, detail=lambda: stored(site))
+        assert holder(site) is not ended
+    finally:
+        go_on()
+    assert waves >= {0, 1}
+    site.replicas = all_replicas
+    before = stored(site)
+    site.wait_newest()
+    site.wait_view()
+    assert stored(site) == before
+    site.end()
