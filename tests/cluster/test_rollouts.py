@@ -141,3 +141,28 @@ async def test_without_the_facts_of_a_server_it_waits(fleet: Fleet, silent: str)
     for _ in range(2):
         await fleet.runner.look()
     assert len(fleet.wave()) > 3
+
+
+async def test_any_server_shows_the_rollout_of_all_nodes_and_takes_decisions(fleet: Fleet) -> None:
+    at_b = fleet.site["b"].client
+    body = {"resources": [static_cluster("b", 80)], "rollout": PLAN}
+    a = fleet.site["a"].client
+    dry = (await a.put("/api/v1/groups/edge/snapshot", params={"dry_run": "true"}, json=body)).json()["rollout"]
+    assert [(wave["size"], wave["count"]) for wave in dry["planned"]] == [("60%", 3), ("100%", 2)]
+    await fleet.push("b", hold_s=3600.0, timeout_s=3600.0)
+    assert set(dry["planned"][0]["nodes"]) == fleet.wave()
+    fleet.answer()
+    for client in (a, at_b):
+        shown = (await client.get("/api/v1/groups/edge/rollout")).json()
+        assert (shown["state"], shown["nodes"]) == ("running", {"wave": 3, "acked": 3, "nacked": 0, "outside": 2})
+        assert (shown["synced"], shown["pending"]) == (5, 0)
+        head = (await client.get("/api/v1/nodes?line=head")).json()["items"]
+        assert {node["id"] for node in head} == fleet.wave()
+    paused = await at_b.post("/api/v1/groups/edge/rollout", json={"action": "pause", "message": "lunch"})
+    assert (paused.status_code, paused.json()["state"]) == (200, "paused")
+    await fleet.until(lambda: fleet.rollout("a") == fleet.rollout("b"))
+    (listed,) = (await a.get("/api/v1/rollouts")).json()["items"]
+    assert (listed["group"], listed["state"], listed["why"]) == ("edge", "paused", "lunch")
+    aborted = await at_b.post("/api/v1/groups/edge/rollout", json={"action": "abort"})
+    assert aborted.json()["state"] == "rolled_back"
+    await fleet.until(lambda: not fleet.wave() and fleet.is_level(), fleet.answer)

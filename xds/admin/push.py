@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -267,8 +268,9 @@ async def _rollout_of(pushing: PushContext, result: PushResult) -> PushedRollout
     if not pushing.options.dry_run or rollout is None or step.effect not in (Effect.STARTED, Effect.SUPERSEDED):
         return PushedRollout.from_domain(step)
     nodes = pushing.deps.fleet.identified(result.group)
-    waves = await run_sized(lambda: list(waves_of(rollout.plan, result.group, nodes)), resources=len(nodes))
-    kinds = {node.id: kind(node) for node in nodes}
+    planned = partial(waves_of, rollout.plan, result.group, nodes, step.connected)
+    waves = await run_sized(lambda: list(planned()), resources=len(step.connected))
+    kinds = {**step.connected, **{node.id: kind(node) for node in nodes}}
     *before, last = ({kinds[id] for id in ids} for _, ids in waves)
     last_kinds = sorted(last.difference(*before))
     return PushedRollout.from_domain(step, [(str(size), ids) for size, ids in waves], last_kinds)

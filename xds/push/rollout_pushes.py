@@ -153,7 +153,8 @@ class RolloutPushes:
             ["no connected node is among those of the plan"] if begun.step == NAMED and not begun.connected_n else []
         )
         notes += ["no node reports load: failing requests are not seen"] if plan.max_errors is None else []
-        return self._written(effect, "; ".join(notes), replace(begun, content=content))
+        step = self._written(effect, "; ".join(notes), replace(begun, content=content))
+        return replace(step, connected=connected)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
         """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes."""

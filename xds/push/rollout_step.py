@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from xds.model.errors import ConflictError
@@ -36,13 +37,15 @@ class Effect(StrEnum):
 class RolloutStep:
     """What a push does. ``detail`` says why, for people. ``rollout`` is as the push leaves it.
 
-    ``write`` is its document, if the push changes it.
+    ``write`` is its document, if the push changes it. ``connected`` has the kinds of the nodes of all servers by their
+    ids, where a rollout begins.
     """
 
     effect: Effect = Effect.NONE
     detail: str = ""
     rollout: Rollout | None = None
     write: DocumentWrite | None = None
+    connected: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_STEP = RolloutStep()

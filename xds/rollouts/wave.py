@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import ceil, nextafter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xds.filter.selector import read_selector, selects
@@ -135,14 +136,20 @@ def top_up(
     return replace(nodes, ids=nodes.ids.union(_choose(missing, connected, outside, inside)))
 
 
-def waves_of(plan: RolloutPlan, group: str, nodes: Iterable[Node]) -> Iterator[tuple[Wave, tuple[str, ...]]]:
-    """Each wave that a rollout to these nodes would have, with the ids of the nodes that it adds, ordered by rank."""
+def waves_of(
+    plan: RolloutPlan, group: str, nodes: Iterable[Node], elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[Wave, tuple[str, ...]]]:
+    """Each wave that a rollout to these nodes would have, with the ids of the nodes that it adds, ordered by rank.
+
+    ``elsewhere`` has the kinds of further nodes, by id. What else a selector would ask about them is not known.
+    """
     by_id = {node.id: node for node in nodes}
-    connected = {id: kind(node) for id, node in by_id.items()}
+    known = {**{id: Node(id) for id in elsewhere}, **by_id}
+    connected = {**elsewhere, **{id: kind(node) for id, node in by_id.items()}}
     at, reached, inside = -1, NodeSet(group), set[str]()
     while at < len(plan.steps) - 1:
         at, reached, _ = next_wave(plan, at, reached, connected, inside)
-        added = {id for id, node in by_id.items() if id not in inside and node in reached}
+        added = {id for id, node in known.items() if id not in inside and node in reached}
         yield plan.steps[at], tuple(sorted(added, key=lambda id: (rank(group, id), id)))
         inside |= added
 

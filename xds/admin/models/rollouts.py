@@ -134,7 +134,7 @@ class CarefulRollout(LastRollout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWave:
-    """A wave that a rollout would have now, to the nodes of the server that is asked.
+    """A wave that a rollout would have now. A selector is tried on the nodes of the server that is asked.
 
     * ``size``: its size as it is written in the plan; ``named`` are the nodes that the plan names;
     * ``count``: the number of nodes that it adds;
