@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,7 @@ ENVOYS = (Variant.ADS_SOTW, Variant.ADS_DELTA) * 3
 HOLD_S = 3.0
 PLAN = {"waves": ["1", "50%"], "hold_s": HOLD_S, "timeout_s": 90.0}
 ENDED_S = 120.0
+COPIED_S, AWAY_S = 3.0, 15.0
 ATTEMPTS = ("cluster_manager.cds.update_attempt", "listener_manager.lds.update_attempt")
 FOREIGN = "203.0.113.1"  # an address that no machine here has
 
@@ -118,14 +120,13 @@ def test_a_rollout_goes_on_without_the_server_that_decides(
     site.wait_view()
     all_replicas = site.replicas
     site.turn = 1
-    head = site.scene.upstream(1).name
     assert push(site.replicas[1], site.kind(site.scene, 1)).status_code == 200
     waves: set[int] = set()
 
     def promoted() -> bool:
         """Whether all have it; those that have it now are of the wave, unless that has just changed."""
         rollout = stored(site)
-        have = {envoy.name for envoy in site.envoys if get(site.port(envoy)).text == head}
+        have = having(site, 1)
         if rollout.is_open and stored(site) == rollout:
             assert have <= {envoy.name for envoy in site.envoys if rollout.in_wave(Node(envoy.name, GROUP))}
             waves.add(rollout.wave)
@@ -148,3 +149,34 @@ def test_a_rollout_goes_on_without_the_server_that_decides(
     site.wait_view()
     assert stored(site) == before
     site.end()
+
+
+def test_a_rollout_waits_while_the_database_is_away(tmp_path: Path, background: Background, running: ExitStack) -> None:
+    """A server that starts meanwhile serves each proxy its own line, from the copy."""
+    site = ReplicaSites(tmp_path, background, running).open(kinds.routes_move, ENVOYS, random.Random())
+    site.wait_view()
+    site.turn = 1
+    plan = {**PLAN, "hold_s": COPIED_S + AWAY_S}  # longer than this test needs before the database is back
+    assert push(site.replicas[1], site.kind(site.scene, 1), rollout=plan).status_code == 200
+    (canary,) = wait_until(lambda: having(site, 1), "one proxy has it")
+    site.settle(COPIED_S)
+    assert stored(site).wave == 0
+    site.database.kill()
+    for replica in site.replicas[:2]:
+        replica.server.kill()
+        replica.server.start()
+    end_s = time.monotonic() + AWAY_S
+    while time.monotonic() < end_s:
+        assert having(site, 1) <= {canary}
+        site.settle(0.5)
+    wait_until(lambda: having(site, 1) == {canary}, "the canary has it still")
+    site.database.start()
+    wait_until(lambda: stored(site).state is RolloutState.PROMOTED, "all have it", ENDED_S)
+    site.wait_newest()
+    site.end()
+
+
+def having(site: ReplicaSite, turn: int) -> set[str]:
+    """The Envoys that serve a turn."""
+    body = site.scene.upstream(turn).name
+    return {envoy.name for envoy in site.envoys if get(site.port(envoy)).text == body}
