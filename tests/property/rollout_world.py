@@ -103,6 +103,9 @@ class RolloutWorld(World):
         refreshed = replace(rollout, base=base, hidden=rollout.hidden | {self._next_revision})
         self._serve_as(refreshed, _loaded(self.pushed[GROUP], load), True)
 
+    def guard(self) -> None:
+        """Nothing: a node that goes back to a base without the guard would lose the filter first."""
+
     def check(self) -> None:
         """A client that was in no wave never has what only waves had."""
         super().check()
