@@ -18,6 +18,7 @@ from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, wait_body
 from tests.support.load import HttpLoad
 from tests.support.process import DEADLINE_S, wait_until
+from tests.support.proxy import TcpProxy
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 from xds.model.node import Node
@@ -44,6 +45,7 @@ class RolloutSite:
     head: Upstream
     background: Background
     envoys: dict[str, EnvoyProcess] = field(default_factory=dict)
+    proxies: dict[str, TcpProxy] = field(default_factory=dict)  # on their way to the server
     ports: dict[str, int] = field(default_factory=dict)
     loads: dict[str, HttpLoad] = field(default_factory=dict)
     story: int = 0  # content that an earlier one took back is not pushed again
@@ -145,11 +147,11 @@ class RolloutSite:
         assert answering <= self.inside(found), found
         return found
 
-    def act(self, action: str, message: str = "") -> None:
-        """Pause, resume, promote or abort the rollout."""
+    def act(self, action: str, message: str = "", permitted: Sequence[int] = ()) -> None:
+        """Pause, resume, promote or abort the rollout. ``permitted`` are statuses of failures that do not matter."""
         body = {"action": action, "message": message}
         answer = self.server.request("POST", f"/api/v1/groups/{GROUP}/rollout", json=body)
-        assert answer.is_success, answer.text
+        assert answer.is_success or answer.status_code in permitted, answer.text
 
     def settled_updates(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
         """`updates`, once nothing of earlier stories is left."""
@@ -175,10 +177,10 @@ class RolloutSite:
 
 
 def open_site(
-    directory: Path, running: ExitStack, background: Background, variant: Variant, envoys_n: int, *flags: str
+    directory: Path, running: ExitStack, background: Background, variant: Variant, envoys_n: int
 ) -> RolloutSite:
-    """A server and so many Envoys, all started; everything ends with ``running``."""
-    server = running.enter_context(ServerProcess(directory, ["--lrs-interval", "1s", *flags]))
+    """A server and so many Envoys, all started, each behind a proxy; everything ends with ``running``."""
+    server = running.enter_context(ServerProcess(directory, ["--lrs-interval", "1s"]))
     base, head = (Upstream(background, name) for name in (BASE, HEAD))
     running.callback(base.close)
     running.callback(head.close)
@@ -188,6 +190,9 @@ def open_site(
     server.request("PUT", f"/api/v1/groups/{GROUP}", json=soon).raise_for_status()
     for number in range(envoys_n):
         name = f"{GROUP}-{number}"
-        bootstrap = EnvoyBootstrap(server.grpc_port, variant, node_id=name, node_cluster=GROUP, load_reports=True)
+        site.proxies[name] = TcpProxy(background, server.grpc_port)
+        running.callback(site.proxies[name].close)
+        port = site.proxies[name].port
+        bootstrap = EnvoyBootstrap(port, variant, node_id=name, node_cluster=GROUP, load_reports=True)
         site.envoys[name] = running.enter_context(EnvoyProcess(directory, bootstrap, name, drain=DRAIN_BY_DEFAULT))
     return site

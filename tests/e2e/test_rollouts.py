@@ -165,8 +165,7 @@ def test_paused_it_waits_and_resumed_it_goes_on(site: RolloutSite) -> None:
 
 def test_newcomers_and_restarted_envoys_get_their_line(site: RolloutSite, tmp_path: Path) -> None:
     canary, other, *_ = site.ranked
-    site.roll_out(site.content(HEAD), waves="1", hold_s=0, timeout_s=60)
-    site.act("pause")
+    site.roll_out(site.content(HEAD), waves="1", hold_s=60)
     wait_until(lambda: site.answering() == {canary}, "the canary has the head")
     for name, body in ((canary, HEAD), (other, BASE)):
         site.loads.pop(name).stop()
