@@ -47,6 +47,17 @@ def test_a_report_is_counted(book: Books) -> None:
     assert figures.error_ratio == pytest.approx(2 / 9)
 
 
+def test_the_requests_of_a_node_are_those_of_the_clusters_that_are_asked_for(book: Books) -> None:
+    book.tell(1, 10, stats("web", row(successes=7, errors=2)), stats("api", row(successes=1)))
+    book.tell(1, 20, stats("xds_cluster", row(errors=9)))  # the way to this server, before a restart
+    node = "node-1"
+    assert book.requests_of(node, {"web", "api"}) == Totals(8, 2)
+    assert book.requests_of(node, {"web"}) == Totals(7, 2)
+    assert book.requests_of(node, {"other"}) is None
+    book.close(1, 30)
+    assert book.requests_of(node, {"web"}) is None
+
+
 @pytest.mark.parametrize("window_s", [1, 3, 10, 20, 60, 300, 3_600])
 def test_rates_are_right_for_windows_shorter_and_longer_than_the_interval(book: Books, window_s: float) -> None:
     for at in range(10, 4_000, 10):

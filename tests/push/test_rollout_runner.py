@@ -156,7 +156,7 @@ async def test_what_a_node_rejects_anyway_is_no_refusal_of_the_push(plane: Plane
 
 async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner) -> None:
     totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}  # from before
-    plane.publisher.rollout_facts.requests_of = totals.get
+    plane.publisher.rollout_facts.requests_of = lambda node, clusters: totals[node] if "a" in clusters else None
     proxies = await pushed(plane, hold_s=60.0)
     assert rollout(plane).plan.max_errors == 0.02
     assert rollout(plane).usual_errors == pytest.approx(1 / 3)

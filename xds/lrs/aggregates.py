@@ -7,7 +7,7 @@ Files on the path of a report: `load_stats` parses the report, `cluster_counters
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Container, Generator, Iterator, Mapping
 from dataclasses import replace
 from math import ceil, inf
 
@@ -222,10 +222,13 @@ class LoadAggregates:
                 return
             del self._departed_nodes[node]
 
-    def requests_of(self, node_id: str) -> Totals | None:
-        """The totals of a node, of all clusters together; None for a node that does not report."""
-        totals = self._nodes.get(node_id)
-        return Totals(*unpack(sum(totals.totals.values()), 4)) if totals is not None and totals.streams else None
+    def requests_of(self, node_id: str, clusters: Container[str]) -> Totals | None:
+        """The totals of a node, of all these clusters together; None for a node that reports none of them."""
+        node = self._nodes.get(node_id)
+        if node is None or not node.streams:
+            return None
+        found = [packed for series, packed in node.totals.items() if series.cluster in clusters]
+        return Totals(*unpack(sum(found), 4)) if found else None
 
     def target_totals(self) -> Iterator[TargetTotals]:
         """For metrics: totals by (cluster, target locality), over all sources. Their number is bounded."""

@@ -6,7 +6,7 @@ Nodes are looked at in batches, and streams are served in between: ten thousand 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -17,6 +17,7 @@ from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import HeldResources, NackRecord, Sync
 from xds.lrs.figures import Totals
 from xds.model.node import Node
+from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import ResourceSet
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, RequestCount
@@ -31,11 +32,11 @@ WAITING_SHOWN = 100
 MESSAGE_SHOWN = 500  # characters of the words of a node
 KNOWS_AFTER_S = 60.0  # a server that has started just now does not know yet who follows a group
 Sets = Mapping[str, ResourceSet]
-# The totals of the load reports of a node; None for a node that does not report.
-RequestsOf = Callable[[str], Totals | None]
+# The totals of a node's load reports about these clusters; None for a node that reports none of them.
+RequestsOf = Callable[[str, Container[str]], Totals | None]
 
 
-def _no_reports(node_id: str) -> Totals | None:
+def _no_reports(node_id: str, clusters: Container[str]) -> Totals | None:
     return None
 
 
@@ -129,7 +130,7 @@ class FactsHere:
         look = _Look(self._cache, self._fleet, group, running)
         kinds = self._kinds.get(group, {})
         found: dict[str, tuple[Node, str]] = {}
-        nodes = self._fleet.identified(group)
+        nodes, clusters = self._fleet.identified(group), self._clusters(group)
         for start in range(0, len(nodes), NODES_AT_ONCE):
             batch = nodes[start : start + NODES_AT_ONCE]
             for node in batch:
@@ -137,7 +138,7 @@ class FactsHere:
                 found[node.id] = known if known is not None and known[0] is node else (node, kind(node))
             inside = look.add(batch)
             for node in batch:
-                load.add(node.id, self.requests_of(node.id), is_inside=node.id in inside)
+                load.add(node.id, self.requests_of(node.id, clusters), is_inside=node.id in inside)
             await asyncio.sleep(0)
         look.add_refusals()
         self._kinds.pop(group, None)
@@ -160,6 +161,10 @@ class FactsHere:
         head = self._cache.pushed(group)
         revision = head.revision if head is not None else 0
         return f"{revision}" if running is None else f"{revision}: wave {running.wave} of {running.head}"
+
+    def _clusters(self, group: str) -> frozenset[str]:
+        """The clusters of both lines. Proxies report others too, such as the one that they reach this server by."""
+        return frozenset[str]().union(*(each.get(CLUSTER).resources for each in self._cache.served(group)))
 
     def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
         """The load since the present wave began, without any yet."""
