@@ -121,9 +121,9 @@ class StoredState:
         Returns the groups that there were and that there are; the caller wakes their streams. Raises ``StoreError``.
         """
         kept = await self._kept_groups()
-        await self._load_documents()
         groups = [group for group in await self._stored_groups() if group not in kept]
         found = await self._read_all(groups)
+        await self._load_documents()
         former_groups = {content.group for content in self.groups.all()} - kept
         for group in former_groups - {each.retained.head.group for each in found}:
             self.groups.withdraw(group)
@@ -275,7 +275,7 @@ class StoredState:
 
     async def _load_documents(self) -> None:
         self._live.forget_owners()
-        for table in (self._rollouts, *self.derived.sources, *self.documents):
+        for table in (*self.derived.sources, *self.documents):
             await table.load()
         self._live.remove_unowned()
 
@@ -283,10 +283,11 @@ class StoredState:
         return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
 
     async def _read_all(self, groups: Iterable[str], derived: dict[str, Resource] | None = None) -> list[_Stored]:
-        """Read what a start serves of these groups, after their documents. The caller holds all locks, or is alone.
+        """Read what a start serves of these groups. The caller holds all locks, or is alone.
 
         A rollout belongs to the content that was read before it: what has changed meanwhile is read again.
         """
+        await self._rollouts.load()
         found: dict[str, tuple[Retained, Precomputed]] = {}
         behind: Iterable[str] = groups
         while behind:
