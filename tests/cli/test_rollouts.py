@@ -18,6 +18,7 @@ from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.support.process import wait_until
 from tests.support.resources import static_cluster
+from tests.support.server import ServerProcess
 from xds.cli.careful_rollouts import longest_s, rollout_line
 
 Json = dict[str, Any]
@@ -79,6 +80,12 @@ def status(remote: Remote, group: str) -> Json:
     return found
 
 
+def row(remote: Remote, check: str) -> Json:
+    """A row of the check of the server."""
+    found: Json = next(each for each in remote.server.get("/check")["items"] if each["check"] == check)
+    return found
+
+
 def wait_for(remote: Remote, group: str, **fields: object) -> Json:
     wait_until(
         lambda: all(status(remote, group).get(name) == value for name, value in fields.items()), f"{group}: {fields}"
@@ -117,8 +124,8 @@ def test_a_refused_push_is_taken_back(remote: Remote, group: str, proxies: Answe
         True,
         True,
     )
-    row = next(each for each in remote.server.get("/check")["items"] if each["check"] == "rollouts")
-    assert (row["state"], f"group {group}: revision 2 rolled back: " in row["detail"]) == ("warning", True)
+    found = row(remote, "rollouts")
+    assert (found["state"], f"group {group}: revision 2 rolled back: " in found["detail"]) == ("warning", True)
     assert "rollback" in remote.xds("audit", "-g", group).out
     tried = apply(remote, group, file, "--canary", "1", "--retry", "--wait")
     assert (tried.code, "rolled back" in tried.err) == (1, True)
@@ -133,6 +140,8 @@ def test_people_pause_resume_promote_and_abort(remote: Remote, group: str, proxi
     assert running["plan"]["waves"] == ["1", "50%"]
     listed = remote.xds("rollout", "list", "--columns", "GROUP,STATE,WAVE,HEAD,BASE").out
     assert f"{group} running 1 of 3 (1) 2 1".split() in [line.split() for line in listed.splitlines()]
+    again = apply(remote, group, file_of(tmp_path, 81), "--wait", "--timeout", "300ms")
+    assert (again.code, "unchanged" in again.out, "timed out waiting for the rollout" in again.err) == (8, True, True)
     told = remote.xds("rollout", "status", group).err
     assert f"group {group}: revision 2 in place of 1, wave 1 of 3 (1): 1 node, 1 ACKed\n" in told
     paused = remote.xds("rollout", "pause", group, "-m", "looking at latencies")
@@ -221,12 +230,34 @@ def test_a_held_rollout_waits_for_a_person(remote: Remote, group: str, proxies: 
     held = apply(remote, group, file_of(tmp_path, 81), "--canary", "1", "--on-failure", "hold", "--wait")
     assert (held.code, REFUSAL in held.err) == (1, True)
     assert status(remote, group)["state"] == "held"
-    row = next(each for each in remote.server.get("/check")["items"] if each["check"] == "rollouts")
-    assert (row["state"], f"group {group}: revision 2 held at wave 1 of 2" in row["detail"]) == ("warning", True)
+    found = row(remote, "rollouts")
+    assert (found["state"], f"group {group}: revision 2 held at wave 1 of 2" in found["detail"]) == ("warning", True)
     metrics = remote.server.request("GET", "/metrics").text
     assert 'xds_server_rollouts{state="held"} 1.0' in metrics
     assert remote.xds("rollout", "undo", group).code == 0
     assert status(remote, group)["state"] == "rolled_back"
+
+
+def test_a_watched_directory_does_not_try_again_what_was_taken_back(tmp_path: Path, running: ExitStack) -> None:
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    file = watched / "edge.json"
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
+    arguments = ["--store", "memory", "--watch", str(watched)]
+    remote = Remote(running.enter_context(ServerProcess(tmp_path, arguments)))
+    wait_until(lambda: remote.xds("get", "groups", "-o", "name").out == "edge\n", "the file is applied")
+    assert remote.xds("group", "set", "edge", "--rollout", "1", "--rollout-hold", "0s").code == 0
+    proxies = Answering(remote, "edge", running)
+    proxies.add("p1", "p2", refuses_from=2)
+    bad = json.dumps({"resources": [static_cluster("a", 81)]})
+    file.write_text(bad)
+    wait_for(remote, "edge", state="rolled_back")
+    file.write_text(f"{bad}\n")
+    wait_until(lambda: row(remote, "watch")["state"] == "warning", "the file is refused")
+    assert "taken back" in row(remote, "watch")["detail"]
+    assert [sum(len(seen) > 1 for seen in proxies.versions.values()), status(remote, "edge")["head"]] == [1, 2]
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80), static_cluster("b", 80)]}))
+    wait_until(lambda: row(remote, "watch")["state"] == "ok", "another file is applied")
 
 
 def test_a_line_tells_who_is_waited_for_and_how_many_requests_fail() -> None:

@@ -145,10 +145,11 @@ def wait_for_push(
 
     ``began_s`` is on the monotonic clock. A ``timeout_s`` of 0 is `WAIT_S`, or until a rollout must have ended.
     """
-    from xds.cli.careful_rollouts import longest_s, wait_for_end
+    from xds.cli.careful_rollouts import OPEN, longest_s, wait_for_end
 
-    rollout = answer.get("rollout")
-    if rollout is not None and rollout.get("state") == "running" and answer["changed"]:
+    # What is pushed again without a change may be what is rolled out just now.
+    rollout = answer.get("rollout", {}) if answer["changed"] else client.run(groups.rollout(answer["group"]))
+    if rollout.get("state") in OPEN and rollout.get("effect", "started") in {"started", "superseded"}:
         wait_for_end(client, answer["group"], rollout["head"], began_s + (timeout_s or longest_s(rollout)))
     else:
         end = began_s + (timeout_s or WAIT_S)
