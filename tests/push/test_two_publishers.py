@@ -34,7 +34,7 @@ from xds.push.rollout_runner import RolloutRunner
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
-from xds.store.base import Store
+from xds.store.base import Store, WatchItem
 from xds.store.sqlite.memory import MemoryStore
 
 GROUPS = ("edge", "shop", "inner")
@@ -402,6 +402,31 @@ async def test_a_writer_who_changes_the_server_is_not_refused_because_it_is_behi
         await second.publisher.put("edge", two, PushOptions(expect=7))
     with pytest.raises(NotFoundError):
         await second.publisher.delete("edge", (CLUSTER, "nothing"), EMPTIES)
+
+
+async def test_a_deleted_group_leaves_nothing_that_another_server_has_written_before(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = servers
+    take_over = first.following._take_over
+
+    async def take_over_later(items: Sequence[WatchItem]) -> None:
+        await asyncio.sleep(0.02)
+        await take_over(items)
+
+    monkeypatch.setattr(first.following, "_take_over", take_over_later)
+    for number in range(3):
+        group = f"g{number}"
+        await first.publisher.push(group, [decode_resource(static_cluster("a", 80))])
+        await second.level()
+        await second.publisher.configure(group, GroupSettings(f"node.id == {group}"))
+        await second.policies.put((group, "web"), policy(2))
+        await first.publisher.delete_group(group, EMPTIES)
+    for server in servers:
+        await server.level()
+        assert server.publisher.groups.names() == [] and not list(server.policies)
+    store = first.plane.store
+    assert not [one.id for kind in ("group", "policy") for one in await store.docs(kind)]
 
 
 async def test_two_writers_on_one_group_both_succeed(servers: Servers) -> None:

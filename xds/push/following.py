@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
@@ -23,6 +24,7 @@ from xds.store.base import ChangeItem, DocumentChanged, GroupCommitted, Head, Re
 from xds.tasks.lifecycle import BackgroundTask
 
 TICK_S = 1.0
+CATCH_UP_S, LOOK_S = 2.0, 0.002
 STUCK_S = 5.0  # a watch that shows nothing new for so long, while the store has it, is begun again
 
 _log = structlog.get_logger(logger_name="xds.push.following")
@@ -73,6 +75,7 @@ class StoreFollower:
         self._newest = 0  # of the store, when it answered last
         self._answered_s = monotonic()
         self._level_s = monotonic()  # when this server last had all that the store had
+        self._is_started = False
         self._is_busy = False
         self._restored: int | None = None
         self._reload_others: Callable[[], Awaitable[None]] = _nothing
@@ -85,7 +88,7 @@ class StoreFollower:
 
     def start(self, reload_others: Callable[[], Awaitable[None]] = _nothing) -> None:
         """Follow. ``reload_others`` loads again what a restore has replaced, besides groups and documents."""
-        self._reload_others = reload_others
+        self._reload_others, self._is_started = reload_others, True
         self._answered_s = self._level_s = monotonic()
         self._watch.start(self._follow())
         self._check.start(self._supervise())
@@ -94,6 +97,14 @@ class StoreFollower:
         """Stop."""
         await self._check.stop()
         await self._watch.stop()
+
+    async def catch_up(self) -> None:
+        """Wait until what the store has now is taken over, for ``CATCH_UP_S`` at most. Raises ``StoreError``."""
+        newest = await self._store.newest_cursor()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S if self._is_started else 0):
+                while self.cursor < newest:  # noqa: ASYNC110 - an event would have to be set at each commit
+                    await asyncio.sleep(LOOK_S)
 
     def lag(self) -> Lag:
         """How far the server is behind the store now."""

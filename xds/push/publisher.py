@@ -243,6 +243,7 @@ class Publisher:
         return await self._running.finish(self._transact(requests, options, write))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
+        await self.following.catch_up()  # documents of the group that another server has just written go with it
         request = PushRequest(group, Drop())
         if group in self.settings and self.groups.find(group) is None and not (options.expect or options.etag):
             pushes = [GroupPush(group, request.change)]
