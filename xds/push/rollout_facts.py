@@ -118,7 +118,6 @@ class FactsHere:
         self._rollouts = rollouts
         self.requests_of = requests_of
         self._started_s = monotonic()
-        self._kinds: dict[str, dict[str, tuple[Node, str]]] = {}
         self._load: dict[str, _LoadSince] = {}
 
     async def gather(self, group: str) -> ServerFacts:
@@ -128,26 +127,22 @@ class FactsHere:
         serves = self._serves(group, running)
         load = self._load_of(group, running)
         look = _Look(self._cache, self._fleet, group, running)
-        kinds = self._kinds.get(group, {})
-        found: dict[str, tuple[Node, str]] = {}
+        kinds: dict[str, str] = {}
         nodes, clusters = self._fleet.identified(group), self._clusters(group)
         for start in range(0, len(nodes), NODES_AT_ONCE):
             batch = nodes[start : start + NODES_AT_ONCE]
-            for node in batch:
-                known = kinds.get(node.id)
-                found[node.id] = known if known is not None and known[0] is node else (node, kind(node))
+            kinds.update((node.id, kind(node)) for node in batch)
             inside = look.add(batch)
             for node in batch:
                 load.add(node.id, self.requests_of(node.id, clusters), is_inside=node.id in inside)
             await asyncio.sleep(0)
         look.add_refusals()
-        self._kinds.pop(group, None)
         self._load.pop(group, None)
         if running is not None:
-            self._kinds[group], self._load[group] = found, load
+            self._load[group] = load
         is_new = monotonic() - self._started_s < KNOWS_AFTER_S
         facts = Facts(
-            {id: text for id, (_, text) in found.items()},
+            kinds,
             look.inside,
             look.acked,
             look.nacked,
@@ -155,7 +150,7 @@ class FactsHere:
             load.inside,
             load.outside,
         )
-        return ServerFacts(facts, serves, bool(found) or is_new or self._fleet.is_followed(group))
+        return ServerFacts(facts, serves, bool(kinds) or is_new or self._fleet.is_followed(group))
 
     def _serves(self, group: str, running: Rollout | None) -> str:
         head = self._cache.pushed(group)

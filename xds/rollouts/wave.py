@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, nextafter
 from types import MappingProxyType
@@ -20,12 +21,13 @@ from typing import Any, NamedTuple
 from xds.filter.selector import read_selector, selects
 from xds.filter.values import node_record
 from xds.model.errors import ValidationError
-from xds.model.node import Node
+from xds.model.node import Locality, Node
 from xds.rollouts.plan import ALL, NAMED, NODES_LIMIT, RolloutPlan, Wave
 from xds.rollouts.reading import TEXT_LIMIT, FieldReader
 
 FORMER_IDS_LIMIT = 4_000  # ids of former waves that are kept, beside those of the newest
 SELECTORS_LIMIT = 16  # of former waves and the newest
+KINDS_CACHED = 1_000  # bounded, because clients choose them
 _RANK_BITS = 53  # of a float
 
 
@@ -37,8 +39,13 @@ def rank(group: str, node_id: str) -> float:
 
 def kind(node: Node) -> str:
     """The version and the zone of a proxy, such as ``envoy 1.40.0 in eu-1``. The first nodes are of different kinds."""
-    zone = str(replace(node.locality, sub_zone=""))
-    return " in ".join(part for part in (node.user_agent, zone) if part)
+    return _kind(node.user_agent, node.locality)
+
+
+@lru_cache(KINDS_CACHED)
+def _kind(user_agent: str, locality: Locality) -> str:
+    zone = str(replace(locality, sub_zone=""))
+    return " in ".join(part for part in (user_agent, zone) if part)
 
 
 @dataclass(frozen=True, slots=True)
