@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess
+from tests.support.process import LOOPBACK, free_port
 from tests.support.server import ServerProcess
 
 Connect = Callable[..., EnvoyProcess]
@@ -44,3 +46,12 @@ def connect(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Connec
         return running.enter_context(EnvoyProcess(tmp_path, EnvoyBootstrap(port, variant, **{**node, **fields})))
 
     return start
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on which no Envoy can listen."""
+    with socket.socket() as holder:
+        holder.bind((LOOPBACK, free_port()))
+        holder.listen()
+        yield holder.getsockname()[1]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
@@ -17,7 +15,7 @@ from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import Variant
 from tests.support.envoy import wait_body
-from tests.support.process import LOOPBACK, free_port, wait_until
+from tests.support.process import wait_until
 
 ENVOYS = 6
 PUSH_S = 0.1  # a push takes less
@@ -29,15 +27,6 @@ PLAN = {"waves": "1,50%", "hold_s": 1, "timeout_s": 60}
 def site(tmp_path: Path, running: ExitStack, background: Background, request: pytest.FixtureRequest) -> RolloutSite:
     """Some Envoys, not yet under load."""
     return open_site(tmp_path, running, background, request.param, ENVOYS)
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    """A port on which no Envoy can listen."""
-    with socket.socket() as holder:
-        holder.bind((LOOPBACK, free_port()))
-        holder.listen()
-        yield holder.getsockname()[1]
 
 
 def kill(site: RolloutSite, added: dict[str, int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
@@ -15,7 +14,7 @@ from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess, wait_body
-from tests.support.process import LOOPBACK, free_port, wait_until
+from tests.support.process import free_port, wait_until
 
 ENVOYS = 10
 ROLLED_BACK_S = 20.0  # ten times what it takes at most
@@ -36,15 +35,6 @@ def site(fleet: RolloutSite) -> Iterator[RolloutSite]:
     for load in fleet.loads.values():
         load.stop()
     fleet.loads = {}
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    """A port on which no Envoy can listen."""
-    with socket.socket() as holder:
-        holder.bind((LOOPBACK, free_port()))
-        holder.listen()
-        yield holder.getsockname()[1]
 
 
 def seconds_between(earlier: str, later: str) -> float:
