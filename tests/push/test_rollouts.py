@@ -443,3 +443,22 @@ async def test_a_push_with_entries_is_rolled_out_and_the_entries_are_not(plane: 
     assert found == [found[0]] * len(NODES) and found[0] != before
     (newest, *_) = await plane.publisher.history.lines(GROUP)
     assert newest.kind == "push"
+
+
+@pytest.mark.usefixtures("clients")
+@pytest.mark.parametrize(
+    ("named", "is_told"),
+    [
+        ({"nodes": ["n2"]}, False),
+        ({"nodes": ["n9"]}, True),
+        ({"selector": 'node.id == "n3"'}, False),
+        ({"selector": 'node.id == "n9"'}, True),
+        ({"waves": ["1"]}, False),
+    ],
+)
+async def test_it_is_told_when_a_plan_names_nodes_of_which_none_is_connected(
+    plane: Plane, named: dict[str, object], is_told: bool
+) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    result = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout=named))
+    assert ("no connected node is among those of the plan" in result.rollout.detail) is is_told

@@ -94,7 +94,7 @@ class Publisher:
         self.rollouts = Rollouts(store, self.groups, self.locks, self.history.content, wake, self.journal.rolled_out)
         self.rollouts.roll_back = self._roll_back
         self.rollout_facts = FactsHere(cache, fleet, self.rollouts)
-        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, self.rollout_facts.gather)
+        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, self.rollout_facts)
         self.undo = UndoPlanner(store, cache, fleet, self.groups.find, self.rollouts.open_base, refused_share)
         self.stored = StoredState(
             store,

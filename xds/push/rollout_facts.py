@@ -22,9 +22,10 @@ from xds.model.snapshot import ResourceSet
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, RequestCount
 from xds.rollouts.rollout import Rollout
-from xds.rollouts.wave import kind
+from xds.rollouts.wave import NodeSet, kind
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.lines import GroupLine
+from xds.tasks.threads import run_sized
 
 Json = dict[str, Any]
 NODES_AT_ONCE = 200
@@ -151,6 +152,11 @@ class FactsHere:
             load.outside,
         )
         return ServerFacts(facts, serves, bool(kinds) or is_new or self._fleet.is_followed(group))
+
+    async def are_absent(self, nodes: NodeSet) -> bool:
+        """Whether none of these nodes is connected to this server."""
+        connected = self._fleet.identified(nodes.group)
+        return await run_sized(lambda: not any(node in nodes for node in connected), resources=len(connected))
 
     def _serves(self, group: str, running: Rollout | None) -> str:
         head = self._cache.pushed(group)

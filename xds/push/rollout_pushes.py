@@ -18,7 +18,7 @@ from xds.push.content import BlobIds, Key
 from xds.push.derived import DerivedResource
 from xds.push.groups import GroupTable
 from xds.push.request import PlannedChange, PushOptions
-from xds.push.rollout_facts import Gather
+from xds.push.rollout_facts import FactsHere, Gather
 from xds.push.rollout_step import NO_STEP, ChangedRolloutError, Effect, RolloutStep
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, usual_errors
@@ -42,8 +42,9 @@ class TakenBackError(GuardedError):
 class RolloutPushes:
     """Decides what pushes do to the rollouts of their groups. ``gather`` asks all servers for the nodes of a group."""
 
-    def __init__(self, rollouts: Rollouts, settings: GroupTable, gather: Gather) -> None:
-        self.gather = gather
+    def __init__(self, rollouts: Rollouts, settings: GroupTable, here: FactsHere) -> None:
+        self.gather: Gather = here.gather
+        self._here = here
         self._rollouts = rollouts
         self._settings = settings
 
@@ -140,7 +141,8 @@ class RolloutPushes:
             if running is not None:
                 return self._end(planned, running, options, RolloutState.SUPERSEDED, detail)
             return self._to_all(present, Effect.ALL_AT_ONCE, detail)
-        if plan.max_errors is None and _report_load(nodes.facts):
+        was_judged = running is not None and running.plan.max_errors is not None
+        if plan.max_errors is None and (was_judged or _report_requests(nodes.facts)):
             plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
         base = running.base if running is not None else planned.current.revision
         by, message = _who(options), options.meta.message
@@ -149,9 +151,8 @@ class RolloutPushes:
         asked = (planned.group, plan, base, head, connected, time(), by, message, present, usual)
         begun = await run_sized(begin, *asked, resources=len(connected))
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
-        notes = (
-            ["no connected node is among those of the plan"] if begun.step == NAMED and not begun.connected_n else []
-        )
+        nobody = begun.step == NAMED and not begun.connected_n and await self._here.are_absent(begun.nodes)
+        notes = ["no connected node is among those of the plan"] if nobody else []
         notes += ["no node reports load: failing requests are not seen"] if plan.max_errors is None else []
         step = self._written(effect, "; ".join(notes), replace(begun, content=content))
         return replace(step, connected=connected)
@@ -202,8 +203,9 @@ def _ago(age_s: float) -> str:
     return f"{age_s / unit_s:.0f} {unit}"
 
 
-def _report_load(facts: Facts) -> bool:
-    return facts.requests is not None or facts.others is not None
+def _report_requests(facts: Facts) -> bool:
+    """Whether proxies report load, and have had requests at all: those without could never be judged."""
+    return any(count is not None and count.attempted > 0 for count in (facts.requests, facts.others))
 
 
 def _configures(planned: PlannedChange) -> bool:

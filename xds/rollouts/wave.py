@@ -100,7 +100,7 @@ def read_node_set(group: str, document: object, at: str) -> NodeSet:
 
 
 class NextWave(NamedTuple):
-    """A wave: its index in the plan, its nodes, and how many of them are connected (0: not known yet)."""
+    """A wave: its index in the plan, its nodes, and how many of them are connected, without those of a selector."""
 
     at: int
     nodes: NodeSet
@@ -121,7 +121,9 @@ def next_wave(
             return NextWave(index, everybody(nodes.group), len(connected))
         if wave == NAMED:
             selectors = frozenset((plan.selector,)) if plan.selector else frozenset[str]()
-            return NextWave(index, NodeSet(nodes.group, frozenset(plan.nodes), 0.0, selectors), 0)
+            return NextWave(
+                index, NodeSet(nodes.group, frozenset(plan.nodes), 0.0, selectors), len(connected.keys() & plan.nodes)
+            )
         if adds and (wave.share or wave.count > len(inside)):
             outside = _ranked(nodes.group, connected.keys() - set(inside))
             if wave.count:
