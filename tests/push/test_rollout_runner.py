@@ -255,6 +255,7 @@ def test_facts_of_several_servers_are_joined() -> None:
         "2: wave 0",
     )
     assert read_facts(there.document()) == there
+    assert read_facts({"connected": {}}) is None
     both = merged(here, [there], is_complete=True)
     assert both.is_followed
     assert both.facts == Facts(

@@ -11,7 +11,10 @@ from xds.push.rollout_facts import FactsHere, ServerFacts, merged, read_facts
 
 
 class FactsOfAll:
-    """Gathers the facts of this server and of all others. Without what a silent one knows they are not complete."""
+    """Gathers the facts of this server and of all others.
+
+    They are not complete without those of a server that is silent, or of another release that tells them otherwise.
+    """
 
     def __init__(self, here: FactsHere, others: OtherServers) -> None:
         self._here = here
@@ -23,5 +26,7 @@ class FactsOfAll:
             return await self._here.gather(group)
         asked = server_asked("GET", f"/groups/{quote(group, safe='')}/rollout/facts")
         own, answers = await asyncio.gather(self._here.gather(group), self._others.ask(asked))
-        gathered = await gathered_of(answers)
-        return merged(own, map(read_facts, gathered.documents.values()), is_complete=not gathered.partial)
+        documents = (await gathered_of(answers)).documents.values()
+        told = [each for each in map(read_facts, documents) if each is not None]
+        is_complete = len(told) == len(answers.received) and not answers.silent
+        return merged(own, told, is_complete)

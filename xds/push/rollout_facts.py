@@ -72,18 +72,21 @@ class ServerFacts:
 Gather = Callable[[str], Awaitable[ServerFacts]]  # gathers what all servers know of a group
 
 
-def read_facts(document: Json) -> ServerFacts:
-    """The facts that ``ServerFacts.document`` has written."""
-    facts = Facts(
-        document["connected"],
-        frozenset(document["inside"]),
-        frozenset(document["acked"]),
-        document["nacked"],
-        document["waiting"],
-        _read_counts(document["requests"]),
-        _read_counts(document["others"]),
-    )
-    return ServerFacts(facts, document["serves"], document["is_followed"])
+def read_facts(document: Json) -> ServerFacts | None:
+    """The facts that ``ServerFacts.document`` has written; None for anything else, as of another release."""
+    try:
+        facts = Facts(
+            document["connected"],
+            frozenset(document["inside"]),
+            frozenset(document["acked"]),
+            document["nacked"],
+            document["waiting"],
+            _read_counts(document["requests"]),
+            _read_counts(document["others"]),
+        )
+        return ServerFacts(facts, document["serves"], document["is_followed"])
+    except (KeyError, TypeError):
+        return None
 
 
 def merged(own: ServerFacts, others: Iterable[ServerFacts], is_complete: bool) -> ServerFacts:
