@@ -129,6 +129,7 @@ async def test_a_server_that_starts_without_its_database_does_not_know_the_other
     site.register.is_away = True
     b = await site.joined("b")
     assert [(each.id, each.url) for each in b.others()] == [("unknown", "")] and not b.known().others
+    assert b.known().me.started_s > 0
     site.register.is_away = False
     await beat(b)
     assert [each.id for each in b.others()] == ["a:18080"]

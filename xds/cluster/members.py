@@ -144,7 +144,7 @@ class RegisteredMembers(Members):
         return self._heard is not None and secret.accepts(self._heard.secret, given)
 
     async def start(self, url: str) -> None:
-        self.me = replace(self.me, id=member_id(url), url=url)
+        self.me = replace(self.me, id=member_id(url), url=url, started_s=time.time())
         await self._beat()
         self._task.start(self._run())
 
