@@ -170,6 +170,22 @@ async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner
     assert rollout(plane).reason == "33.3% of 150 requests failed, 2.0% above the usual 1.0% are allowed"
 
 
+async def test_load_of_nodes_that_only_report_here_counts(plane: Plane) -> None:
+    """Of several servers, a proxy may report its load to another one than it gets its configuration from."""
+    totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}
+    plane.publisher.rollout_facts.requests_of = lambda node, clusters: totals[node]
+    proxies = await pushed(plane)
+    (first,) = have(plane, "b")
+    for name in NODES:
+        plane.fleet.reporter_opened(Node(name, GROUP), GROUP, 1.0)
+        proxies.leave(name)
+    await plane.publisher.rollout_facts.gather(GROUP)
+    totals[first] = Totals(1060, 540)
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert (facts.requests, facts.others) == (RequestCount(40, 100), RequestCount(0, 0))
+    assert (facts.connected, facts.inside, facts.acked) == ({}, set(), set())
+
+
 async def test_a_roll_back_that_is_refused_holds(
     plane: Plane, runner: RolloutRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

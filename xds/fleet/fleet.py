@@ -251,6 +251,11 @@ class Fleet:
         """The identities of the connected nodes of a group."""
         return [record.node for record in self._connected_among(group, None)]
 
+    def reporting(self, group: str) -> list[Node]:
+        """The identities of the nodes of a group that report their load here, and have no other stream here."""
+        records = self._nodes.values()
+        return [each.node for each in records if each.group == group and each.reporters and not each.streams]
+
     def is_followed(self, group: str) -> bool:
         """Whether a node of the group is connected, or was within the hour."""
         return any(record.group == group for record in self._nodes.values())

@@ -132,10 +132,11 @@ class FactsHere:
         load = self._load_of(group, running)
         look = _Look(self._cache, self._fleet, group, running)
         kinds: dict[str, str] = {}
-        nodes, clusters = self._fleet.identified(group), self._clusters(group)
+        connected, clusters = self._fleet.identified(group), self._clusters(group)
+        nodes = [*connected, *self._fleet.reporting(group)]
         for start in range(0, len(nodes), NODES_AT_ONCE):
             batch = nodes[start : start + NODES_AT_ONCE]
-            kinds.update((node.id, kind(node)) for node in batch)
+            kinds.update((node.id, kind(node)) for node in batch[: max(len(connected) - start, 0)])
             inside = look.add(batch)
             for node in batch:
                 load.add(node.id, self.requests_of(node.id, clusters), is_inside=node.id in inside)
