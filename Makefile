@@ -62,7 +62,7 @@ $(DEMO_STAMP): requirements.lock requirements.run.lock requirements.envoy.lock p
 	@touch $@
 
 demo: $(DEMO_STAMP)
-	$(BIN)/python examples/hello/demo.py
+	$(BIN)/xds demo $(if $(DEMO_ONCE),--once)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup

@@ -95,6 +95,7 @@ def demo(clone: Clone, command: str) -> None:
     done = make(command.removeprefix("make "), environment={"DEMO_ONCE": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Hello from the upstream!" in done.stdout
+    assert "Ctrl-C" not in done.stdout
 
 
 def benched(clone: Clone, command: str) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 from typer.core import TyperGroup
 
 SECTIONS: dict[str, list[str]] = {
+    "Begin": ["demo", "init", "envoy"],
     "Push": ["apply", "put", "delete", "diff", "validate", "convert", "export", "rollout"],
     "Inspect": [
         *("nodes", "nacks", "config", "explain", "troubleshoot", "describe", "get", "watch", "history", "release"),
     ],
     "Services and traffic": ["endpoints", "load"],
     "Groups and rights": ["group", "auth", "whoami", "audit"],
-    "Server": ["serve", "bootstrap", "envoy", "check", "members", "backup", "restore", "store", "context", "version"],
+    "Server": ["serve", "bootstrap", "check", "members", "backup", "restore", "store", "context", "version"],
 }
 OTHER = "Other commands"
 # What users of other tools call a command of this one.
