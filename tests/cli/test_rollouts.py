@@ -221,6 +221,11 @@ def test_a_plan_of_a_group_applies_to_every_push(
     urgent = apply(remote, group, file_of(tmp_path, 82), "--all-at-once", "--wait")
     assert (urgent.code, f"rollout of {group}: ended" in urgent.err) == (0, True)
     assert status(remote, group)["state"] == "superseded"
+    assert "revision 3, rollout all at once" in remote.xds("audit", "-g", group).out
+    undone = remote.xds("rollout", "undo", group, "--to", "1")
+    assert (undone.code, "started, wave 1 of 2 (1)" in undone.err) == (0, True)
+    undone = remote.xds("rollout", "undo", group, "--to", "1", "--all-at-once", "--wait")
+    assert (undone.code, f"rollout of {group}: ended" in undone.err) == (0, True)
     deleted = remote.xds("delete", "cluster", "a", "-g", group, "-y", "--allow-empty", "--canary", "--hold", "0s")
     assert (deleted.code, "started, wave 1 of 2 (1)" in deleted.err) == (0, True)
 

@@ -59,6 +59,8 @@ def push_note(planned: PlannedChange, options: PushOptions, meta: Meta) -> Audit
     new: dict[str, object] = {"changes": counts}
     if isinstance(change, Rollback):
         new |= {"content_of": change.to, "keeps_endpoints": change.keeps_endpoints}
+    if rollout := "all_at_once" if options.all_at_once else planned.rollout.effect.value:
+        new["rollout"] = rollout
     old = {"revision": current.revision if current is not None else 0}
     note = caller.note(_action(change, current is None), group=planned.group, message=meta.message, old=old, new=new)
     return replace(note, time_s=meta.time_s)

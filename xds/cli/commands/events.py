@@ -174,7 +174,9 @@ def _changed(item: Json) -> str:
         return f"{item.get('subject', '')}: {item.get('reason', '')}"
     texts = [item.get("subject", ""), item.get("message", "")]
     if item.get("revision"):
-        return " ".join(filter(None, (f"revision {item['revision']}", *texts)))
+        rollout = item.get("new", {}).get("rollout", "")  # what a push did to the careful rollout of its group
+        what = f"revision {item['revision']}{f', rollout {rollout}' if rollout else ''}".replace("_", " ")
+        return " ".join(filter(None, (what, *texts)))
     values = (_short(item[name]) for name in ("old", "new") if name in item)
     return " ".join(filter(None, (texts[0], " -> ".join(values), texts[1])))
 

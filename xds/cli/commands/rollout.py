@@ -29,6 +29,7 @@ from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import author
+from xds.cli.rollout_options import PushTimeoutOption, takes_rollout, wait_limit_s
 from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
 from xds.cli.wait import POLL_S, WAIT_S, check_any_node, held_lines, late, progress, refusals, verdict_on
 
@@ -243,6 +244,7 @@ def history(
 
 
 @rollout.command(cls=Command)
+@takes_rollout
 def undo(
     context: typer.Context,
     group: GroupArgument,
@@ -256,35 +258,39 @@ def undo(
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     wait: WaitOption = "",
-    timeout: TimeoutOption = "60s",
+    timeout: PushTimeoutOption = "",
     allow_none: NoneFlag = False,
     allow_empty: EmptyFlag = False,
+    *,
+    rollout: Json,
 ) -> None:
     """Roll back to the content of an earlier revision. This makes a new revision.
 
     Without --to, undoes the last change of configuration: goes back to the last revision before it that was neither
-    undone nor rejected. If there is none, asks for a revision. Clusters keep their current endpoints.
+    undone nor rejected. If there is none, asks for a revision. Clusters keep their current endpoints. While a careful
+    rollout goes on, that takes it back. If the group has a plan, an undo is rolled out by it, too, unless --all-at-once
+    is given.
 
     \b
     Examples:
       xds rollout undo edge --wait
-      xds rollout undo edge --to 41 -m "502s since 42"
+      xds rollout undo edge --to 41 -m "502s since 42" --all-at-once
     """
     import time
 
-    from xds.cli.arguments import parse_duration, parse_percent
+    from xds.cli.arguments import parse_percent
     from xds.cli.push_options import show_answer, write_options
-    from xds.cli.wait import wait_for
+    from xds.cli.wait import wait_for_push
 
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0
-    end = time.monotonic() + parse_duration(timeout)
+    began_s, timeout_s = time.monotonic(), wait_limit_s(timeout, rollout)
     client = options.connect()
-    given = write_options(message, if_match, allow_empty=allow_empty)
+    given = {**write_options(message, if_match, allow_empty=allow_empty), **rollout}
     answer = roll_back(client, group, to, endpoints, given)
     show_answer(answer, options.output)
     if percent:
-        wait_for(client, group, answer["revision"], percent, end, allow_none=allow_none)
+        wait_for_push(client, answer, percent, timeout_s, began_s, allow_none=allow_none)
 
 
 @rollout.command("list", cls=Command)
