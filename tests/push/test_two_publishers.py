@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -31,6 +32,8 @@ from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushRequest, replace_all
 from xds.push.rollout_runner import RolloutRunner
+from xds.rollouts.plan import read_plan
+from xds.rollouts.rollout import Rollout, begin
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
@@ -596,3 +599,74 @@ async def test_a_push_keeps_what_another_server_has_lowered_meanwhile(servers: S
     }
     second.following.start(second.reload_others)
     await check_level(servers, "after the push")
+
+
+def slowly(read: Callable[..., Awaitable[Any]], chance: random.Random) -> Callable[..., Awaitable[Any]]:
+    """A read of the store that takes a while, so that others write before and after it."""
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(chance.choice((0, 0, 0.002)))
+        found = await read(*arguments, **options)
+        await asyncio.sleep(chance.choice((0, 0, 0.002)))
+        return found
+
+    return slow
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.soak) for n in range(6, 60))])
+async def test_no_node_outside_of_a_wave_is_served_the_head_at_any_moment(
+    servers: Servers, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both servers write; the other one takes over documents and content in one step, whatever is read first."""
+    chance = random.Random(seed)
+    store = servers[0].plane.store
+    for name in ("head", "manifest", "docs"):
+        monkeypatch.setattr(store, name, slowly(getattr(store, name), chance))
+    nodes = [Node(f"n{number}", "edge") for number in range(12)]
+    proven, waves = set[str](), dict[str, Rollout]()  # contents that all may have, and the rollouts of the others
+    heads, number = dict[int, str](), 0
+
+    def check() -> None:
+        for at in servers:
+            found = at.publisher.rollouts.find("edge")
+            if found is not None and found.is_promoting:
+                proven.add(heads[found.head])
+            for node in nodes:
+                view = at.plane.cache.resolve(node)
+                names = view.snapshot.get(CLUSTER).resources if view is not None else ()
+                for name in names:
+                    assert name in proven or waves[name].in_wave(node), f"seed {seed}: {node.id} has {name}"
+
+    async def watch() -> None:
+        while True:
+            check()
+            await asyncio.sleep(0)
+
+    async def roll_out(at: ServerOnStore) -> None:
+        nonlocal number
+        number += 1
+        name = f"c{number}"
+        plan = read_plan({"waves": ["25%"]})
+        waves[name] = begin("edge", plan, 0, 0, {}, 0.0)
+        options = PushOptions(rollout={"waves": ["25%"]}, allow_empty=True)
+        result = await at.publisher.push("edge", [decode_resource(static_cluster(name, 80))], options=options)
+        heads[result.revision] = name
+
+    async def promote(at: ServerOnStore) -> None:
+        await at.publisher.rollouts.promote("edge", Caller("ops"))
+
+    async def abort(at: ServerOnStore) -> None:
+        await at.publisher.rollouts.abort("edge", Caller("ops"))
+
+    proven.add("c0")
+    await servers[0].publisher.push("edge", [decode_resource(static_cluster("c0", 80))])
+    watching = asyncio.create_task(watch())
+    for _ in range(30):
+        action, at = chance.choice([roll_out, roll_out, abort, abort, promote]), chance.choice(servers)
+        with suppress(XdsError):
+            await action(at)
+        await asyncio.sleep(chance.choice((0, 0, 0.001, 0.01)))
+        assert not watching.done(), watching.exception()
+    await check_level(servers, f"seed {seed}")
+    check()
+    watching.cancel()
