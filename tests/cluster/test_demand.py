@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -97,6 +97,15 @@ def test_what_servers_measured_is_added_up() -> None:
     assert both.reported.flows[0] == Flow(A, A, 40.0, 2.0, 4, {"cpu": Metric(4, 6.0)}, 1.0)
     assert both.senders == {A: Reporting(8, 2, 4), B: Reporting(4, 1, 2)}
     assert added([measured(A, 1.0)]) == measured(A, 1.0)
+
+
+def test_a_node_that_reports_to_another_server_than_it_gets_its_configuration_from_is_not_silent() -> None:
+    """Its load would count more than once: once reported, and again for the nodes that do not report."""
+    here = replace(measured(A, 10.0), senders={A: Reporting(1, 3, 1)})
+    there = replace(measured(A, 30.0), senders={}, apart={A: Reporting(2, settled=1), B: Reporting(5)})
+    assert added([here, there]).senders == {A: Reporting(3, 1, 2)}
+    assert added([here, replace(there, apart={A: Reporting(9, settled=9)})]).senders == {A: Reporting(4, 0, 4)}
+    assert read_answer(json.loads(json.dumps(write_answer({("g", "c"): there})))) == {("g", "c"): there}
 
 
 @pytest.mark.parametrize("shares", [(1.0, 0.0, 0.0), (0.5, 0.3, 0.2), (0.0, 0.0, 1.0)])

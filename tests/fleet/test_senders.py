@@ -36,6 +36,17 @@ def test_nodes_are_counted_by_what_they_follow_and_whether_they_report() -> None
     assert senders.of("none", "none")[THERE] == Reporting()
 
 
+def test_nodes_with_a_load_stream_alone_are_apart() -> None:
+    fleet = Fleet()
+    for name, opened in (("n1", 10.0), ("n2", NOW - 1)):
+        fleet.reporter_opened(Node(name, "edge", HERE), "edge", opened)
+    both = follow(fleet, 3, HERE, CLUSTER)
+    fleet.reporter_opened(Node(both, "edge", HERE), "edge", 10.0)
+    senders = fleet.senders("edge", {"n1": 10.0, "n2": NOW - 1, both: 10.0}, {}, NOW, SETTLED_S)
+    assert senders.apart == {HERE: Reporting(2, settled=1)}
+    assert senders.of("web", "web") == {HERE: Reporting(1, settled=1)}
+
+
 def test_a_node_between_two_load_streams_is_not_silent() -> None:
     """What it reported is still counted: it would be counted twice."""
     fleet = Fleet()

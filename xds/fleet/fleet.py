@@ -358,7 +358,7 @@ class Fleet:
     ) -> Senders:
         """The connected nodes of a group that could send to its clusters, as `take_senders`."""
         nodes = self._connected_among(group, None)
-        return take_senders(nodes, reporting_since, reported_until, now, settled_after_s)
+        return take_senders(nodes, self.reporting(group), reporting_since, reported_until, now, settled_after_s)
 
     def nodes_by_group(self) -> Counter[str]:
         """The number of connected nodes per group; nodes without a group are under the empty name."""

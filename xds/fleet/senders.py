@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from xds.fleet.node_records import NodeRecord
-from xds.model.node import Locality
+from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, alias_of
 
 _CLUSTER, _ENDPOINT = alias_of(CLUSTER), alias_of(ENDPOINT)
@@ -29,14 +29,26 @@ class Reporting:
     silent: int = 0
     settled: int = 0
 
+    def __add__(self, other: Reporting) -> Reporting:
+        return Reporting(self.reporting + other.reporting, self.silent + other.silent, self.settled + other.settled)
+
+    def with_streams_of(self, apart: Reporting) -> Reporting:
+        """The silent ones among them may have their load streams ``apart``, at other servers."""
+        found = min(self.silent, apart.reporting)
+        return Reporting(self.reporting + found, self.silent - found, self.settled + min(found, apart.settled))
+
 
 @dataclass(slots=True)
 class Senders:
-    """The nodes of one group. Nodes with a wildcard subscription are counted; for others the names are kept."""
+    """The nodes of one group. Nodes with a wildcard subscription are counted; for others the names are kept.
+
+    ``apart`` are nodes with a load stream alone: of several servers, another one may have their configuration streams.
+    """
 
     localities: set[Locality] = field(default_factory=set)
     by_kind: dict[Locality, Counter[str]] = field(default_factory=dict)
     by_name: list[tuple[Locality, str, frozenset[str], frozenset[str]]] = field(default_factory=list)
+    apart: dict[Locality, Reporting] = field(default_factory=dict)
 
     def of(self, cluster: str, endpoints: str) -> dict[Locality, Reporting]:
         """The nodes that could send to a cluster, by locality; ``endpoints``: the name of its ClusterLoadAssignment."""
@@ -52,13 +64,15 @@ class Senders:
 
 def take_senders(
     nodes: Iterable[NodeRecord],
+    apart: Iterable[Node],
     reporting_since: Mapping[str, float],
     reported_until: Mapping[str, float],
     now: float,
     settled_after_s: float,
 ) -> Senders:
-    """The senders among connected nodes. ``reporting_since``: when the nodes with a load stream opened it, by node id.
+    """The senders among connected nodes, and those ``apart``.
 
+    ``reporting_since``: when the nodes with a load stream opened it, by node id.
     A node without a load stream is silent once it has been connected for ``settled_after_s``, because clients open the
     load stream after the discovery stream. A node whose load stream ended at ``reported_until`` is silent only
     ``settled_after_s`` later: clients open another one, and the node's last reports are still counted.
@@ -74,6 +88,10 @@ def take_senders(
             senders.by_kind.setdefault(locality, Counter())[kind] += 1
         elif names or assignments:
             senders.by_name.append((locality, kind, names, assignments))
+    for each in apart:
+        is_settled = reporting_since.get(each.id, now) <= now - settled_after_s
+        had = senders.apart.get(each.locality, Reporting())
+        senders.apart[each.locality] = had + Reporting(1, settled=int(is_settled))
     return senders
 
 

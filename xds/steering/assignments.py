@@ -328,7 +328,7 @@ class Assignments:
     def _measured(self, wanted: WantedDemand, senders: Senders, now: float) -> MeasuredDemand:
         window_s = max(wanted.interval_s, self._load.interval_s)
         reported = self._load.demand(wanted.group, wanted.cluster, now, window_s)
-        return MeasuredDemand(reported, senders.of(wanted.cluster, wanted.endpoints))
+        return MeasuredDemand(reported, senders.of(wanted.cluster, wanted.endpoints), senders.apart)
 
     async def _decide(self, active: ActivePolicy, senders: Senders, elsewhere: OthersDemand, now: float) -> None:
         active.due_at = now + active.policy.interval_s

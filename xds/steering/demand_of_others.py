@@ -44,10 +44,14 @@ class WantedDemand:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredDemand:
-    """What one server measured of a cluster: the demand, and the nodes that could send, by source."""
+    """What one server measured of a cluster: the demand, and the nodes that could send, by source.
+
+    ``apart`` are the nodes of the group that only report their load to it.
+    """
 
     reported: ClusterDemand
     senders: Mapping[Locality, Reporting]
+    apart: Mapping[Locality, Reporting] = field(default_factory=dict)
 
     @property
     def sources(self) -> frozenset[Locality]:
@@ -117,7 +121,7 @@ def added(measured: Sequence[MeasuredDemand]) -> MeasuredDemand:
         return measured[0]
     sources: dict[Locality, SourceDemand] = {}
     flows: dict[tuple[Locality, Locality], Flow] = {}
-    senders: dict[Locality, Reporting] = {}
+    senders, apart = (_sum(each) for each in zip(*((one.senders, one.apart) for one in measured), strict=True))
     for each in measured:
         for source in each.reported.sources:
             known = sources.get(source.source)
@@ -125,15 +129,19 @@ def added(measured: Sequence[MeasuredDemand]) -> MeasuredDemand:
         for flow in each.reported.flows:
             along = flow.source, flow.target
             flows[along] = _flow(flows[along], flow) if along in flows else flow
-        for locality, nodes in each.senders.items():
-            had = senders.get(locality, Reporting())
-            senders[locality] = Reporting(
-                had.reporting + nodes.reporting, had.silent + nodes.silent, had.settled + nodes.settled
-            )
     until = min(each.reported.until for each in measured)
     return MeasuredDemand(
-        replace(first, until=until, sources=tuple(sources.values()), flows=tuple(flows.values())), senders
+        replace(first, until=until, sources=tuple(sources.values()), flows=tuple(flows.values())),
+        {source: nodes.with_streams_of(apart.get(source, Reporting())) for source, nodes in senders.items()},
     )
+
+
+def _sum(counts: Iterable[Mapping[Locality, Reporting]]) -> dict[Locality, Reporting]:
+    total: dict[Locality, Reporting] = {}
+    for each in counts:
+        for locality, nodes in each.items():
+            total[locality] = total.get(locality, Reporting()) + nodes
+    return total
 
 
 def _source(one: SourceDemand, other: SourceDemand) -> SourceDemand:
@@ -174,7 +182,8 @@ def write_answer(measured: Mapping[Key, MeasuredDemand]) -> Json:
             {
                 "key": list(key),
                 "reported": asdict(each.reported),
-                "senders": [[asdict(locality), asdict(nodes)] for locality, nodes in each.senders.items()],
+                "senders": _write_nodes(each.senders),
+                "apart": _write_nodes(each.apart),
             }
             for key, each in measured.items()
         ]
@@ -191,9 +200,17 @@ def read_answer(document: Json) -> dict[Key, MeasuredDemand]:
             SourceDemand(**{**one, "source": Locality(**one["source"])}) for one in reported["sources"]
         )
         reported["flows"] = tuple(map(_read_flow, reported["flows"]))
-        senders = {Locality(**locality): Reporting(**nodes) for locality, nodes in each["senders"]}
-        found[group, cluster] = MeasuredDemand(ClusterDemand(**reported), senders)
+        nodes = (_read_nodes(each[name]) for name in ("senders", "apart"))
+        found[group, cluster] = MeasuredDemand(ClusterDemand(**reported), *nodes)
     return found
+
+
+def _write_nodes(nodes: Mapping[Locality, Reporting]) -> list[tuple[Json, Json]]:
+    return [(asdict(locality), asdict(each)) for locality, each in nodes.items()]
+
+
+def _read_nodes(listed: Iterable[tuple[Json, Json]]) -> dict[Locality, Reporting]:
+    return {Locality(**locality): Reporting(**each) for locality, each in listed}
 
 
 def _read_flow(one: Json) -> Flow:
