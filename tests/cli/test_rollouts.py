@@ -243,6 +243,15 @@ def test_a_held_rollout_waits_for_a_person(remote: Remote, group: str, proxies: 
     assert status(remote, group)["state"] == "rolled_back"
 
 
+def test_a_push_to_all_at_once_takes_itself_back_too(
+    remote: Remote, group: str, proxies: Answering, tmp_path: Path
+) -> None:
+    proxies.add("p1", "p2", refuses_from=2)
+    failed = apply(remote, group, file_of(tmp_path, 81), "--canary", "100%", "--wait")
+    assert (failed.code, "rolled back: " in failed.err, REFUSAL in failed.err) == (1, True, True)
+    assert wait_for(remote, group, synced=2)["nacks"] == []
+
+
 def test_a_watched_directory_does_not_try_again_what_was_taken_back(tmp_path: Path, running: ExitStack) -> None:
     watched = tmp_path / "watched"
     watched.mkdir()

@@ -156,20 +156,20 @@ ALL_AT_ONCE = "all_at_once"
 ROLLOUT, RETRY = "rollout", "retry"  # members of a body beside its resources, and parameters of the query
 
 
-def with_rollout(options: PushOptions, members: Mapping[str, object], at: str = "") -> PushOptions:
-    """The options with what a request says about its rollout. Raises ``ValidationError`` with pointers below ``at``."""
+def with_rollout(options: PushOptions, members: Mapping[str, object]) -> PushOptions:
+    """The options with what a request says about its rollout. Raises ``ValidationError``."""
     plan, retry = members.get(ROLLOUT), members.get(RETRY) or False
     if not isinstance(retry, bool):
-        raise ValidationError([Violation("wrong_type", "retry must be true or false", pointer=f"{at}/{RETRY}")])
+        raise ValidationError([Violation("wrong_type", "retry must be true or false", pointer=f"/{RETRY}")])
     options = replace(options, retry=options.retry or retry)
     if plan is None:
         return options
     if options.rollout is not None or options.all_at_once:
         detail = "the plan is given twice: in the query and in the body"
-        raise ValidationError([Violation("conflict", detail, pointer=f"{at}/{ROLLOUT}")])
+        raise ValidationError([Violation("conflict", detail, pointer=f"/{ROLLOUT}")])
     if plan == ALL_AT_ONCE:
         return replace(options, all_at_once=True)
-    read_plan(plan, f"{at}/{ROLLOUT}")
+    read_plan(plan)
     return replace(options, rollout=plan if isinstance(plan, dict) else {"waves": plan})
 
 
@@ -272,7 +272,7 @@ async def _rollout_of(pushing: PushContext, result: PushResult) -> PushedRollout
     waves = await run_sized(lambda: list(planned()), resources=len(step.connected))
     kinds = {**step.connected, **{node.id: kind(node) for node in nodes}}
     *before, last = ({kinds[id] for id in ids} for _, ids in waves)
-    last_kinds = sorted(last.difference(*before))
+    last_kinds = sorted(filter(None, last.difference(*before))) if before else ()
     return PushedRollout.from_domain(step, [(str(size), ids) for size, ids in waves], last_kinds)
 
 
