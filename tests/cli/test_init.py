@@ -13,7 +13,7 @@ import yaml
 from tests.cli.conftest import Remote
 from tests.support.commands import xds
 from tests.support.process import LOOPBACK, REPOSITORY
-from xds.cli.templates import Template, write_template
+from xds.cli.templates import Template, template_text, write_template
 
 SNAPSHOTS = [template for template in Template if template is not Template.MESH]
 # The example of the same content: its documentation and its tests name it by this path.
@@ -53,13 +53,12 @@ def test_a_snapshot_is_commented_valid_and_on_the_loopback(template: Template) -
 
 
 @pytest.mark.parametrize("template", EXAMPLES)
-def test_a_snapshot_has_what_the_example_has(template: Template) -> None:
-    write_template(template, "written.yaml")
-    written = {each.get("name") or each["cluster_name"]: each for each in resources(Path("written.yaml").read_text())}
-    for each in resources((REPOSITORY / "examples" / EXAMPLES[template] / "snapshot.yaml").read_text()):
-        ours = written[each.get("name") or each["cluster_name"]]
-        assert ours["@type"].rpartition("/")[2].startswith("envoy.config.")
-        assert template is Template.WEIGHTED or ours == each or each["@type"] != ours["@type"]
+def test_a_snapshot_begins_with_what_the_example_has(template: Template) -> None:
+    ours = resources(template_text(template))
+    theirs = resources((REPOSITORY / "examples" / EXAMPLES[template] / "snapshot.yaml").read_text())
+    if template is Template.WEIGHTED:  # its route also adds a header, the example has upstreams that say who they are
+        del theirs[-1]
+    assert ours[: len(theirs)] == theirs
 
 
 @pytest.mark.parametrize("template", Template)

@@ -19,6 +19,7 @@ import yaml
 
 from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 from tests.support.resources import static_cluster
+from xds.cli.templates import Template
 
 TIMEOUT_S = 120.0
 _BUILT = ("xds", "pyproject.toml", "README.md", "LICENSE", "api", "examples", "requirements.run.lock")
@@ -74,9 +75,19 @@ class Project:
         """The command line, as the script of the wheel starts it."""
         return [str(self._programs / "python"), "-c", "from xds.cli.main import main; main()", *arguments]
 
+    def add_envoy(self) -> None:
+        """The program of the extra ``envoy``."""
+        (self._programs / "envoy").symlink_to(Path(sys.executable).with_name("envoy"))
+
     def run(self, command: list[str]) -> str:
         """A command that must succeed; its output."""
-        ran = subprocess.run(
+        ran = self.ran(command)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def ran(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """A command that has run to its end."""
+        return subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -85,8 +96,6 @@ class Project:
             cwd=self.directory,
             env=self._environment,
         )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
 
     def python(self, program: str, *arguments: str) -> str:
         """A program of the project."""
@@ -144,6 +153,26 @@ def test_the_wheel_brings_one_package(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
     assert {name for name in tops if not name.endswith(".dist-info")} == {"xds"}
+
+
+def test_the_demo_needs_only_the_wheel_and_an_envoy(project: Project) -> None:
+    without = project.ran(project.command("demo", "--once"))
+    assert (without.returncode, "revision 1: +1 clusters" in without.stdout) == (4, True), without.stdout
+    assert "pip install 'xds-server[envoy]'" in without.stdout
+    assert project.ran(project.command("envoy")).returncode == 4
+    project.add_envoy()
+    assert "Hello from the upstream!" in project.run(project.command("demo", "--once"))
+    project.run(project.command("envoy", "--", "--mode", "validate", "-l", "error"))
+
+
+def test_every_template_is_in_the_wheel(project: Project) -> None:
+    for template in Template:
+        project.run(project.command("init", template))
+    written = sorted(path.name for path in project.directory.iterdir() if path.stem in set(Template))
+    assert written == ["canary.yaml", "hello.yaml", "mesh", "tls.yaml", "weighted.yaml"]
+    assert sorted(path.name for path in (project.directory / "mesh").iterdir()) == [
+        *("README.md", "entries.yaml", "instances.yaml", "upstreams.yaml", "v1", "v2", "xds.yaml"),
+    ]
 
 
 def test_a_snapshot_is_applied(project: Project) -> None:

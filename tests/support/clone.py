@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
@@ -57,6 +57,11 @@ class Clone:
     def set(self, name: str, value: str) -> None:
         """Set an environment variable for the commands that follow."""
         self._environment[name] = value
+
+    def enter(self, folder: str) -> None:
+        """Run the commands that follow in a folder of the clone."""
+        (self.directory / folder / ".venv").symlink_to(self.directory / ".venv")
+        self.directory /= folder
 
     def url(self, port: str, path: str = "") -> str:
         """The address of a port of the documentation."""
@@ -150,7 +155,12 @@ def commands(page: Path) -> Iterator[str]:
 
 def try_page(page: Path, walk: Walk, clone: Clone) -> None:
     """Every command of the page, in the order of the page. A command without a row fails."""
-    assert list(commands(page)) == [command for command, _ in walk], f"{page}: commands and rows differ"
+    try_commands(str(page), commands(page), walk, clone)
+
+
+def try_commands(text: str, found: Iterable[str], walk: Walk, clone: Clone) -> None:
+    """The commands that are found in a text, in their order. A command without a row fails."""
+    assert list(found) == [command for command, _ in walk], f"{text}: commands and rows differ"
     for command, row in walk:
         row(clone, command)
 
@@ -218,6 +228,18 @@ def envoy(node: str) -> Row:
 
     def tried(clone: Clone, command: str) -> None:
         started = clone.start(node, " ".join([command, *ENVOY_FLAGS]))  # beside other Envoys on this machine
+        started.wait_until(lambda: clone.knows(node), f"{node} is connected")
+
+    return tried
+
+
+def envoy_command(node: str) -> Row:
+    """``xds envoy`` for the server of this clone, until the server knows the node."""
+
+    def tried(clone: Clone, command: str) -> None:
+        own, _, flags = command.partition(" -- ")
+        address = f"{LOOPBACK}:{clone.ports[GRPC]}"
+        started = clone.start(node, f"{own} --xds-addr {address} -- {flags} --concurrency 1 -l warning")
         started.wait_until(lambda: clone.knows(node), f"{node} is connected")
 
     return tried
