@@ -14,7 +14,7 @@ from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess, wait_body
-from tests.support.process import free_port, wait_until
+from tests.support.process import LOOPBACK, free_port, wait_until
 
 ENVOYS = 10
 ROLLED_BACK_S = 20.0  # ten times what it takes at most
@@ -186,6 +186,30 @@ def test_endpoints_go_to_both_lines_and_a_roll_back_keeps_them(site: RolloutSite
         site.server.wait_synced(GROUP, name)
         wait_body(port, HEAD)
     site.end()
+
+
+def test_endpoints_set_by_hand_and_drained_go_to_both_lines(site: RolloutSite) -> None:
+    canary, *_ = site.ranked
+    path, old, new = f"/api/v1/groups/{GROUP}/endpoints/{BASE}", site.base.port, site.head.port
+    site.roll_out([*site.content(BASE), r.static_cluster("extra", 1)], waves="1", hold_s=60)
+    assert site.server.request("PUT", path, json=r.load_assignment(BASE, old, new)).is_success
+    wait_ports(site, {old, new})
+    removed = {"remove": [f"{LOOPBACK}:{old}"]}
+    assert site.server.request("PATCH", path, json=removed, params={"drain_s": "1"}).is_success
+    wait_ports(site, {new})
+    assert {name for name, envoy in site.envoys.items() if "extra" in envoy.cluster_names()} == {canary}
+    site.act("abort")
+    wait_until(lambda: "extra" not in site.envoys[canary].cluster_names(), "the canary has the base")
+    wait_ports(site, {new})
+    assert site.server.request("DELETE", path, params={"drain_s": "1"}).is_success
+    wait_ports(site, {old})
+    site.end()
+
+
+def wait_ports(site: RolloutSite, ports: set[int]) -> None:
+    """Wait until every Envoy has these endpoints of the base."""
+    envoys = list(site.envoys.values())
+    wait_until(lambda: all(each.endpoint_ports(BASE) == ports for each in envoys), f"all have {ports}")
 
 
 @pytest.mark.soak
