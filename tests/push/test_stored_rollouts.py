@@ -12,6 +12,7 @@ from tests.push.test_rollouts import CAREFULLY, NODES, OPERATOR, have, rollout
 from tests.support.connected import Client
 from tests.support.plane import Plane
 from xds.backup.backups import BackupOptions, Backups, examine_directory
+from xds.model.errors import NotFoundError
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER
 from xds.push.collector import Collector
@@ -116,6 +117,19 @@ async def test_a_rollout_that_cannot_be_read_is_kept(plane: Plane, caplog: pytes
     assert after.publisher.rollouts.find(GROUP) is None
     assert have(after, "a") == set(NODES)
     assert await after.store.docs("rollout")
+
+
+async def test_a_rollout_without_its_group_is_nobodys(plane: Plane) -> None:
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    body = (await plane.store.docs("rollout"))[0].body
+    await plane.store.put_doc("rollout", "gone", body)
+    after = plane.restarted()
+    await after.publisher.load()
+    assert [each.group for each in after.publisher.rollouts.open()] == [GROUP]
+    with pytest.raises(NotFoundError):
+        await after.publisher.rollouts.pause("gone", OPERATOR)
 
 
 async def test_a_damaged_base_does_not_stop_the_server(plane: Plane) -> None:

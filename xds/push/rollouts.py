@@ -73,8 +73,8 @@ class Rollouts:
         return self._rollouts.get(group)
 
     def open(self) -> list[Rollout]:
-        """The rollouts that have not ended, by group."""
-        return [each for _, each in sorted(self._rollouts.items()) if each.is_open]
+        """The rollouts of served groups that have not ended, by group."""
+        return [each for group, each in sorted(self._rollouts.items()) if each.is_open and group in self._served]
 
     def all(self) -> list[Rollout]:
         """The present or last rollout of each group."""
@@ -151,7 +151,7 @@ class Rollouts:
             except StaleDocumentError:
                 await self.refresh((group,))
                 return False
-            self.adopt(group, replace(self._served[group], rollout=after) if group in self._served else None)
+            self.adopt(group, replace(self._served[group], rollout=after))
             self._groups.split(group, self.split(group))
             self._wake((group,))
             if action:
@@ -165,7 +165,7 @@ class Rollouts:
 
     def _open_rollout(self, group: str) -> Rollout:
         rollout = self._rollouts.get(group)
-        if rollout is None or not rollout.is_open:
+        if rollout is None or not rollout.is_open or group not in self._served:
             raise NotFoundError(f"no rollout of group {group!r} is going on")
         return rollout
 
