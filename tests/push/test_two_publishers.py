@@ -33,7 +33,7 @@ from xds.push.groups import GroupSettings
 from xds.push.request import PushOptions, PushRequest, replace_all
 from xds.push.rollout_runner import RolloutRunner
 from xds.rollouts.plan import read_plan
-from xds.rollouts.rollout import Rollout, begin
+from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
@@ -405,6 +405,19 @@ async def test_a_writer_who_changes_the_server_is_not_refused_because_it_is_behi
         await second.publisher.put("edge", two, PushOptions(expect=7))
     with pytest.raises(NotFoundError):
         await second.publisher.delete("edge", (CLUSTER, "nothing"), EMPTIES)
+
+
+async def test_what_people_do_reaches_a_rollout_that_another_server_has_just_begun(servers: Servers) -> None:
+    first, second = servers
+    await first.publisher.push("edge", [decode_resource(static_cluster("a", 80))])
+    await second.level()
+    await second.following.close()
+    options = PushOptions(rollout={"waves": ["25%"]})
+    await first.publisher.push("edge", [decode_resource(static_cluster("b", 80))], options=options)
+    paused = await second.publisher.rollouts.pause("edge", Caller("ops"))
+    assert (paused.head, paused.state) == (2, RolloutState.PAUSED)
+    with pytest.raises(NotFoundError):
+        await second.publisher.rollouts.pause("shop", Caller("ops"))
 
 
 async def test_a_deleted_group_leaves_nothing_that_another_server_has_written_before(

@@ -121,7 +121,7 @@ class Rollouts:
         """Take the push back: a new revision with the content that the nodes outside of the wave are served."""
         reason = f"aborted: {message}" if message else "aborted"
         while True:
-            before = self._open_rollout(group)
+            before = await self._open_rollout(group)
             after = before.end(RolloutState.ROLLED_BACK, reason, time(), by.actor or by.author, message)
             with suppress(ChangedRolloutError):
                 await self.roll_back(before, after, by)
@@ -131,7 +131,7 @@ class Rollouts:
         self, group: str, action: str, by: Caller, message: str, change: Callable[[Rollout, float], Rollout]
     ) -> Rollout:
         while True:
-            before = self._open_rollout(group)
+            before = await self._open_rollout(group)
             after = change(before, time())
             note = by.note(f"rollout.{action}", group=group, message=message, new={"head": after.head})
             if await self.step(before, after, action, note):
@@ -163,7 +163,10 @@ class Rollouts:
         if self._rollouts.get(rollout.group) == rollout:
             self._rollouts[rollout.group] = rollout
 
-    def _open_rollout(self, group: str) -> Rollout:
+    async def _open_rollout(self, group: str) -> Rollout:
+        if self.open_base(group) is None:  # another server may have begun one just now
+            async with self._locks.groups((group,)):
+                await self.refresh((group,))
         rollout = self._rollouts.get(group)
         if rollout is None or not rollout.is_open or group not in self._served:
             raise NotFoundError(f"no rollout of group {group!r} is going on")
