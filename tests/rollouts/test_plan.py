@@ -13,7 +13,7 @@ from xds.rollouts.plan import ALL, DEFAULT_PLAN, NAMED, OnFailure, RolloutPlan, 
 def test_an_empty_plan_has_all_defaults() -> None:
     plan = read_plan({})
     assert plan == DEFAULT_PLAN
-    assert plan.waves_text == "1,10%,50%"
+    assert list(map(str, plan.waves)) == ["1", "10%", "50%"]
     assert (plan.hold_s, plan.timeout_s, plan.max_nacks, plan.on_failure) == (60, 300, 0, OnFailure.ROLLBACK)
 
 

@@ -83,11 +83,6 @@ class RolloutPlan:
         first = (NAMED,) if self.selector or self.nodes else ()
         return (*first, *(wave for wave in self.waves if wave != ALL), ALL)
 
-    @property
-    def waves_text(self) -> str:
-        """The waves as people write them: ``1,10%,50%``."""
-        return ",".join(map(str, self.waves))
-
 
 DEFAULT_PLAN = RolloutPlan()
 
