@@ -14,11 +14,11 @@ from tests.cli.proxy import Proxy
 from tests.support.commands import xds
 from tests.support.http import plain_client
 from tests.support.labels import stem_of
-from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port
+from tests.support.process import LOOPBACK, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from tests.support.server_forks import serve_to_end
-from xds.app.ports import EXAMPLE, welcome
+from xds.app.ports import welcome
 from xds.settings.sections import GRPC_PORT, HTTP_PORT
 
 A = static_cluster("a", 80)
@@ -77,14 +77,6 @@ def test_the_next_commands_take_ipv6_and_tls() -> None:
     assert "--xds-addr" not in told
     assert "xds nodes --server http://[::1]:28080\n" in told
     assert "--server" not in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
-
-
-def test_the_next_commands_name_a_file_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "apply -g default -f FILE --wait" in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
-    (tmp_path / EXAMPLE).parent.mkdir(parents=True)
-    (tmp_path / EXAMPLE).write_bytes((REPOSITORY / EXAMPLE).read_bytes())
-    assert f"apply -g default -f {EXAMPLE} --wait" in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
 
 
 def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack) -> None:

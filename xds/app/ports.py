@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -28,7 +27,6 @@ from xds.settings.settings import Settings, is_loopback
 
 HTTP_KEEP_ALIVE_S = 75
 HTTP_BACKLOG = 2048
-EXAMPLE = "examples/hello/snapshot.yaml"
 
 
 def browser_rules(settings: Settings) -> BrowserRules:
@@ -187,11 +185,6 @@ def place(host: str, port: int) -> str:
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
-def _snapshot_file() -> str:
-    """A file that can be pushed from here: that of the first five minutes in a clone, else any."""
-    return EXAMPLE if Path(EXAMPLE).is_file() else "FILE"
-
-
 def welcome(grpc: tuple[str, int], http: tuple[str, int], *, is_https: bool = False) -> str:
     """Both addresses, and the next commands to run."""
     scheme = "https" if is_https else "http"
@@ -201,7 +194,7 @@ def welcome(grpc: tuple[str, int], http: tuple[str, int], *, is_https: bool = Fa
         f"xDS   {place(*grpc)}\n"
         f"admin {place(*http)}\n"
         "next:\n"
-        f"  xds bootstrap --node-id demo{proxy} > envoy.yaml && envoy -c envoy.yaml\n"
-        f"  xds apply -g default -f {_snapshot_file()} --wait{client}\n"
+        f"  xds envoy --node-id edge-1{proxy}\n"
+        f"  xds init hello && xds apply -g default -f hello.yaml --wait{client}\n"
         f"  xds nodes{client}\n"
     )

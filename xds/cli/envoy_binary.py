@@ -23,5 +23,6 @@ def envoy_binary(given: Path, missing: Exit = Exit.USAGE) -> Path:
     name = "envoy" if given == AUTO else given.name
     program = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if program is None:
-        raise CommandError(missing, f"--envoy {given}: there is no {name} on the path; {BRINGS_ENVOY} installs one")
+        option = "" if given == AUTO else f"--envoy {given}: "
+        raise CommandError(missing, f"{option}there is no {name} on the path; {BRINGS_ENVOY} installs one")
     return Path(program)
