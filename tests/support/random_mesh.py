@@ -10,9 +10,10 @@ from tests.support.lowering import DATACENTER, Json, chain_of
 from tests.support.random_entries import DATACENTERS, DURATIONS, HEADERS, SERVICES, RandomEntries
 from tests.support.route_reader import Request
 from xds.mesh.core.chain.chain import ChainError
+from xds.mesh.core.entries.defaults import ServiceDefaults
 from xds.mesh.core.entries.entry import ConfigEntry, read_entry
 from xds.mesh.core.entries.entry_set import ConfigEntries
-from xds.mesh.core.lower.upstreams import FAILOVERS, Upstream, UpstreamsDocument, read_upstreams
+from xds.mesh.core.lower.upstreams import AGGREGATE, FAILOVERS, Upstream, UpstreamsDocument, read_upstreams
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
 from xds.services.core.instance import Check, Health, Instance
@@ -60,10 +61,13 @@ def _read(value: Json) -> ConfigEntry | None:
 def _document(random: Random, entries: ConfigEntries) -> UpstreamsDocument:
     """An upstream for each service whose chain compiles, some of them in another datacenter or with overrides."""
     upstreams = [_upstream(random, service, at) for at, service in enumerate(SERVICES)]
+    failover = random.choice(FAILOVERS)
+    if any(isinstance(each, ServiceDefaults) and each.external_sni for each in entries):
+        failover = AGGREGATE  # one cluster cannot have an external service and another one (mixed_tls)
     return read_upstreams(
         {
             "upstreams": [one for one in upstreams if _compiles(one, entries)],
-            "failover": random.choice(FAILOVERS),
+            "failover": failover,
             "validate_clusters": random.random() < 0.3,
             "locality_aware": random.random() < 0.3,
         }
