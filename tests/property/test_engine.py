@@ -43,7 +43,7 @@ class WatchfulClient(Client):
     """Fails when the server sends what was refused, or what is held and was not asked for again."""
 
     def watch(self, pushed: Content) -> None:
-        self.refused: dict[str, object] = {}
+        self.refused: dict[str, tuple[bytes, dict[str, str | None]]] = {}  # digest, and the texts as in ``offered``
         self.offered: dict[str, dict[str, str | None]] = {}  # name to the text that was pushed when it was sent
         self.doubted: dict[str, set[str]] = {}  # of refused responses: who knows what was taken of them
         self.asked: dict[str, set[str]] = {}
@@ -55,8 +55,9 @@ class WatchfulClient(Client):
             if isinstance(event, Send) and not event.response.heartbeat:
                 self._judge(event)
             elif isinstance(event, Nacked):
-                if self.offered[event.type_url] == self._pushed_texts(event.type_url, event.response.names):
-                    self.refused[event.type_url] = event.response.digest
+                texts = self._pushed_texts(event.type_url, event.response.names)
+                if self.offered[event.type_url] == texts:
+                    self.refused[event.type_url] = event.response.digest, texts
                 self.doubted.setdefault(event.type_url, set()).update(event.response.names)
             elif isinstance(event, Acked):
                 self.doubted.get(event.type_url, set()).difference_update(event.response.names)
@@ -76,8 +77,8 @@ class WatchfulClient(Client):
         self.pushed = after
         for url, texts in before.items():
             self.lost.setdefault(url, set()).update(set(texts) - set(after[url]))
-            offered = self.offered.get(url, {})
-            if self._pushed_texts(url, offered) != offered:
+            _, refused = self.refused.get(url, (b"", {}))
+            if any(self._pushed_texts(url, texts) != texts for texts in (refused, self.offered.get(url, {}))):
                 self.refused.pop(url, None)
 
     def _pushed_texts(self, url: str, names: Iterable[str]) -> dict[str, str | None]:
@@ -85,7 +86,8 @@ class WatchfulClient(Client):
 
     def _judge(self, send: Send) -> None:
         url, response = send.type_url, send.response
-        assert response.digest != self.refused.get(url), f"refused content of {url} sent again"
+        digest, _ = self.refused.get(url, (b"", {}))
+        assert response.digest != digest, f"refused content of {url} sent again"
         self.offered[url] = self._pushed_texts(url, response.names)
         self._judge_unchanged(send)
         self.asked.pop(url, None)
@@ -269,3 +271,17 @@ class DeltaEngine(Engine):
 def test_clients_end_in_step(machine: type[Engine]) -> None:
     tried = examples(60, in_soak=1500, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=tried)
+
+
+def test_a_refused_cluster_of_the_log_is_sent_again_when_a_push_brings_it_back() -> None:
+    """A client is sent what its first push had removed, refuses it, and the next push has it again."""
+    without: dict[str, dict[str, str]] = {url: {} for url in TYPES}
+    engine = Engine()
+    engine.start(content={**without, CLUSTER: {"a": "2"}})
+    engine.push(content=without)
+    engine.subscribe(index=0, url=CLUSTER, wanted={"a"})
+    engine.nack(index=0, applied=0)
+    engine.push(content={**without, CLUSTER: {"a": "2"}})
+    engine.elapse(seconds=ORDER_TIMEOUT_S)
+    assert [sent.response.names for sent, _ in engine.clients[0].inbox][-1] == ("a",)
+    engine.teardown()
