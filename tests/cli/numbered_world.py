@@ -55,6 +55,8 @@ def numbered_world(directory: Path) -> Iterator[Remote]:
 def _push(server: ServerProcess) -> None:
     for name in NAMES:
         server.push(f"team-{name}", [eds_cluster(name)])
+        slower, plan = {**eds_cluster(name), "connect_timeout": "7s"}, {"hold_s": 86_400, "timeout_s": 86_400}
+        _put(server, f"/groups/team-{name}/snapshot", {"resources": [slower], "rollout": plan})
     assignments = [zoned_load_assignment(name, {"za": [1, 2], "zb": [3]}) for name in NAMES]
     server.push("edge", [*map(steered_cluster, NAMES), *assignments])
     server.push("bound", list(map(eds_cluster, NAMES)))

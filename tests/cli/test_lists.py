@@ -31,6 +31,7 @@ BY_NAME: dict[str, list[str]] = {
     "load": [],
     "services": [],
     "group list": [],
+    "rollout list": [],
     "endpoints list": ["-g", "edge"],
     "endpoints bindings": ["-g", "bound"],
     "service show": ["web"],
@@ -70,7 +71,8 @@ LISTS = BY_NAME | BY_TIME | BY_STEP
 NO_LISTS = {
     *("serve", "bootstrap", "version", "validate", "convert", "apply", "put", "diff", "delete", "export", "release"),
     *("chain", "backup", "restore", "whoami", "auth whoami", "watch", "group show", "group set", "group delete"),
-    *("rollout undo", "endpoints set", "endpoints add", "endpoints drain", "endpoints remove", "endpoints delete"),
+    *("rollout undo", "rollout pause", "rollout resume", "rollout promote", "rollout abort", "demo", "init", "envoy"),
+    *("endpoints set", "endpoints add", "endpoints drain", "endpoints remove", "endpoints delete"),
     *("endpoints bind", "endpoints unbind", "service register", "service deregister", "service maintain"),
     *("source accept", "destination get", "destination profile", "destination explain", "assignment set"),
     *("assignment delete", "config-entry write", "config-entry read", "config-entry delete", "config-entry diff"),
