@@ -861,6 +861,40 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "of what a client refuses unnamed, a version that came back is blamed with the last push that had it": (
+        SOTW,
+        False,
+        "delays refusals restarts",
+        Plan(filter="to:b"),
+        [
+            Push(Plan(inline="d", svc="inline", whole="a", trouble="malformed"), told=False),
+            Push(Plan(inline="ad", svc="r2", web="inline", texts=("static", "eds:x", "hc:2"))),
+            Push(Plan(trouble="cluster"), told=False),
+            Go((6, 2, 3, 7)),
+            Cut(True, seconds=2.0),
+            Push(Plan(texts=("hc:2", "eds:x", "hc:2"), trouble="malformed")),
+            Push(Plan(r1="bc")),
+            Wait(16.0),
+        ],
+        PLAIN,
+    ),
+    "the first set is not counted twice of a client that refused something before it came back": (
+        SOTW,
+        False,
+        "refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(r2="ad", svc="r2", trouble="malformed")),
+            Cut(True),
+            Wait(40.0),
+            Push(Plan(r1="bc", trouble="cluster")),
+            Push(Plan(inline="bc", svc="inline", texts=("hc:2", "hc:2", "sds:u"))),
+            Go((1, 2, 7)),
+            Push(Plan(r2="ac", svc="r2")),
+            Cut(True, seconds=2.0),
+        ],
+        Plan(texts=("sds:u", "hc:2", "static")),
+    ),
 }
 
 

@@ -132,7 +132,7 @@ class Rejections:
         "tried",
     )
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: Refused, sent_n: int) -> None:
         self.refused = refused
         self.rejected = NO_NAMES
         self.placed: dict[str, Versions] = {}
@@ -142,7 +142,7 @@ class Rejections:
         self.probe: frozenset[str] = NO_NAMES
         self.is_new_content_due = True
         self.rejected_set_id = 0
-        self.sent_n = 1
+        self.sent_n = sent_n
         self.limit_n = 2
         self.digests: frozenset[bytes] = frozenset()
         self.tried: frozenset[tuple[str, str]] = frozenset()

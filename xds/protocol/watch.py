@@ -137,7 +137,7 @@ class Watch:
     def begin_search(self, refused: Refused) -> None:
         """The client refuses these versions of the type, or will."""
         if self.rejections is None:
-            self.rejections = Rejections(refused)
+            self.rejections = Rejections(refused, sent_n=0 if self.ack.in_flight is None else 1)
 
     def hold_unknown(self, shown: ShownContent) -> None:
         """Its first request does not show which set it has, but this."""

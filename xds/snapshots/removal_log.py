@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -172,28 +172,28 @@ class RemovalLog:
     def _removals(self, type_url: str, name: str) -> tuple[list[RemovedVersion], int]:
         """The versions of a name that pushes removed, the oldest first, and the push that the newest one came with."""
         removals: list[RemovedVersion] = []
-        since, first = 0, dict[str, int]()
+        since = 0
         for push in self._pushes:
             resource = push.removed.get(type_url, _NONE).get(name)
-            if resource is not None:  # a version that came back came with the first one
-                removals.append(RemovedVersion(push, first.setdefault(resource.version, since), resource))
+            if resource is not None:
+                removals.append(RemovedVersion(push, since, resource))
             if name in push.came.get(type_url, ()):
                 since = push.revision
-        newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
-        return _latest_versions(removals), first.get(newest.version, since) if newest is not None else since
+        return _latest_versions(removals), since
 
-    def _unaccepted_since(self, type_url: str, name: str, version: str) -> int | None:
-        """The push that a version came with which no client is known to have ACKed; None for any other version."""
+    def _unaccepted_pushes(self, type_url: str, name: str, version: str) -> list[int]:
+        """The pushes that a version came with which no client is known to have ACKed; none for any other version."""
         if not resource_type(type_url).full_state:
-            return None
+            return []
         removals, newest_since = self._removals(type_url, name)
         same = [each for each in removals if each.resource.version == version]
         if any(name not in each.push.unaccepted.get(type_url, ()) for each in same):
-            return None
+            return []
+        pushes = [each.since for each in same]
         newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
         if newest is not None and newest.version == version:
-            return None if self._has_accepted(newest) else newest_since
-        return same[0].since if same else None
+            return [] if self._has_accepted(newest) else [*pushes, newest_since]
+        return pushes
 
     # -- questions --------------------------------------------------------------------------------------------------
 
@@ -346,22 +346,22 @@ class RemovalLog:
 
     def latest_unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
         """The names among these that came with the latest push, of those versions that no client is known to have."""
-        unaccepted_since = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
-        since = {name: push for name, push in unaccepted_since.items() if push is not None}
-        return frozenset(name for name, push in since.items() if push == max(since.values()))
+        pushes = {name: self._unaccepted_pushes(type_url, name, version) for name, version in versions.items()}
+        last = max(chain.from_iterable(pushes.values()), default=0)
+        return frozenset(name for name, each in pushes.items() if last in each)
 
     def unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
         """The names among these whose versions came with a push since the restart and that no client accepted.
 
         Of pushes before it, it is not known what was ACKed.
         """
-        since = {name: self._unaccepted_since(type_url, name, version) for name, version in versions.items()}
-        return frozenset(name for name, each in since.items() if each is not None and each >= self._live_from)
+        pushes = {name: self._unaccepted_pushes(type_url, name, version) for name, version in versions.items()}
+        return frozenset(name for name, each in pushes.items() if each and each[0] >= self._live_from)
 
     def is_accepted(self, type_url: str, name: str, version: str) -> bool:
         """Whether some client is known to have ACKed a version of the log."""
         is_known = resource_type(type_url).full_state and self.has(type_url, name, version)
-        return is_known and self._unaccepted_since(type_url, name, version) is None
+        return is_known and not self._unaccepted_pushes(type_url, name, version)
 
     def stand_ins(self, type_url: str, name: str, refused: Collection[str] = ()) -> Iterator[Resource]:
         """The versions of a name that may take the place of another one, the latest first.
