@@ -17,7 +17,13 @@ PAGES = {path.parent.name: path for path in sorted((REPOSITORY / "examples").glo
     "two-zones": REPOSITORY / "docs/load-assignment.md",
 }
 PUSH = re.compile(r"xds (?:apply|upstreams set)\b")
-PREPARED = ("certificate.py make", "sed 's/weight", "config-entry write -f examples/mesh/entries", "grpc_tools.protoc")
+PREPARED = (
+    "xds init",
+    "certificate.py make",
+    "sed 's/weight",
+    "config-entry write -f examples/mesh/entries",
+    "grpc_tools.protoc",
+)
 
 
 def pushes(page: Path) -> Iterator[str]:

@@ -111,7 +111,7 @@ def test_a_failure_holds_where_the_plan_says_so(site: RolloutSite, taken_port: i
     held = site.wait_state("held")
     assert held["reason"].startswith(f"{canary} rejected it: ")
     site.check_wave()
-    assert site.answering() == {canary}
+    wait_until(lambda: site.answering() == {canary}, "the canary has what it did not refuse")
     assert site.updates(others) == before
     site.end()
 
