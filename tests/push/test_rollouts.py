@@ -211,6 +211,15 @@ async def test_endpoints_reach_both_lines_and_survive_an_abort(plane: Plane) -> 
     assert have(plane, "web") == set(NODES)
 
 
+async def test_endpoints_alone_go_to_all_although_a_plan_was_named_and_the_answer_says_so(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, web(80))
+    result = await plane.publisher.push(GROUP, web(81), options=CAREFULLY)
+    assert (result.rollout.effect, result.rollout.detail) == (Effect.ALL_AT_ONCE, "only endpoints change")
+    assert len(set(assignments(plane).values())) == 1
+    unchanged = await plane.publisher.push(GROUP, web(81), options=CAREFULLY)
+    assert unchanged.rollout.effect is Effect.NONE
+
+
 def assignments(plane: Plane) -> dict[str, str]:
     found = {}
     for node in NODES:

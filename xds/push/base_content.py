@@ -21,9 +21,8 @@ def base_content(head: GroupContent, base: GroupContent, before: GroupContent | 
     """The content to serve in place of ``head``. ``base`` is the base as it was pushed.
 
     Sets that equal those of ``base`` or ``head``, or of the former result ``before``, are the same objects, and so is a
-    content that is as ``before``. Any other
-    set has a label of its own, which depends on its content alone. If a name of the base belongs to a derived resource
-    now, an undo would be refused; then it is the base as it was pushed.
+    content that is as ``before``. Any other set has a label of its own, which depends on its content alone. If a name
+    of the base belongs to a derived resource now, an undo would be refused; then it is the base as it was pushed.
     """
     derived = DerivedContent(stored_derived(head))
     request = PushRequest(head.group, Rollback(base.revision, keeps_endpoints=True), derived=unchanged(derived))

@@ -76,7 +76,8 @@ class RolloutPushes:
     def _continue(self, planned: PlannedChange, present: Rollout | None, options: PushOptions) -> RolloutStep:
         """Endpoints, derived resources, or the same content again."""
         if present is None or not present.is_open:
-            return NO_STEP
+            is_asked = options.rollout is not None and not options.all_at_once and bool(planned.difference)
+            return RolloutStep(Effect.ALL_AT_ONCE, "only endpoints change", present) if is_asked else NO_STEP
         if options.all_at_once:
             return self._end(planned, present, options, RolloutState.PROMOTED, "the push is to all nodes at once")
         if planned.difference:
