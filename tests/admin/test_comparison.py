@@ -147,3 +147,18 @@ async def test_a_comparison_with_collected_content_is_refused(api: Api) -> None:
     assert (await api.client.get(f"{EDGE}/revisions/1/diff")).status_code == 410
     assert (await api.client.get(f"{EDGE}/revisions/2/diff")).status_code == 410
     assert told(await diff(api, 2, **{"from": 3}))
+
+
+async def test_contents_of_large_resources_are_left_out_on_request(api: Api) -> None:
+    large = [static_cluster("large", *range(1000, 3000 + more)) for more in range(2)]
+    await api.put("edge", A, large[0])
+    await api.put("edge", MOVED, large[1], B)
+    found = await diff(api, 2, max_bytes=1000)
+    assert told(found) == [("clusters", "a", "changed"), ("clusters", "b", "added"), ("clusters", "large", "changed")]
+    small, added, left_out = found["resources"]
+    assert (small["before"]["name"], "left_out_bytes" in small, added["before"]) == ("a", False, None)
+    assert (left_out["before"], left_out["after"]) == (None, None)
+    assert left_out["left_out_bytes"] > 1000
+    whole = (await diff(api, 2, max_bytes=left_out["left_out_bytes"]))["resources"][2]
+    assert whole["before"] != whole["after"]
+    assert "left_out_bytes" not in whole

@@ -260,8 +260,16 @@ def history(group: str, *, endpoints: bool = True) -> ApiCall[tuple[GroupRevisio
 
 
 def difference(
-    group: str, revision: int, base: int | None = None, *, show_secrets: bool = False
+    group: str,
+    revision: int,
+    base: int | None = None,
+    *,
+    show_secrets: bool = False,
+    max_bytes: int | None = None,
 ) -> ApiCall[tuple[ResourceDifference, ...]]:
-    """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing."""
-    query = flags(**{"from": base, "show_secrets": show_secrets})
+    """The resources that a revision changed, compared with ``base``: by default the previous one, 0: nothing.
+
+    The contents of resources that are larger than ``max_bytes`` are left out.
+    """
+    query = flags(**{"from": base, "show_secrets": show_secrets, "max_bytes": max_bytes})
     return ask_items(operations.GET_DIFFERENCE, group, revision, query=query, member="resources")

@@ -119,7 +119,9 @@ class ResourceDifference:
 
     * ``change``: ``added``, ``changed`` or ``removed``;
     * ``before``: the resource at the first revision, as protobuf JSON; null if there is none;
-    * ``after``: the resource at the second revision, as protobuf JSON; null if there is none.
+    * ``after``: the resource at the second revision, as protobuf JSON; null if there is none;
+    * ``left_out_bytes``: present if the resource is larger than ``max_bytes``: its size, as protobuf. Both sides are
+      null then.
     """
 
     schema_name: ClassVar[str] = "DifferenceItem"
@@ -129,6 +131,7 @@ class ResourceDifference:
     change: str
     before: Document | None
     after: Document | None
+    left_out_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

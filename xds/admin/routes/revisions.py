@@ -167,6 +167,10 @@ async def get_difference(
     contents: Annotated[
         bool, Query(description="Include each resource before and after, page by page; false: names only")
     ] = True,
+    max_bytes: Annotated[
+        int | None,
+        Query(ge=0, description="Leave out the contents of resources that are larger, as protobuf. By default none"),
+    ] = None,
 ) -> Response:
     """The difference between two revisions of a group. A revision that deleted the group has no resources."""
     difference = await deps.publisher.history.compare(group, revision - 1 if base is None else base, revision)
@@ -178,8 +182,12 @@ async def get_difference(
         keys: list[Key] = page["items"]
         next_page = page.get("next_page_token", "")
         sides = await deps.publisher.history.compared_resources(difference, keys)
-        size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
-        differences = await run_sized(lambda: tuple(_difference(key, sides, show_secrets) for key in keys), bytes=size)
+        sizes = {key: _larger_side(key, sides) for key in keys}
+        shown = {key for key, size in sizes.items() if max_bytes is None or size <= max_bytes}
+        differences = await run_sized(
+            lambda: tuple(_difference(key, sides, show_secrets, 0 if key in shown else sizes[key]) for key in keys),
+            bytes=2 * sum(sizes[key] for key in shown),
+        )
     answered = RevisionDifference(
         group=group,
         base=difference.old,
@@ -201,12 +209,19 @@ def _list_key(key: Key) -> str:
     return f"{type_label(key[0])} {key[1]}"
 
 
-def _difference(key: Key, sides: ComparedResources, show_secrets: bool) -> ResourceDifference:
+def _larger_side(key: Key, sides: ComparedResources) -> int:
+    found = (side.get(key) for side in (sides.before, sides.after))
+    return max(len(resource.body) for resource in found if resource is not None)
+
+
+def _difference(key: Key, sides: ComparedResources, show_secrets: bool, left_out_bytes: int) -> ResourceDifference:
     before, after = sides.before.get(key), sides.after.get(key)
+    is_shown = not left_out_bytes
     return ResourceDifference(
         type=type_label(key[0]),
         name=key[1],
         change="added" if before is None else "removed" if after is None else "changed",
-        before=render_for_reader(before, show_secrets) if before is not None else None,
-        after=render_for_reader(after, show_secrets) if after is not None else None,
+        before=render_for_reader(before, show_secrets) if before is not None and is_shown else None,
+        after=render_for_reader(after, show_secrets) if after is not None and is_shown else None,
+        left_out_bytes=left_out_bytes,
     )
