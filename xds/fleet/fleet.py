@@ -321,13 +321,20 @@ class Fleet:
         group: str,
         targets: Mapping[str, ResourceSet],
         among: Collection[str],
+        changed: Mapping[str, Collection[str]],
         variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
     ) -> dict[str, tuple[Sync, Sequence[HeldResources]]]:
-        """As ``convergence``, for each node ``among`` that is connected: its state, and what is held back from it."""
-        return {
-            record.node.id: (convergence.node_progress(record, targets, variants).state, held_resources(record.clients))
-            for record in self._connected_among(group, among)
-        }
+        """As ``convergence``, for each node ``among`` that is connected: its state, and what is held back from it.
+
+        A node is not subscribed if it wants none of the ``changed`` names, by type alias.
+        """
+        states: dict[str, tuple[Sync, Sequence[HeldResources]]] = {}
+        for record in self._connected_among(group, among):
+            state = Sync.NOT_SUBSCRIBED
+            if convergence.concerns(record, changed):
+                state = convergence.node_progress(record, targets, variants).state
+            states[record.node.id] = state, held_resources(record.clients)
+        return states
 
     def progress_by_type(
         self,
