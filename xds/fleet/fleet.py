@@ -34,11 +34,12 @@ from xds.fleet.node_records import (
     holding,
     holdings,
 )
+from xds.fleet.node_selection import ListedNode, NodeFilter, listed_node
 from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set, held_resources
 from xds.fleet.polls import Poll
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
-from xds.fleet.state import Convergence, HeldResources, NodeState, StreamState, Sync
+from xds.fleet.state import Convergence, HeldResources, NodeStanding, NodeState, StreamState, Sync
 from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type
@@ -221,6 +222,22 @@ class Fleet:
             record = self._nodes.get(node_id)
             if record is not None and group in (None, record.group):
                 yield record.state(self._revisions)
+
+    def ids_after(self, node_id: str = "") -> list[str]:
+        """The ids behind one, which need not be known, in natural order."""
+        return self._order.after(node_id)
+
+    def listed(self, ids: Iterable[str], chosen: NodeFilter, now: float) -> list[ListedNode]:
+        """Those of some nodes that pass a filter, in the given order. No state of a node is built."""
+        records = filter(None, map(self._nodes.get, ids))
+        return [node for record in records if (node := listed_node(record, chosen, now)) is not None]
+
+    def standing(self, node_id: str, now: float) -> NodeStanding | None:
+        """What this server has of a node; None as for ``node``."""
+        record = self._nodes.get(node_id)
+        if record is None:
+            return None
+        return NodeStanding(bool(record.streams), record.is_present(now), record.last_seen)
 
     def node(self, node_id: str) -> NodeState | None:
         """One node; None if it is unknown or forgotten."""
