@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
@@ -14,9 +15,12 @@ from tests.admin.conftest import Api
 from xds.access.tokens import READ, XDS, Grant, Tokens
 from xds.admin.dependencies import ApiOptions
 from xds.admin.middleware import PAGE_PATHS
-from xds.admin.routes.pages import PAGES
+from xds.admin.routes.pages import SHELL_PAGES
 
+PAGES = ("/", "/docs", *(f"/ui/{name}" for name in SHELL_PAGES), "/ui/nodes/a%2Fb", "/ui/groups/edge/diff")
 ASSETS = Path(xds.admin.__file__).parent / "assets"
+OWN = sorted(each for each in ASSETS.rglob("*.*") if each.parent.name != "vendor")  # what we wrote
+SCRIPT_LINES = 2_500  # of all pages: more is another framework
 _REFERENCE = re.compile(r"""(?:src|href)="([^"]+)"|from "([^"]+)"|url\(([^)]+)\)""")
 
 
@@ -25,28 +29,35 @@ def references(text: str) -> Iterator[str]:
     return (next(filter(None, found.groups())) for found in _REFERENCE.finditer(text))
 
 
-@pytest.mark.parametrize("path", sorted(PAGES))
+@pytest.mark.parametrize("path", PAGES)
 async def test_a_page_and_all_that_it_needs_come_from_this_server(api: Api, path: str) -> None:
     page = await api.client.get(path)
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    needed = [each for each in references(page.text) if each.startswith("/ui/assets/")]
-    assert needed
-    for name in needed:
+    waiting = [each for each in references(page.text) if each.startswith("/ui/assets/")]
+    assert waiting
+    needed: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        needed.add(name)
         asset = await api.client.get(name)
         assert asset.status_code == 200, name
         assert asset.headers["x-content-type-options"] == "nosniff"
+        if "swagger" not in name:
+            waiting += [urljoin(name, each) for each in references(asset.text) if each.startswith(".")]
 
 
-@pytest.mark.parametrize("file", sorted(ASSETS.glob("*.*")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", OWN, ids=lambda file: file.name)
 def test_no_asset_refers_to_another_server(file: Path) -> None:
     text = file.read_text()
-    assert all(each.startswith(("/", "./")) for each in references(text)), file
+    assert all(each.startswith(("/", "./", "../")) or each == "data:," for each in references(text)), file
     assert "http://" not in text
     assert "https://" not in text
 
 
-@pytest.mark.parametrize("path", sorted(PAGES))
+@pytest.mark.parametrize("path", PAGES)
 async def test_a_page_runs_no_script_but_its_own_and_is_in_no_frame(api: Api, path: str) -> None:
     page = await api.client.get(path)
     policy = page.headers["content-security-policy"]
@@ -57,13 +68,19 @@ async def test_a_page_runs_no_script_but_its_own_and_is_in_no_frame(api: Api, pa
     assert not re.search(r"\son\w+=", page.text)
 
 
+def test_scripts_stay_few() -> None:
+    assert sum(len(each.read_text().splitlines()) for each in OWN if each.suffix == ".js") <= SCRIPT_LINES
+
+
 def test_scripts_write_text_never_html() -> None:
     """Nodes choose their own names and messages."""
-    for script in ASSETS.glob("*.js"):
+    for script in ASSETS.rglob("*.js"):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script.read_text())
 
 
-@pytest.mark.parametrize("name", ["pages.py", "nodes.html", "..%2F..%2Fapp.py", "redoc.standalone.js", "none"])
+@pytest.mark.parametrize(
+    "name", ["pages.py", "shell.html", "..%2F..%2Fapp.py", "redoc.standalone.js", "vendor/README.md", "pages", "none"]
+)
 async def test_only_assets_are_served(api: Api, name: str) -> None:
     assert (await api.client.get(f"/ui/assets/{name}")).status_code == 404
 
@@ -74,9 +91,14 @@ def guarded(api: Api, scope: str = READ, *, wants_certificates: bool = False) ->
     return Api(api.plane, ApiOptions(tokens=tokens, wants_certificates=wants_certificates))
 
 
+@pytest.mark.parametrize("path", ["/ui/none", "/ui/none/a", "/nodes"])
+async def test_there_is_no_other_page(api: Api, path: str) -> None:
+    assert (await api.client.get(path)).status_code == 404
+
+
 async def test_pages_need_no_token_and_their_data_does(api: Api) -> None:
     client = guarded(api).client
-    for path in (*PAGES, "/ui/assets/nodes.js"):
+    for path in (*PAGES, "/ui/assets/router.js"):
         assert (await client.get(path)).status_code == 200, path
     for path in ("/api/v1/nodes", "/api/v1/openapi.json", "/metrics", "/ui2", "/uix/y"):
         assert (await client.get(path)).status_code == 401, path
@@ -94,7 +116,7 @@ async def test_a_token_that_lacks_read_is_asked_for_again_and_a_foreign_page_is_
     assert "www-authenticate" not in foreign.headers
 
 
-@pytest.mark.parametrize("path", sorted(PAGES))
+@pytest.mark.parametrize("path", PAGES)
 async def test_a_page_has_what_its_scripts_use(api: Api, path: str) -> None:
     page = (await api.client.get(path)).text
     wanted = re.findall(r'getElementById\("([\w-]+)"\)', (ASSETS / "admin_api.js").read_text())
@@ -104,9 +126,16 @@ async def test_a_page_has_what_its_scripts_use(api: Api, path: str) -> None:
 
 async def test_a_server_that_requires_certificates_serves_no_page_without_one(api: Api) -> None:
     client = guarded(api, wants_certificates=True).client
-    for path in (*PAGES, "/ui/assets/nodes.js"):
+    for path in (*PAGES, "/ui/assets/router.js"):
         assert (await client.get(path)).status_code == 401, path
 
 
 def test_every_page_is_open() -> None:
     assert all(path in PAGE_PATHS or path.startswith("/ui/") for path in PAGES)
+
+
+def test_the_server_has_the_pages_of_the_script() -> None:
+    router = (ASSETS / "router.js").read_text()
+    of_script = set(re.findall(r'\["/ui/([a-z]+)[/"]', router))
+    assert of_script
+    assert of_script <= set(SHELL_PAGES)

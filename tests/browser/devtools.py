@@ -20,7 +20,11 @@ WINDOW = "--window-size=1280,640"
 
 
 class BrowserPage:
-    """One open page. ``messages`` are what the browser said of it: exceptions, and what a policy refused."""
+    """One open page.
+
+    ``messages`` are what the browser said of it: exceptions, errors that scripts told, and what a policy refused.
+    ``failures`` are requests that failed, also those that a page means to try, such as one without a token.
+    """
 
     def __init__(self, url: str, directory: Path) -> None:
         self._port = free_port()
@@ -28,6 +32,7 @@ class BrowserPage:
         self._url, self._directory = url, directory
         self._number = 0
         self.messages: list[str] = []
+        self.failures: list[str] = []
 
     def __enter__(self) -> Self:
         directory = self._directory
@@ -67,10 +72,16 @@ class BrowserPage:
             self._note(message)
 
     def _note(self, message: Any) -> None:
+        told = message["params"]
         if message["method"] == "Runtime.exceptionThrown":
-            self.messages.append(str(message["params"]["exceptionDetails"]))
-        elif message["method"] == "Log.entryAdded" and message["params"]["entry"]["source"] == "security":
-            self.messages.append(message["params"]["entry"]["text"])
+            self.messages.append(str(told["exceptionDetails"]))
+        elif message["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+            self.messages.append(str(told["args"]))
+        elif message["method"] == "Log.entryAdded" and told["entry"]["level"] == "error":
+            entry = told["entry"]
+            (self.failures if entry["source"] == "network" else self.messages).append(
+                f"{entry['text']} {entry.get('url')}"
+            )
 
     def evaluate(self, script: str) -> Any:
         """The value of a JavaScript expression in the page."""
@@ -90,3 +101,22 @@ class BrowserPage:
     def screenshot(self) -> bytes:
         """The window as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+
+    def go(self, path: str) -> None:
+        """Another address of the same server, as from the address bar."""
+        self.call("Page.navigate", url=self.evaluate("location.origin") + path)
+
+    def look(self, scheme: str, width: int, height: int = 800) -> None:
+        """The colors and the size of the window."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def press(self, key: str, shift: bool = False) -> None:
+        """A key of the keyboard: a character, or a name such as ``Tab``."""
+        named = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40}
+        typed = "\r" if key == "Enter" else "" if key in named else key
+        code = named.get(key, ord(key[0].upper()))
+        shared = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": typed} if typed else {}))
+        self.call("Input.dispatchKeyEvent", type="keyUp", **shared)

@@ -57,13 +57,18 @@ class GrpcStream:
     """A stream on its own channel, or on ``channel``. Nothing is read until the test asks for it."""
 
     def __init__(
-        self, port: int, method: str = SOTW, channel: Any = None, metadata: Sequence[tuple[str, str]] = ()
+        self,
+        port: int,
+        method: str = SOTW,
+        channel: Any = None,
+        metadata: Sequence[tuple[str, str]] = (),
+        deadline_s: float = STREAM_DEADLINE_S,
     ) -> None:
         self._own = channel is None
         self._channel = open_channel(port) if channel is None else channel
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._channel.stream_stream(method)
-        self._call = call(iter(self._requests.get, None), timeout=STREAM_DEADLINE_S, metadata=metadata)
+        self._call = call(iter(self._requests.get, None), timeout=deadline_s, metadata=metadata)
         self._parse = (wire_pb2.DeltaDiscoveryResponse if "/Delta" in method else wire_pb2.DiscoveryResponse).FromString
 
     def send(self, *requests: bytes) -> Self:

@@ -3,9 +3,10 @@
 const TOKEN_KEY = "xds-token";
 export const API = "/api/v1";
 
-// `asks` is true where the server asks for a credential, or for one with more rights.
+// `status` is 0 where the server does not answer. `asks` is true where it asks for a credential, or for one with more
+// rights.
 export class ApiError extends Error {
-  constructor(status, detail, asks) {
+  constructor(status, detail, asks = false) {
     super(detail);
     this.status = status;
     this.asks = asks;
@@ -31,21 +32,50 @@ export function headers(more = {}) {
   return token ? { ...more, Authorization: `Bearer ${token}` } : more;
 }
 
+// A path below the API or of a page: a text of several segments as it is, then names, which may hold any character.
+export function pathOf(start, ...names) {
+  return [start, ...names.map(encodeURIComponent)].join("/");
+}
+
+// The query of a path: only values that are not empty.
+export function queryOf(values) {
+  const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value || value === 0));
+  return query.size ? `?${query}` : "";
+}
+
 // The response of a path below the API. Throws an ApiError with the server's detail.
-export async function open(path, accept = "application/json", signal = undefined) {
-  const response = await fetch(API + path, { headers: headers({ Accept: accept }), signal });
+export async function open(path, { accept = "application/json", headers: more = {}, ...options } = {}) {
+  const response = await fetch(API + path, { headers: headers({ Accept: accept, ...more }), ...options }).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The server does not answer.");
+  });
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   throw new ApiError(response.status, problem.detail ?? response.statusText, response.headers.has("WWW-Authenticate"));
 }
 
-export async function get(path) {
-  return (await open(path)).json();
+export async function get(path, signal = undefined) {
+  return (await open(path, { signal })).json();
 }
 
-// The lines of an answer that does not end, each as JSON.
+// As `get`, but null where the server knows no such thing.
+export async function find(path, signal = undefined) {
+  return get(path, signal).catch((error) => {
+    if (error.status === 404) return null;
+    throw error;
+  });
+}
+
+// A change: `send("POST", "/groups/edge/rollback", { to: 3 }, { "If-Match": ... })`; what the server answers.
+export async function send(method, path, body = undefined, more = {}) {
+  const typed = body === undefined ? more : { "Content-Type": "application/json", ...more };
+  const response = await open(path, { method, headers: typed, body: body && JSON.stringify(body) });
+  return response.json();
+}
+
+// The lines of an answer that may not end, each as JSON; null for an empty line.
 export async function* lines(path, signal) {
-  const response = await open(path, "application/x-ndjson", signal);
+  const response = await open(path, { accept: "application/x-ndjson", signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -67,7 +97,9 @@ export function tell(error, again) {
   alert.textContent = error.message;
   form.onsubmit = (event) => {
     event.preventDefault();
-    sessionStorage.setItem(TOKEN_KEY, document.getElementById("token").value.trim());
+    const token = document.getElementById("token");
+    sessionStorage.setItem(TOKEN_KEY, token.value.trim());
+    token.value = "";
     offerSignOut();
     calm();
     again();

@@ -1,4 +1,5 @@
 import { API, calm, get, headers, tell } from "./admin_api.js";
+import { drawNavigation } from "./navigation.js";
 
 async function show() {
   try {
@@ -28,5 +29,6 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", follow);
 follow();
+drawNavigation(location.pathname);
 document.title = `xds-server: ${API}`;
 show();

@@ -1,4 +1,4 @@
-"""The pages for browsers: a start page, the documentation of the API, and the nodes, live.
+"""The pages for browsers: one shell for the pages about the fleet, and the documentation of the API.
 
 A page holds no data of the server. Its script reads the admin API with the token that the user enters, so pages and
 assets are served without credentials. Every asset comes from this server: pages work without any other network.
@@ -6,6 +6,7 @@ assets are served without credentials. Every asset comes from this server: pages
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
@@ -17,7 +18,7 @@ from fastapi.responses import RedirectResponse, Response
 from xds.admin.problem import RequestError
 
 ASSETS_PREFIX = "/ui/assets/"
-PAGES = {"/": "start.html", "/docs": "docs.html", "/ui/nodes": "nodes.html"}
+SHELL_PAGES = ("nodes", "groups", "rollouts", "load", "services", "events")  # under `/ui/`; router.js has their paths
 # Swagger UI, as this package ships it.
 _LIBRARY = "fastapi_offline"
 _OF_LIBRARY = frozenset({"swagger-ui.css", "swagger-ui-bundle.js"})
@@ -30,41 +31,38 @@ _DOCS_POLICY = f"{_OWN_SOURCES}; style-src 'self' 'unsafe-inline'; {_NO_FRAMES}"
 router = APIRouter(include_in_schema=False)
 
 
-def _page(path: str) -> Response:
-    policy = _DOCS_POLICY if path == "/docs" else _POLICY
-    return _file(PAGES[path], {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"})
-
-
-@router.get("/")
-async def start_page() -> Response:
-    """The start page: the version of the server, and links."""
-    return _page("/")
+def _page(name: str, policy: str) -> Response:
+    return _file(name, {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"})
 
 
 @router.get("/docs")
 async def documentation_page() -> Response:
     """The documentation of the admin API."""
-    return _page("/docs")
+    return _page("docs.html", _DOCS_POLICY)
 
 
 @router.get("/ui")
-async def redirect_to_nodes() -> Response:
-    """``/ui`` leads to its only page."""
-    return RedirectResponse("/ui/nodes")
+async def redirect_to_overview() -> Response:
+    """``/ui`` leads to the overview."""
+    return RedirectResponse("/")
 
 
-@router.get("/ui/nodes")
-async def nodes_page() -> Response:
-    """Nodes by resource types, live."""
-    return _page("/ui/nodes")
-
-
-@router.get(ASSETS_PREFIX + "{name}")
+@router.get(ASSETS_PREFIX + "{name:path}")
 async def asset(name: str) -> Response:
     """A script or style sheet of the pages. Raises ``RequestError``."""
-    if name not in _names() or name.endswith(".html"):
+    if name not in _names():
         raise RequestError(HTTPStatus.NOT_FOUND, f"there is no asset {name[:100]!r}")
     return _file(name, {})
+
+
+@router.get("/")
+@router.get("/ui/{page}")
+@router.get("/ui/{page}/{rest:path}")
+async def shell(page: str = "", rest: str = "") -> Response:
+    """The shell of all other pages. Its script shows the page of the address. Raises ``RequestError``."""
+    if page and page not in SHELL_PAGES:
+        raise RequestError(HTTPStatus.NOT_FOUND, f"there is no page {page[:100]!r}")
+    return _page("shell.html", _POLICY)
 
 
 def _file(name: str, headers: dict[str, str]) -> Response:
@@ -75,7 +73,16 @@ def _file(name: str, headers: dict[str, str]) -> Response:
 
 @cache
 def _names() -> frozenset[str]:
-    return _OF_LIBRARY | {each.name for each in _own().iterdir()}
+    return _OF_LIBRARY | frozenset(_names_in(_own()))
+
+
+def _names_in(folder: Traversable, prefix: str = "") -> Iterator[str]:
+    """The names of the scripts and style sheets in a folder, and of those in its folders."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _names_in(each, f"{prefix}{each.name}/")
+        elif each.name.endswith((".css", ".js")):
+            yield prefix + each.name
 
 
 @cache

@@ -1,0 +1,96 @@
+// All nodes: those with trouble first, in pages of the server, counted over everything that the filters match.
+
+import { get, pathOf, queryOf } from "../admin_api.js";
+import { counts, element, link, plural, state, table, when } from "../dom.js";
+import { choiceFilter, textFilter } from "../filters.js";
+
+const PAGE = 100;
+const STATES = ["nacked", "pending", "orphaned", "synced"];
+const COLUMNS = ["node", "state", "group", "revision", "since", "Envoy", "locality"];
+
+export const nodes = {
+  title: () => "Nodes",
+  above: () => "/",
+  wants: (view, { kind }) => ["push", "rollback", "rollout", "group", "nack", "order", "node", "stream"].includes(kind),
+
+  filters: (view, data) => [
+    textFilter("text", "Filter", {
+      placeholder: "id, cluster, zone … (press /)",
+      hint: "Nodes whose id, cluster, region, zone, Envoy version or NACK contains this text",
+      size: 26,
+    }),
+    textFilter("group", "Group", { hint: "The exact name of a group", size: 12 }),
+    choiceFilter("state", "State", [["", "any"], ...STATES.map((each) => [each, each])], { hint: "Nodes with a type in this state" }),
+    choiceFilter("line", "Rollout", [["", "any"], ["head", "in the wave"], ["base", "outside of it"]]),
+    choiceFilter("version", "Envoy", [["", "any"], ...Object.keys(data?.counts?.by_version ?? {}).map((each) => [each, each || "unknown"])]),
+  ],
+
+  read: ({ query, signal }) => {
+    const { group, state: only, line, page_token } = query;
+    return get(`/nodes${queryOf({ group, state: only, line, page_token, limit: PAGE })}`, signal);
+  },
+
+  draw: (view, data) => [
+    data.counts && counts(...summary(data.counts)),
+    (data.partial ?? []).length > 0 &&
+      element("p", { role: "alert" }, `The nodes of servers that do not answer are missing: ${data.partial.join(", ")}.`),
+    data.items.length ? table("Nodes", COLUMNS, data.items.map(row)) : empty(view),
+    pages(view, data),
+  ],
+};
+
+function summary({ total, connected, by_state: byState }) {
+  const states = STATES.filter((each) => byState[each]).map((each) => [" · ", state(each, `${byState[each].toLocaleString("en")} ${each}`)]);
+  return [`${plural(total, "node")}, ${connected.toLocaleString("en")} connected`, ...states];
+}
+
+// The state of a node is the worst of its types.
+export function worstType(node) {
+  const types = Object.entries(node.types);
+  for (const name of STATES) {
+    const found = types.find(([, type]) => type.state === name);
+    if (found) return found;
+  }
+  return types[0] ?? ["", null];
+}
+
+export function revisionOf(node) {
+  return Math.max(0, ...Object.values(node.types).map((type) => type.revision ?? 0));
+}
+
+export const placeOf = ({ locality }) => ["region", "zone", "sub_zone"].map((part) => locality?.[part]).filter(Boolean).join("/");
+
+function row(node) {
+  const [alias, worst] = worstType(node);
+  const name = node.connected ? worst?.state ?? "connected" : "disconnected";
+  const words = [state(name), name === "nacked" && element("span", { class: "why", title: worst.error }, ` ${alias}: ${worst.error}`)];
+  return {
+    key: node.id,
+    kind: node.connected ? "" : "gone",
+    cells: [
+      link(pathOf("/ui/nodes", node.id), node.id),
+      words,
+      node.group || "none",
+      [String(revisionOf(node) || "–"), node.line === "head" && " (wave)"],
+      when(node.connected ? worst?.since : node.last_seen),
+      node.user_agent,
+      placeOf(node) || "–",
+    ],
+  };
+}
+
+function empty({ query }) {
+  const isFiltered = ["text", "group", "state", "line", "version"].some((name) => query[name]);
+  return element("p", {}, isFiltered
+    ? "No node matches the filters."
+    : "No node is connected. The command xds bootstrap prints a configuration that connects one.");
+}
+
+function pages({ query }, data) {
+  const same = { ...Object.fromEntries(new URLSearchParams(location.search)), page_token: "" };
+  const links = [
+    query.page_token && link(`/ui/nodes${queryOf(same)}`, "First page"),
+    data.next_page_token && link(`/ui/nodes${queryOf({ ...same, page_token: data.next_page_token })}`, `Next ${PAGE} nodes`),
+  ].filter(Boolean);
+  return links.length > 0 && element("nav", { "aria-label": "Pages of the list", class: "pages" }, links);
+}
