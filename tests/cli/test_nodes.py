@@ -79,6 +79,25 @@ def test_nodes_by_selector(remote: Remote, node: Proxy, group: str) -> None:
     assert (wrong.code, "did you mean" in wrong.err) == (2, True)
 
 
+def test_nodes_in_trouble_come_first(remote: Remote, node: Proxy, group: str) -> None:
+    """And a text is found in ids and NACKs, in capitals or not."""
+    with Proxy(remote.server.grpc_port, f"{group}-0", group) as other:
+        other.answer()
+        refuse(remote, node, group)
+        other.answer()
+
+        def listed(*flags: str) -> list[str]:
+            return remote.xds("nodes", "-g", group, *flags, "-o", "name").out.split()
+
+        assert listed() == listed("--order", "id") == [f"{group}-0", f"{group}-1"]
+        assert listed("--order", "trouble") == [f"{group}-1", f"{group}-0"]
+        table = remote.xds("nodes", "-g", group, "--order", "trouble").out.splitlines()
+        assert table[1].startswith(f"{group}-1") and table[2].startswith(f"{group}-0")
+        assert listed("--text", "NOT TO MY") == [f"{group}-1"] and listed("--text", ".*") == []
+    wrong = remote.xds("nodes", "--order", "worst")
+    assert (wrong.code, wrong.err.splitlines()[0]) == (2, "xds: --order=worst: expected id or trouble")
+
+
 def test_config_shows_acked_or_sent_content(remote: Remote, node: Proxy, group: str) -> None:
     def names(*flags: str) -> list[str]:
         return remote.xds("config", f"{group}-1", *flags, "-o", "name").out.split()

@@ -64,6 +64,9 @@ def test_a_push_that_a_proxy_takes_and_one_that_it_rejects(grpc_port: int, clien
         assert (refused.node, refused.type, refused.message) == (group, "clusters", "not this one")
         (node,) = client.nodes(group=group, state="nacked")
         assert node.streams[0].variant == "sotw" and node.types["clusters"].error == "not this one"
+        assert list(client.nodes(text="NOT this", group=group, order="trouble")) == [node]
+        counts = client.node_counts(group=group)
+        assert (counts.total, counts.connected, counts.by_state["nacked"]) == (1, 1, 1)
         assert client.disconnect(group) == 1
 
 

@@ -168,3 +168,52 @@ async def test_a_command_waits_for_no_silent_server(site: Site, silent: str, met
     path = "/api/v1/nodes/n1" + ("/release" if method == "POST" else "")
     answer = await site["a"].client.request(method, path)
     assert answer.status_code == 503 and answer.json()["partial"] == ["c"]
+
+
+async def test_counts_and_order_over_all_servers(site: Site, silent: str) -> None:
+    """A node that left a server, or only reports load to it, is listed and counted as the other server knows it."""
+    await site.put("edge", A)
+    for number in range(12):
+        here, other = ("a", "b") if number % 3 else ("b", "a")
+        if number % 4 == 1:
+            before = site.connect(other, f"n{number}")
+            before.nack(site.held(other), "bad")
+            before.leave()
+        client = site.connect(here, f"n{number}")
+        match number % 4:
+            case 0:
+                client.nack(site.held(here), "bad")
+                site[other].plane.fleet.reporter_opened(client.node, "edge", time())
+            case 3:
+                client.send(site.held(here))
+            case _:
+                client.ack(site.held(here))
+    left = site.connect("a", "left")
+    left.ack(site.held("a"))
+    left.leave()
+    counts = {
+        "total": 13,
+        "connected": 12,
+        "by_state": {"synced": 7, "pending": 3, "nacked": 3, "not_subscribed": 0, "orphaned": 0},
+        "by_version": {"envoy 1.40.0": 13},
+    }
+    trouble = ["n0", "n4", "n8", "n3", "n7", "n11", "left", "n1", "n2", "n5", "n6", "n9", "n10"]
+    for asked in ("a", "b"):
+        assert (await site.get(asked, "/nodes", counts=True, limit=1))["counts"] == counts
+        whole = await site.get(asked, "/nodes", order="trouble", counts=True)
+        assert [node["id"] for node in whole["items"]] == trouble and whole["counts"] == counts
+        nacked = await site.get(asked, "/nodes", state="nacked", counts=True)
+        assert [node["id"] for node in nacked["items"]] == trouble[:3] and nacked["counts"]["total"] == 3
+    found: list[str] = []
+    token, pages_n = "", 0
+    while True:
+        page = await site.get("ab"[pages_n % 2], "/nodes", order="trouble", limit=4, page_token=token)
+        found += [node["id"] for node in page["items"]]
+        pages_n += 1
+        if "next_page_token" not in page:
+            break
+        token = page["next_page_token"]
+    assert found == trouble
+    site.rows.append(Member("c", silent))
+    partial = await site.get("a", "/nodes", counts=True)
+    assert partial["partial"] == ["c"] and partial["counts"] == counts

@@ -205,6 +205,10 @@ ADMIN_API: Walk = [
     (f"curl -sf -X DELETE '{ENTRIES}/service-router/web?dry_run=true'", answers(revision=3, dry_run=True)),
     (f"curl -sf {sent(WITH_ENTRIES)} {API}/transactions", answers(config_entries=lambda found: found["revision"] == 4)),
     (f"curl -sf {API}/nodes", answers(items=named("id", "edge-1"))),
+    (
+        f"curl -sf '{API}/nodes?text=edge&order=trouble&limit=100&counts=true'",
+        answers(counts=lambda found: found["total"] == found["connected"] == found["by_state"]["synced"] == 1),
+    ),
     (f"curl -sf {API}/nodes/edge-1", answers(id="edge-1", group="default")),
     (
         f"curl -sf {API}/nodes/edge-1/resources",
@@ -302,6 +306,7 @@ COMMAND_LINE: Walk = [
     ("xds nodes", says("^edge-1 .*✓ 3")),
     ("xds nodes -g default --state synced -o wide", says("^edge-1 ")),
     ("xds nodes -l 'node.cluster == \"default\"' -o name", says("^edge-1$")),
+    ("xds nodes --order trouble --text edge", says("edge-1")),
     ("xds nacks --since 1h --state open", no_nacks),
     ("xds nacks --each", no_nacks),
     ("xds config edge-1", says("clusters +hello ")),

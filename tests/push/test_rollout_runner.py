@@ -8,15 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.push.test_publisher import GROUP, clusters
+from tests.push.test_publisher import GROUP, clusters, resources
 from tests.push.test_rollouts import NODES, have, rollout, served
+from tests.support import resources as r
 from tests.support.connected import Client
 from tests.support.plane import Plane
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.lrs.figures import Totals
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
-from xds.model.resource_type import CLUSTER
+from xds.model.resource_type import CLUSTER, LISTENER
+from xds.model.snapshot import ResourceSet
 from xds.push.request import PushOptions
 from xds.push.rollout_facts import ServerFacts, merged, read_facts
 from xds.push.rollout_runner import RolloutRunner
@@ -154,6 +156,57 @@ async def test_what_a_node_rejects_anyway_is_no_refusal_of_the_push(plane: Plane
     assert (facts.nacked, facts.acked) == ({}, set())
 
 
+@pytest.mark.parametrize(
+    "wants", [(LISTENER,), (CLUSTER, "d"), (CLUSTER, "xdstp://x/y/z/*")], ids=["type", "name", "collection"]
+)
+async def test_a_node_that_cannot_see_the_change_proves_nothing(
+    plane: Plane, runner: RolloutRunner, wants: tuple[str, ...]
+) -> None:
+    """The push changes one cluster; the canary takes another one, or another type."""
+    await plane.publisher.push(GROUP, clusters("a", "d"))
+    canary = Client(plane.fleet, Node("n1", GROUP), GROUP)
+    canary.subscribe(*wants)
+    pushed_at = PushOptions(rollout={"waves": [], "nodes": ["n1"], "hold_s": 0.0})
+    await plane.publisher.push(GROUP, clusters("b", "d"), options=pushed_at)
+
+    async def facts() -> Facts:
+        return (await plane.publisher.rollout_facts.gather(GROUP)).facts
+
+    def head() -> ResourceSet:
+        view = plane.cache.resolve(Node("n1", GROUP))
+        assert view is not None
+        return view.snapshot.get(CLUSTER)
+
+    if wants[0] == CLUSTER:  # what it has of the type is the newest, and has nothing of the push
+        canary.ack(head())
+    found = await facts()
+    assert (found.acked, found.behind, found.unaffected) == (set(), set(), {"n1"})
+    await runner.look()
+    assert rollout(plane).is_open
+    assert rollout(plane).progress.unknown == "the nodes of the wave subscribe to nothing that it changes"
+    canary.subscribe(CLUSTER, "b")
+    assert (await facts()).behind == ({"n1"} if wants[0] == LISTENER else set())
+    canary.ack(head())
+    found = await facts()
+    assert (found.acked, found.behind, found.unaffected) == ({"n1"}, set(), set())
+    await runner.look()
+    await runner.look()
+    assert rollout(plane).state is RolloutState.PROMOTED
+
+
+async def test_a_push_that_removes_a_type_concerns_who_had_it(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    proxies = Proxies(plane)
+    proxies.answer()
+    listener = resources(r.listener("web", r.rds("web")), r.route_config("web", r.route("a")))
+    await plane.publisher.push(GROUP, [*clusters("a"), *listener])
+    for each in proxies.clients.values():
+        each.subscribe(LISTENER)
+    await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(rollout=PLAN))
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert len(facts.behind) == 1 and not facts.unaffected
+
+
 async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner) -> None:
     totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}  # from before
     plane.publisher.rollout_facts.requests_of = lambda node, clusters: totals[node] if "a" in clusters else None
@@ -260,13 +313,14 @@ def test_facts_of_several_servers_are_joined() -> None:
     )
     there = ServerFacts(
         Facts(
-            {"b": "x", "c": "y"},
-            {"b", "c"},
+            {"b": "x", "c": "y", "d": "y", "a": "x"},
+            {"b", "c", "d", "a"},
             {"c"},
             {"c": "no"},
             {"b": "waits"},
             RequestCount(2, 20),
             RequestCount(0, 5),
+            unaffected={"d", "a"},
         ),
         "2: wave 0",
     )
@@ -275,13 +329,14 @@ def test_facts_of_several_servers_are_joined() -> None:
     both = merged(here, [there], is_complete=True)
     assert both.is_followed
     assert both.facts == Facts(
-        {"a": "x", "b": "x", "c": "y"},
-        {"a", "b", "c"},
+        {"a": "x", "b": "x", "c": "y", "d": "y"},
+        {"a", "b", "c", "d"},
         {"a", "c"},
         {"c": "no"},
         {"b": "waits"},
         RequestCount(3, 30),
         RequestCount(0, 5),
+        unaffected={"d"},
     )
     behind = merged(here, [replace(there, serves="1")], is_complete=True)
     assert (behind.facts.inside, behind.facts.is_complete) == ({"a", "b"}, False)

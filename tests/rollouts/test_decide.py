@@ -34,8 +34,10 @@ class Story:
         """The facts; all nodes of the wave that are connected have ACKed, unless ``acked`` says other."""
         connected = [id for id in self.connected if id not in set(away)]
         inside = {id for id in connected if self.rollout.in_wave(Node(id))}
+        known["unaffected"] = frozenset(known.get("unaffected", ())) & inside
         done = inside if acked is None else inside & set(acked)
-        return Facts(dict.fromkeys(connected, ""), inside, done - known.get("nacked", {}).keys(), **known)
+        done = done - known.get("nacked", {}).keys() - known["unaffected"]
+        return Facts(dict.fromkeys(connected, ""), inside, done, **known)
 
     def watch(self, seconds: float = 0, step_s: float = 1.0, **known: Any) -> RolloutDecision:
         end_s = self.now_s + seconds
@@ -226,6 +228,55 @@ def test_running__nobody_of_the_wave_is_connected__held_after_the_timeout() -> N
     assert (decision.act, story.rollout.state, story.now_s) == (Act.WRITE, RolloutState.HELD, 1_300.0)
     assert decision.reason == "cannot be judged: no node of the wave is connected"
     assert story.watch(1_000).act is Act.NOTHING
+
+
+def test_running__the_push_concerns_no_node_of_the_wave__waits_then_held() -> None:
+    story = Story()
+    assert story.watch(299, unaffected=story.canaries).act is Act.NOTHING
+    assert story.rollout.progress.unknown == "the nodes of the wave subscribe to nothing that it changes"
+    decision = story.watch(60, unaffected=story.canaries)
+    assert (decision.act, story.rollout.state) == (Act.WRITE, RolloutState.HELD)
+    assert decision.reason == "cannot be judged: the nodes of the wave subscribe to nothing that it changes"
+    assert story.now_s == 1_300.0
+
+
+def test_running__it_concerns_one_node_of_the_wave__that_one_decides() -> None:
+    story = Story("3")
+    _, *unaffected = story.canaries
+    assert story.watch(100, acked=(), unaffected=unaffected).act is Act.NOTHING
+    assert story.watch(59, unaffected=unaffected).act is Act.NOTHING
+    assert story.watch(2, unaffected=unaffected).reason == "wave 2 of 2 (100%)"
+    decision = story.watch(100, unaffected=unaffected)
+    assert (decision.act, decision.reason) == (Act.PROMOTE, "all 8 nodes that it concerns have ACKed")
+
+
+def test_running__the_only_node_that_it_concerns_is_late__rolled_back() -> None:
+    story = Story("3")
+    concerned, *unaffected = story.canaries
+    decision = story.watch(400, acked=(), unaffected=unaffected, waiting={concerned: "listeners/web waits"})
+    assert decision.act is Act.ROLL_BACK
+    assert decision.reason == f"1 of 3 nodes have not ACKed after 300 s; {concerned}: listeners/web waits"
+
+
+def test_running__the_only_node_that_acked_leaves__held_after_the_timeout() -> None:
+    """The others prove nothing, and it is not half of the wave."""
+    story = Story("3")
+    concerned, *unaffected = story.canaries
+    story.watch(50, unaffected=unaffected)
+    decision = story.watch(400, unaffected=unaffected, away=[concerned])
+    assert (decision.act, story.rollout.state, story.now_s) == (Act.WRITE, RolloutState.HELD, 1_300.0)
+
+
+def test_running__all_within_the_bound_of_nacks_nack__rolled_back_after_the_timeout() -> None:
+    story = Story({"waves": "1", "max_nacks": 1})
+    decision = story.watch(400, nacked=dict.fromkeys(story.canaries, "no"))
+    assert (decision.act, decision.reason) == (Act.ROLL_BACK, "none of 1 nodes has ACKed after 300 s")
+
+
+def test_promoting__it_concerns_no_node__promoted_at_once() -> None:
+    story = Story()
+    story.rollout = story.rollout.promote("me", "", story.now_s)
+    assert story.watch(unaffected=FLEET).act is Act.PROMOTE
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from xds.protocol.events import (
     Nacked,
     Send,
     Subscribed,
+    ViewChanged,
 )
 from xds.protocol.requests import ErrorDetail
 from xds.snapshots.linger import Lingering, Removal
@@ -38,6 +39,12 @@ class Client:
     def subscribe(self, type_url: str, *names: str) -> None:
         """Subscribe to everything of a type, or to these names."""
         self._fleet.apply_events(self.stream_id, [Subscribed(type_url, not names, frozenset(names))], 2.0)
+
+    def send(self, held: ResourceSet) -> None:
+        """Receive a set, and do not answer yet."""
+        response = _response(held)
+        url = held.type.type_url
+        self._fleet.apply_events(self.stream_id, [Send(url, response.nonce, response.body, response)], 3.0)
 
     def ack(self, held: ResourceSet) -> None:
         """Receive a set and ACK it."""
@@ -62,6 +69,10 @@ class Client:
     def hold(self, *trees: HeldContent) -> None:
         """Have held resources."""
         self._fleet.apply_events(self.stream_id, [HoldChanged(trees)], 3.0)
+
+    def move(self, group: str) -> None:
+        """Be served as a member of another group; empty: no group matches."""
+        self._fleet.apply_events(self.stream_id, [ViewChanged(group)], 3.0)
 
     def leave(self) -> None:
         """Close the stream."""

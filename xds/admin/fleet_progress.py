@@ -115,10 +115,10 @@ async def rollout_of_all(deps: Dependencies, request: Request, group: str) -> Js
     found = [each if each["revision"] == revision else _all_pending(each) for each in found]
     types = sorted({alias for each in found for alias in each["types"]})
     added = {alias: summed(each["types"].get(alias, {}) for each in found) for alias in types}
-    judged = [each["errors"] for each in found if "errors" in each]  # the server with the lease knows them
-    errors = {"errors": judged[0]} if judged else {}
+    # The server with the lease knows these.
+    judged: Json = {name: each[name] for each in found for name in ("errors", "unknown") if name in each}
     nodes = {"nodes": summed(each["nodes"] for each in found)} if all("nodes" in each for each in found) else {}
-    return {**own, **_added(found), "revision": revision, "types": added, **nodes, **errors, **others.marks}
+    return {**own, **_added(found), "revision": revision, "types": added, **nodes, **judged, **others.marks}
 
 
 def _all_pending(rollout: Json) -> Json:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from fastapi import Request
@@ -29,7 +29,7 @@ from xds.admin.operations import PREFIX
 from xds.admin.other_servers import Answers, Asked
 from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
 from xds.admin.routing import identity_of
-from xds.fleet.state import NodeState
+from xds.fleet.state import NodeStanding, NodeState
 from xds.tasks.threads import run_sized
 
 Json = dict[str, Any]
@@ -192,22 +192,10 @@ async def answer_of_holder(
     return NodeAnswer(partial=gathered.partial)
 
 
-class NodeStanding(NamedTuple):
-    """What a server has of a node; the one with the greatest answers for it.
-
-    A proxy that finds several servers by one name opens each stream to any of them: that of load reports is the least.
-    """
-
-    has_streams: bool
-    is_present: bool
-    last_seen: float
-
-
 def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, NodeStanding]:
     """Those nodes that this server knows."""
     now = time()
-    known = filter(None, map(deps.fleet.node, ids))
-    return {node.id: NodeStanding(bool(node.streams), node.is_present(now), node.last_seen) for node in known}
+    return {id: standing for id in ids if (standing := deps.fleet.standing(id, now)) is not None}
 
 
 def _caller(request: Request) -> str:

@@ -38,7 +38,7 @@ def _one_node(known: Sequence[Json]) -> Json:
 
 
 def _standing(node: Mapping[str, Any]) -> tuple[bool, bool, str]:
-    """As `xds.admin.gathering.NodeStanding`."""
+    """As `xds.fleet.state.NodeStanding`."""
     serves = any(stream["service"] != LOAD_SERVICE for stream in node["streams"])
     return serves, bool(node["connected"]), str(node["last_seen"])
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xds.admin.models.explanations import NodeExplanation
     from xds.admin.models.holdings import HeldResource
     from xds.admin.models.nacks import Nack
-    from xds.admin.models.nodes import NodeStatus, ReleasedNodes
+    from xds.admin.models.nodes import NodeCounts, NodeStatus, ReleasedNodes
     from xds.admin.models.streams import RefusedPeers
 
 NDJSON = "application/x-ndjson"
@@ -26,12 +26,30 @@ LAST_EVENT_ID = "last-event-id"
 RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in which a server can restart
 
 
-def nodes(*, group: str = "", state: str = "", selector: str = "", line: str = "") -> ApiCall[tuple[NodeStatus, ...]]:
+def nodes(
+    *, group: str = "", state: str = "", selector: str = "", line: str = "", text: str = "", order: str = ""
+) -> ApiCall[tuple[NodeStatus, ...]]:
     """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups.
 
-    ``line``: those that a careful rollout serves the ``head``, or the ``base``.
+    ``line``: those that a careful rollout serves the ``head``, or the ``base``. ``text``: those with this text in id,
+    cluster, locality, version or NACK. ``order``: ``trouble``, those that NACKed first, then pending ones.
     """
-    return ask_items(operations.LIST_NODES, query=flags(group=group, state=state, selector=selector, line=line))
+    query = flags(group=group, state=state, selector=selector, line=line, text=text, order=order)
+    return ask_items(operations.LIST_NODES, query=query)
+
+
+def node_counts(
+    *, group: str = "", state: str = "", selector: str = "", line: str = "", text: str = ""
+) -> ApiCall[NodeCounts]:
+    """The numbers of nodes that `nodes` returns for the same arguments, by state and version."""
+    query = flags(group=group, state=state, selector=selector, line=line, text=text, counts=True, limit=1)
+    return ask(operations.LIST_NODES, query=query, read=lambda value: read_object(_counts_class(), value["counts"]))
+
+
+def _counts_class() -> type[NodeCounts]:
+    from xds.admin.models.nodes import NodeCounts
+
+    return NodeCounts
 
 
 def node(id: str) -> ApiCall[NodeStatus]:

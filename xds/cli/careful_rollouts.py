@@ -45,7 +45,8 @@ def rollout_line(item: Json) -> str:
         return f"{head}: {reason if reason.startswith(state) else f'{state}: {reason}'}"
     parts = [f"{head}, wave {item['wave']} of {item['waves']} ({item['size']})", *_nodes(item)]
     state = "" if item["state"] == RUNNING else f"; {item['state']}{_because(item)}"
-    return f"{': '.join(parts)}{_time_left(item)}{_errors(item)}{state}"
+    unknown = f"; cannot be judged yet: {item['unknown']}" if item.get("unknown") else ""
+    return f"{': '.join(parts)}{_time_left(item)}{_errors(item)}{unknown}{state}"
 
 
 def is_told(status: Json) -> bool:

@@ -46,6 +46,7 @@ class Calls:
 
     # The fleet
     nodes = Paged(fleet.nodes)
+    node_counts = Sent(fleet.node_counts)
     node = Sent(fleet.node)
     disconnect = Sent(fleet.disconnect)
     release_node = Sent(fleet.release_node)

@@ -22,6 +22,7 @@ from xds.fleet.node_records import (
 )
 from xds.fleet.order_state import comparable_set, held_resources
 from xds.fleet.state import Convergence, HeldResources, NackRecord, Sync
+from xds.model.names import is_glob, matches_glob
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
@@ -83,6 +84,21 @@ def _is_starting(stream: StreamRecord) -> bool:
         return False
     records = [record for url, record in list(stream.types.items()) if alias_of(url) == "clusters"]
     return any(record.state is Sync.PENDING and record.acked is None for record in records)
+
+
+def concerns(node: NodeRecord, changed: Mapping[str, Collection[str]]) -> bool:
+    """Whether a connected node subscribes to one of the ``changed`` names, by type alias; True until it is known."""
+    for stream in node.streams:
+        if _is_starting(stream):
+            return True
+        for record in list(stream.types.values()):
+            names = changed.get(alias_of(record.type_url), ())
+            if names and (record.wildcard or not record.names.isdisjoint(names)):
+                return True
+            globs = [name for name in record.names if is_glob(name)] if names else ()
+            if any(matches_glob(glob, name) for glob in globs for name in names):
+                return True
+    return False
 
 
 def type_progress(

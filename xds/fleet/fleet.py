@@ -34,11 +34,12 @@ from xds.fleet.node_records import (
     holding,
     holdings,
 )
+from xds.fleet.node_selection import ListedNode, NodeFilter, listed_node
 from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set, held_resources
 from xds.fleet.polls import Poll
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
-from xds.fleet.state import Convergence, HeldResources, NodeState, StreamState, Sync
+from xds.fleet.state import Convergence, HeldResources, NodeStanding, NodeState, StreamState, Sync
 from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type
@@ -222,6 +223,22 @@ class Fleet:
             if record is not None and group in (None, record.group):
                 yield record.state(self._revisions)
 
+    def ids_after(self, node_id: str = "") -> list[str]:
+        """The ids behind one, which need not be known, in natural order."""
+        return self._order.after(node_id)
+
+    def listed(self, ids: Iterable[str], chosen: NodeFilter, now: float) -> list[ListedNode]:
+        """Those of some nodes that pass a filter, in the given order. No state of a node is built."""
+        records = filter(None, map(self._nodes.get, ids))
+        return [node for record in records if (node := listed_node(record, chosen, now)) is not None]
+
+    def standing(self, node_id: str, now: float) -> NodeStanding | None:
+        """What this server has of a node; None as for ``node``."""
+        record = self._nodes.get(node_id)
+        if record is None:
+            return None
+        return NodeStanding(bool(record.streams), record.is_present(now), record.last_seen)
+
     def node(self, node_id: str) -> NodeState | None:
         """One node; None if it is unknown or forgotten."""
         record = self._nodes.get(node_id)
@@ -321,13 +338,20 @@ class Fleet:
         group: str,
         targets: Mapping[str, ResourceSet],
         among: Collection[str],
+        changed: Mapping[str, Collection[str]],
         variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
     ) -> dict[str, tuple[Sync, Sequence[HeldResources]]]:
-        """As ``convergence``, for each node ``among`` that is connected: its state, and what is held back from it."""
-        return {
-            record.node.id: (convergence.node_progress(record, targets, variants).state, held_resources(record.clients))
-            for record in self._connected_among(group, among)
-        }
+        """As ``convergence``, for each node ``among`` that is connected: its state, and what is held back from it.
+
+        A node is not subscribed if it wants none of the ``changed`` names, by type alias.
+        """
+        states: dict[str, tuple[Sync, Sequence[HeldResources]]] = {}
+        for record in self._connected_among(group, among):
+            state = Sync.NOT_SUBSCRIBED
+            if convergence.concerns(record, changed):
+                state = convergence.node_progress(record, targets, variants).state
+            states[record.node.id] = state, held_resources(record.clients)
+        return states
 
     def progress_by_type(
         self,

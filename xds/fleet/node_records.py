@@ -35,9 +35,10 @@ NAMES_SHOWN = 100
 AGGREGATED_SERVICE = "ADS"
 LED_BY = frozenset(("clusters", "listeners"))  # the types that name resources by config sources
 _TEXT_LIMIT = 256  # characters of a text of a node that is not connected; clients choose them
+NO_REVISIONS: Mapping[int, int] = {}
 NO_STATES: Mapping[str, TypeState] = {}  # shared by all nodes: a dict for each would take memory
-_WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
-_BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
+WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
+_BADNESS = {state: -place for place, state in enumerate(WORST_FIRST)}
 
 
 class TypeRecord:
@@ -218,6 +219,37 @@ class NodeRecord:
     def is_connected(self) -> bool:
         """Whether the node has an open stream of any service."""
         return bool(self.streams) or self.reporters > 0
+
+    def is_present(self, now: float) -> bool:
+        """Whether the node is connected, or polls and has not missed three polls."""
+        return self.is_connected or (self.polls is not None and self.polls.are_going_on(now))
+
+    def sync_by_alias(self, now: float) -> dict[str, Sync]:
+        """The state of each type by alias, as `state` has it, without the cost of the rest."""
+        if not self.streams:
+            return {state.type: state.state for state in self._types(NO_REVISIONS)}
+        polled = self.polls.types if self.polls is not None and self.polls.are_going_on(now) else ()
+        found = {state.type: state.state for state in polled}
+        by_alias: dict[str, Sync] = {}
+        for stream in self.streams:
+            for record in stream.types.values():
+                alias, state = alias_of(record.type_url), record.state
+                if alias not in by_alias or _BADNESS[state] > _BADNESS[by_alias[alias]]:
+                    by_alias[alias] = state
+        if self._clients is not None:
+            held = held_aliases(self._clients)
+            by_alias.update((alias, Sync.PENDING) for alias in held if by_alias.get(alias) is Sync.SYNCED)
+        if self.orphaned:
+            orphaned = (alias for alias, state in by_alias.items() if state is not Sync.NOT_SUBSCRIBED)
+            by_alias.update(dict.fromkeys(orphaned, Sync.ORPHANED))
+        return {**found, **by_alias} if found else by_alias
+
+    def nack_messages(self) -> list[str]:
+        """The messages of its open NACKs; for a node without streams, of those that it left with."""
+        if not self.streams:
+            return [state.error for state in self.last_states.values() if state.error]
+        records = (record for stream in self.streams for record in stream.types.values())
+        return [refusal.record.message for record in records for refusal in record.refusals]
 
     def by_alias(self) -> dict[str, list[TypeRecord]]:
         """The records of all streams by type alias."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.node import Locality
 
@@ -139,6 +139,17 @@ class NodeState:
     def principals(self) -> tuple[str, ...]:
         """The authenticated principals of its connections."""
         return tuple(sorted({stream.principal for stream in self.streams if stream.principal}))
+
+
+class NodeStanding(NamedTuple):
+    """What a server has of a node; of several servers, the one with the greatest answers for it.
+
+    A proxy that finds several servers by one name opens each stream to any of them: that of load reports is the least.
+    """
+
+    has_streams: bool
+    is_present: bool
+    last_seen: float
 
 
 class NackState(StrEnum):

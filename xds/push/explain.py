@@ -437,11 +437,11 @@ class NodeViews:
         node = self._fleet.identity(node_id)
         return self._context(node).snapshot("") if node is not None else None
 
-    def line(self, node: NodeState) -> str:
+    def line(self, group: str, node: Node | None) -> str:
         """``head`` or ``base``: what a node is served while its group has a careful rollout; empty without one."""
-        if not self._cache.is_split(node.group):
+        if not self._cache.is_split(group):
             return ""
-        line = self._cache.line(node.group, self._fleet.identity(node.id))
+        line = self._cache.line(group, node)
         return "head" if line is GroupLine.HEAD else "base"
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:

@@ -6,7 +6,7 @@ Nodes are looked at in batches, and streams are served in between: ten thousand 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -17,7 +17,7 @@ from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import HeldResources, NackRecord, Sync
 from xds.lrs.figures import Totals
 from xds.model.node import Node
-from xds.model.resource_type import CLUSTER
+from xds.model.resource_type import CLUSTER, alias_of
 from xds.model.snapshot import ResourceSet
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, RequestCount
@@ -62,6 +62,7 @@ class ServerFacts:
             "connected": dict(facts.connected),
             "inside": sorted(facts.inside),
             "acked": sorted(facts.acked),
+            "unaffected": sorted(facts.unaffected),
             "nacked": dict(facts.nacked),
             "waiting": dict(facts.waiting),
             "requests": _counts(facts.requests),
@@ -83,6 +84,7 @@ def read_facts(document: Json) -> ServerFacts | None:
             document["waiting"],
             _read_counts(document["requests"]),
             _read_counts(document["others"]),
+            unaffected=frozenset(document["unaffected"]),
         )
         return ServerFacts(facts, document["serves"], document["is_followed"])
     except (KeyError, TypeError):
@@ -92,21 +94,23 @@ def read_facts(document: Json) -> ServerFacts | None:
 def merged(own: ServerFacts, others: Iterable[ServerFacts], is_complete: bool) -> ServerFacts:
     """What all servers know. A server that serves something else does not count as one that tells.
 
-    A node that is connected to several servers has ACKed if it has at each of them.
+    A node that is connected to several servers has ACKed if it has at each of them that the push concerns.
     """
     every = [own, *others]
     known = [each.facts for each in every if each.serves == own.serves]
     inside = frozenset[str]().union(*(each.inside for each in known))
-    behind = frozenset[str]().union(*(each.inside - each.acked for each in known))
+    behind = frozenset[str]().union(*(each.inside - each.acked - each.unaffected for each in known))
+    acked = frozenset[str]().union(*(each.acked for each in known)) - behind
     facts = Facts(
         {id: kind for each in every for id, kind in each.facts.connected.items()},
         inside,
-        inside - behind,
+        acked,
         {id: words for each in known for id, words in each.nacked.items()},
         {id: text for each in known for id, text in each.waiting.items()},
         _sum(each.requests for each in known),
         _sum(each.others for each in known),
         is_complete and len(known) == len(every),
+        unaffected=inside - behind - acked,
     )
     return ServerFacts(facts, own.serves, any(each.is_followed for each in every))
 
@@ -154,6 +158,7 @@ class FactsHere:
             look.waiting,
             load.inside,
             load.outside,
+            unaffected=look.unaffected,
         )
         return ServerFacts(facts, serves, bool(kinds) or is_new or self._fleet.is_followed(group))
 
@@ -212,6 +217,7 @@ class _Look:
     def __init__(self, cache: SnapshotCache, fleet: Fleet, group: str, rollout: Rollout | None) -> None:
         self.inside: set[str] = set()
         self.acked: set[str] = set()
+        self.unaffected: set[str] = set()
         self.nacked: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
         self._fleet = fleet
@@ -221,8 +227,12 @@ class _Look:
         self._targets: Sets = {}
         self._variants: Mapping[str, Sets] = {}
         self._base: Sets = {}
+        self._changed: Mapping[str, Collection[str]] = {}
         if rollout is not None and head is not None and base is not None:
-            self._targets = {url: each for url, each in head.sets.items() if each.digest != base.get(url).digest}
+            sets = {url: (base.get(url), head.get(url)) for url in {**base.sets, **head.sets}}
+            sets = {url: pair for url, pair in sets.items() if pair[0].digest != pair[1].digest}
+            self._targets = {url: after for url, (_, after) in sets.items()}
+            self._changed = {alias_of(url): _changed(cache, *pair) for url, pair in sets.items()}
             self._variants = variant_sets(cache, fleet, group, self._targets)
             before = variant_sets(cache, fleet, group, self._targets, GroupLine.BASE)
             self._base = {**base.sets, **{url: each for sets in before.values() for url, each in sets.items()}}
@@ -231,11 +241,13 @@ class _Look:
         """Look at some connected nodes. Returns those in the wave."""
         rollout = self._rollout
         inside = {node.id for node in nodes if rollout.in_wave(node)} if rollout is not None else set[str]()
-        states = self._fleet.states_of(self._group, self._targets, inside, self._variants)
+        states = self._fleet.states_of(self._group, self._targets, inside, self._changed, self._variants)
         self.inside |= states.keys()
         for id, (state, held) in states.items():
-            if state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED):
+            if state is Sync.SYNCED:
                 self.acked.add(id)
+            elif state is Sync.NOT_SUBSCRIBED:
+                self.unaffected.add(id)
             elif len(self.waiting) < WAITING_SHOWN:
                 self.waiting[id] = _waits_for(held)
         return inside
@@ -259,6 +271,13 @@ class _Look:
         """Whether a node rejects what the base has as well."""
         base = self._base.get(refusal.record.type_url)
         return base is not None and refusal.concerns(base)
+
+
+def _changed(cache: SnapshotCache, before: ResourceSet, after: ResourceSet) -> frozenset[str]:
+    """The names that differ, with the aliases of their resources."""
+    names = cache.diffs.change(before, after).names
+    resources = (each.resources.get(name) for name in names for each in (before, after))
+    return frozenset(names).union(*(each.aliases for each in resources if each is not None))
 
 
 def _words(record: NackRecord) -> str:

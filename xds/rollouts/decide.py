@@ -6,13 +6,16 @@
 | RUNNING, last wave | the same; or no connected node is outside of the wave before | PROMOTED |
 | RUNNING | a failure: more than ``max_nacks`` nodes NACK content of the head; half or more of the wave's nodes are away for `AWAY_S`; more requests fail than the error bound allows | ROLLED_BACK, or HELD if ``on_failure`` says so |
 | RUNNING | a failure: ``timeout_s`` after the wave began, not all its connected nodes have ACKed without break since | the same |
-| RUNNING | it cannot be judged for ``timeout_s``: no node of the wave was connected; there is an error bound and no request was reported; a server did not answer | HELD |
+| RUNNING | it cannot be judged for ``timeout_s``: no node of the wave was connected; the push concerns none of those that are; there is an error bound and no request was reported; a server did not answer | HELD |
 | PAUSED, HELD | a failure, but not that of time | ROLLED_BACK, or HELD if ``on_failure`` says so |
 | RUNNING, promoting | all connected nodes have ACKed, or ``timeout_s`` has passed; failures end it no more | PROMOTED |
 | PROMOTED, ROLLED_BACK, SUPERSEDED | anything | the same |
 
 People and pushes do the rest (`xds.rollouts.rollout`): ``pause``, ``resume``, ``promote``, an abort, and another push,
 which supersedes. A resumed wave is watched anew.
+
+A node that subscribes to nothing that the push changes has not ACKed it, and is not late with it: it proves nothing. A
+wave needs another one that ACKs. Its absence counts as that of any other, since it may be the first sign of a crash.
 
 A node that has just connected and has not ACKed yet stops the clock of the hold; it breaks the hold after `BREAK_S`. So
 a large fleet, of which some node always starts, can be promoted. When half of the wave is away the hold is broken at
@@ -56,6 +59,7 @@ class Facts:
 
     * ``connected``: the kinds of all connected nodes, by id; ``inside``: those of them in the wave;
     * ``acked``: those in the wave that have ACKed all of the head; ``waiting``: what others wait for;
+    * ``unaffected``: those in the wave that subscribe to nothing that differs between base and head;
     * ``nacked``: nodes that NACKed content of the head, with their words, the first one first;
     * ``requests``, ``others``: those of the nodes in the wave and of the others; None if none of them reports load;
     * ``is_complete``: False if a server did not tell about its nodes.
@@ -69,16 +73,22 @@ class Facts:
     requests: RequestCount | None = None
     others: RequestCount | None = None
     is_complete: bool = True
+    unaffected: AbstractSet[str] = frozenset()
 
     @property
     def behind(self) -> AbstractSet[str]:
-        """The connected nodes of the wave that have neither ACKed nor NACKed."""
-        return self.inside - self.acked - self.nacked.keys()
+        """The connected nodes of the wave that the head concerns, and that have neither ACKed nor NACKed it."""
+        return self.inside - self.acked - self.nacked.keys() - self.unaffected
 
     @property
     def is_acked(self) -> bool:
-        """Whether every connected node of the wave has ACKed, but for those that NACKed, and at least one has."""
+        """Whether every connected node that is concerned has ACKed, but for those that NACKed, and at least one has."""
         return bool(self.acked) and not self.behind
+
+    @property
+    def concern_nobody(self) -> bool:
+        """Whether nodes of the wave are connected, and the head changes nothing for any of them."""
+        return bool(self.inside) and self.inside <= self.unaffected
 
 
 class Act(StrEnum):
@@ -132,13 +142,19 @@ def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     """The progress of the wave after the time since the decision before."""
     before = rollout.progress
     elapsed_s = 0.0 if before.seen_s is None else min(max(now_s - before.seen_s, 0.0), STEP_LIMIT_S)
-    seen = replace(before, seen_s=now_s, wave_s=before.wave_s + elapsed_s, errors=_errors(rollout, facts))
+    seen = replace(
+        before,
+        seen_s=now_s,
+        wave_s=before.wave_s + elapsed_s,
+        errors=_errors(rollout, facts),
+        unknown=_unknown(rollout, facts),
+    )
     if not facts.is_complete:
         return replace(seen, is_acked=False)
     most_n = max(before.most_n, rollout.connected_n, len(facts.inside))
     is_away = most_n > 0 and len(facts.inside) * 2 <= most_n
     is_acked = facts.is_acked and not is_away
-    behind_s = before.behind_s + elapsed_s if facts.behind else 0.0
+    behind_s = 0.0 if facts.is_acked else before.behind_s + elapsed_s
     is_holding = is_acked or (before.is_holding and not is_away and behind_s < BREAK_S)
     held_s = before.held_s + (elapsed_s if is_acked and before.is_acked else 0.0)
     return replace(
@@ -154,21 +170,22 @@ def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
 
 def _judge(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     """Decide about a running wave without failures."""
-    plan, progress, unknown = rollout.plan, rollout.progress, _unknown(rollout, facts)
+    plan, progress = rollout.plan, rollout.progress
     has_held = progress.is_acked and progress.held_s >= plan.hold_s
-    if has_held and not unknown:
+    if has_held and not progress.unknown:
         return _go_on(rollout, facts, now_s)
     if progress.wave_s >= plan.timeout_s and (has_held or not progress.is_holding):
-        if not has_held and progress.most_n and facts.is_complete:
+        if not has_held and progress.most_n and facts.is_complete and not facts.concern_nobody:
             return _fail(rollout, _lateness(rollout, facts), now_s)
-        return _hold(rollout, f"cannot be judged: {unknown}")
+        return _hold(rollout, f"cannot be judged: {progress.unknown}")
     return _note_connected(rollout, facts)
 
 
 def _finish_promotion(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     if rollout.state is not RolloutState.RUNNING:
         return RolloutDecision(rollout)
-    if (facts.is_acked and facts.is_complete) or rollout.progress.wave_s >= rollout.plan.timeout_s:
+    is_done = facts.is_acked or facts.concern_nobody
+    if (is_done and facts.is_complete) or rollout.progress.wave_s >= rollout.plan.timeout_s:
         return _promote(rollout, "promoted by hand", now_s)
     return RolloutDecision(rollout)
 
@@ -192,11 +209,11 @@ def _hold(rollout: Rollout, reason: str) -> RolloutDecision:
 def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     """The next wave, or the end. A last wave that adds no connected node has been judged already."""
     if rollout.step == ALL:
-        return _promote(rollout, f"all {len(facts.acked)} nodes have ACKed", now_s)
+        return _promote(rollout, _all_acked(facts), now_s)
     wider = next_wave(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
     steps = rollout.plan.steps
     if steps[wider.at] == ALL and len(facts.inside) == len(facts.connected):
-        return _promote(rollout, f"all {len(facts.acked)} nodes have ACKed", now_s)
+        return _promote(rollout, _all_acked(facts), now_s)
     widened = replace(
         rollout,
         wave=wider.at,
@@ -207,6 +224,11 @@ def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
         progress=Progress(seen_s=now_s),
     )
     return RolloutDecision(widened, Act.WRITE, f"wave {wider.at + 1} of {len(steps)} ({steps[wider.at]})")
+
+
+def _all_acked(facts: Facts) -> str:
+    concerned = " that it concerns" if facts.unaffected else ""
+    return f"all {len(facts.acked)} nodes{concerned} have ACKed"
 
 
 def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
@@ -227,6 +249,8 @@ def _unknown(rollout: Rollout, facts: Facts) -> str:
         unknown = "a server does not tell about its nodes"
     elif not facts.inside:
         unknown = "no node of the wave is connected"
+    elif facts.concern_nobody:
+        unknown = "the nodes of the wave subscribe to nothing that it changes"
     elif bound is None or bound >= 1.0:
         pass
     elif requests is None:
@@ -260,6 +284,8 @@ def _failure(rollout: Rollout, facts: Facts) -> str:
 
 def _lateness(rollout: Rollout, facts: Facts) -> str:
     behind, time = sorted(facts.behind), f"{rollout.plan.timeout_s:g} s"
+    if not behind and facts.inside:
+        return f"none of {len(facts.inside)} nodes has ACKed after {time}"
     if not behind:
         return f"the nodes of the wave did not stay connected for {time}"
     waiting = next((id for id in behind if id in facts.waiting), behind[0])

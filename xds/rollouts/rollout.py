@@ -58,7 +58,8 @@ class Progress:
     * ``is_holding``, ``held_s``: all have ACKed without break, and for how long;
     * ``away_s``: for how long half or more of its nodes have been away;
     * ``most_n``: the most of its nodes that were connected at one time;
-    * ``errors``: the failed share of its requests, less the usual one; None without requests.
+    * ``errors``: the failed share of its requests, less the usual one; None without requests;
+    * ``unknown``: what is missing for a judgement; empty if nothing is.
     """
 
     seen_s: float | None = None
@@ -70,6 +71,7 @@ class Progress:
     away_s: float = 0.0
     most_n: int = 0
     errors: float | None = None
+    unknown: str = ""
 
 
 NO_PROGRESS = Progress()

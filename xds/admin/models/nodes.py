@@ -407,15 +407,34 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class NodePage:
-    """A page of nodes, by id.
+class NodeCounts:
+    """Counts of all nodes that match the filters, on all pages. A node counts once, in its worst state.
 
+    * ``total``: the number of nodes;
+    * ``connected``: those that are connected, or poll;
+    * ``by_state``: by the worst state of a type: ``nacked``, ``orphaned``, ``pending``, ``synced``, ``not_subscribed``
+      (also without a type); all states are present;
+    * ``by_version``: by ``user_agent``, the most frequent ones.
+    """
+
+    total: int
+    connected: int
+    by_state: Mapping[str, int]
+    by_version: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePage:
+    """A page of nodes, in the order that was asked for.
+
+    * ``counts``: present with ``counts=true``;
     * ``partial``: present if servers did not answer: their names. Their nodes are missing.
     """
 
     items: tuple[NodeStatus, ...]
     next_page_token: str = ""
     partial: tuple[str, ...] = ()
+    counts: NodeCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)

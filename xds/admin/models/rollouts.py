@@ -91,6 +91,7 @@ class LastRollout:
       the plan names;
     * ``nodes``: present until its end: the connected nodes by their line;
     * ``errors``: present if requests of the wave were reported: their failed share, less that of the other nodes;
+    * ``unknown``: present while the wave cannot be judged: what is missing;
     * ``reason``: present if it is held or has ended for a reason: why;
     * ``by``: present if it is known who began it, or acted on it last; ``server``: the server took it back;
     * ``why``: present if there is one: the message of that;
@@ -109,6 +110,7 @@ class LastRollout:
     size: str = ""
     nodes: WaveNodes | None = None
     errors: float | None = None
+    unknown: str = ""
     reason: str = ""
     by: str = ""
     why: str = ""
@@ -191,7 +193,7 @@ class RolloutPage:
 
 def rollout_fields(rollout: Rollout, nodes: WaveNodes | None) -> dict[str, Any]:
     """The fields that describe a rollout; ``nodes`` of one that has ended do not."""
-    is_running, errors = rollout.state == "running", rollout.progress.errors
+    is_running, errors, unknown = rollout.state == "running", rollout.progress.errors, rollout.progress.unknown
     return {
         "state": rollout.state.value,
         "plan": CarefulPlan.from_domain(rollout.plan),
@@ -202,6 +204,7 @@ def rollout_fields(rollout: Rollout, nodes: WaveNodes | None) -> dict[str, Any]:
         "size": str(rollout.step),
         "nodes": nodes if rollout.is_open else None,
         "errors": round(errors, 4) if errors is not None else None,
+        "unknown": unknown if is_running else "",
         "reason": rollout.reason,
         "by": rollout.by,
         "why": rollout.message,

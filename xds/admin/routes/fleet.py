@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
@@ -18,14 +18,13 @@ from fastapi.responses import JSONResponse, Response
 
 from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, write_scope
-from xds.admin import operations
+from xds.admin import node_list, operations
 from xds.admin.answers import LIMIT, Page, Paging, answer_json, answer_yaml, page_token
 from xds.admin.bodies import accepts_yaml
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.gathering import (
     STANDINGS_PATH,
     Gathered,
-    NodeStanding,
     answer_of_holder,
     gather,
     marks,
@@ -39,6 +38,7 @@ from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import DisconnectedNode, NodeStatus, ReleasedNodes
 from xds.admin.models.values import time_of, time_text
 from xds.admin.models.writing import document_of
+from xds.admin.node_list import NodeList
 from xds.admin.problem import RequestError
 from xds.admin.routing import Calling, api_router, demand
 from xds.admin.server_door import internal_router
@@ -48,6 +48,7 @@ from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record
 from xds.fleet.merged_nacks import MergedNack, merge_by_message
+from xds.fleet.node_selection import NodeFilter, NodeOrder
 from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.fleet.state import NackRecord, NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
@@ -114,6 +115,7 @@ def _lingering(deps: Dependencies, node: str) -> list[ClientOrderState]:
 
 
 SELECTOR_LIMIT = 4096
+TEXT_LIMIT = 256
 ADMIN_LIMIT = 300  # characters of the address of an admin port
 
 
@@ -173,25 +175,31 @@ async def list_nodes(
         Literal["head", "base"] | None,
         Query(description="Only nodes that are served this line of a group with a careful rollout"),
     ] = None,
+    text: Annotated[
+        str,
+        Query(
+            max_length=TEXT_LIMIT,
+            description="Only nodes with this text, whatever its case, in the id, cluster, locality or version of the "
+            "client, or in the message of an open NACK",
+        ),
+    ] = "",
+    order: Annotated[
+        NodeOrder,
+        Query(
+            description="`trouble`: nodes that NACKed first, then those without a group, then pending ones, then all "
+            "others, each by id. A node whose state changes meanwhile may be on two pages, or on none"
+        ),
+    ] = NodeOrder.ID,
+    counts: Annotated[bool, Query(description="Also count all nodes that match, on all pages")] = False,
 ) -> Response:
     """Nodes by id: connected nodes, and nodes that disconnected recently."""
-
-    def wanted(node: NodeState) -> bool:
-        """Whether the node passes all filters."""
-        has_state = state is None or any(type.state is state for type in node.types)
-        has_line = line is None or deps.publisher.views.line(node) == line
-        return has_state and has_line and (selected is None or node.id in selected)
-
-    server = own_name(deps, request)
-    nodes = deps.fleet.nodes(group, paging.after)
-    page = await paging.document(nodes, lambda node: node.id, lambda node: _status(deps, node, server), wanted)
-    others = await gather(deps, request)
-    if others.is_alone:
-        return await answer_json(request, page)
-    answer = await _merged(page, others, paging.limit, nodes_of, lambda item: str(item["id"]))
-    if group is not None or state is not None or line is not None or selected is not None:
-        answer["items"] = await _without_moved(deps, request, answer["items"])
-    return await answer_json(request, answer)
+    views, server = deps.publisher.views, own_name(deps, request)
+    is_on_line = (lambda group, node: views.line(group, node) == line) if line is not None else None
+    chosen = NodeFilter(group, state, text, selected, is_on_line)
+    asked = NodeList(chosen, order, counts, paging)
+    return await answer_json(
+        request, await node_list.answer(deps, request, asked, lambda node: _status(deps, node, server))
+    )
 
 
 async def _merged(
@@ -213,17 +221,6 @@ async def _merged(
 
 def _token_of_nack(nack: _Json) -> str:
     return _PLACE.join(map(str, place_of_nack(nack)))
-
-
-async def _without_moved(deps: Dependencies, request: Request, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The nodes of a filtered page without those that are connected to a server whose page leaves them out."""
-    gone = [node["id"] for node in items if not node["connected"]]
-    if not gone:
-        return items
-    others = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": gone})
-    known: list[Mapping[str, Any]] = [standings(deps, gone), *(each["nodes"] for each in others.documents.values())]
-    connected = {id for each in known for id, standing in each.items() if NodeStanding(*standing).is_present}
-    return [node for node in items if node["connected"] or node["id"] not in connected]
 
 
 @internal.post(STANDINGS_PATH)
@@ -271,7 +268,7 @@ def _status(deps: Dependencies, node: NodeState, server: str) -> NodeStatus:
         {id: answer for feature in deps.features for id, answer in feature.stream_answers(node.id).items()},
         admin if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT else "",
         server,
-        deps.publisher.views.line(node),
+        deps.publisher.views.line(node.group, identity),
     )
 
 

@@ -35,6 +35,8 @@ WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes
 _XDS = frozenset({"sotw", "delta"})  # variants of streams that are answered by a group
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 LINES = ("head", "base")
+TROUBLE = "trouble"
+ORDERS = ("id", TROUBLE)
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
@@ -174,7 +176,7 @@ NODES = TableLayout(
 _KNOWN_TYPES = frozenset((*GRID.values(), *WIDE_GRID.values()))
 
 
-def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
+def nodes_layout(nodes: Iterable[Json], order: str = "") -> TableLayout:
     """The table of these nodes: with a column for each custom type that they use, before the last column.
 
     Where several servers work on one store, a column behind the name has the server of each; while a group has a
@@ -184,9 +186,8 @@ def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
     used = sorted({alias for node in listed for alias in node["types"]} - _KNOWN_TYPES)
     name, *columns, last = NODES.columns
     added = [each for each, field in ((SERVER, "server"), (LINE, "line")) if any(field in node for node in listed)]
-    if not used and not added:
-        return NODES
-    return replace(NODES, columns=(name, *added, *columns, *_types(_headers(used), is_wide=False), last))
+    columns = [name, *added, *columns, *_types(_headers(used), is_wide=False), last]
+    return replace(NODES, columns=tuple(columns), in_order=None if order == TROUBLE else NODES.in_order)
 
 
 def _headers(aliases: Sequence[str]) -> dict[str, str]:
@@ -248,6 +249,12 @@ def nodes(
     line: Annotated[
         str, typer.Option(help="Only nodes that a careful rollout serves the head, or the base.", metavar="head|base")
     ] = "",
+    text: Annotated[
+        str, typer.Option(help="Only nodes with this text in id, cluster, locality, version or NACK.")
+    ] = "",
+    order: Annotated[
+        str, typer.Option(help="trouble: nodes that NACKed first, then pending ones.", metavar="id|trouble")
+    ] = "",
     watch: WatchFlag = False,
 ) -> None:
     """Show all proxies, with the revision that each runs, by type.
@@ -256,6 +263,7 @@ def nodes(
     Examples:
       xds nodes
       xds nodes -g edge --state nacked,pending
+      xds nodes --order trouble --text 1.36
       xds nodes -l 'node.locality.zone == "1a"' -o wide
     """
     from xds.cli.commands.events import show_again
@@ -265,13 +273,15 @@ def nodes(
     client, style = options.connect(), options.style()
     if line not in ("", *LINES):
         raise CommandError(Exit.USAGE, f"--line={line}: expected {' or '.join(LINES)}")
-    query = given(group=group, selector=selector, line=line)
+    if order not in ("", *ORDERS):
+        raise CommandError(Exit.USAGE, f"--order={order}: expected {' or '.join(ORDERS)}")
+    query = given(group=group, selector=selector, line=line, text=text, order=order)
     states = [word.strip() for word in state.split(",") if word.strip()]
     empty = "no node matches: `xds nodes` shows all" if query or states else NO_NODES
 
     def render() -> str:
         shown_nodes = list(list_nodes(client, query, states))
-        return rendered(shown_nodes, nodes_layout(shown_nodes), style, empty)
+        return rendered(shown_nodes, nodes_layout(shown_nodes, order), style, empty)
 
     if watch:
         show_again(options.connect(), "push,rollback,rollout,group,node,nack,order,ack", "", render)
@@ -279,7 +289,7 @@ def nodes(
     shown_nodes = list(list_nodes(client, query, states))
     if not shown_nodes and style.is_table:
         empty = "\n".join(filter(None, (empty, refused_note(client))))
-    write(rendered(shown_nodes, nodes_layout(shown_nodes), style, empty))
+    write(rendered(shown_nodes, nodes_layout(shown_nodes, order), style, empty))
     if shown_nodes and style.is_table:
         say(counts(shown_nodes, group))
 

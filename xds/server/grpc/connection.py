@@ -19,6 +19,7 @@ from xds.server.identity import peer_certificate, peer_name
 from xds.wire.http2.connection import ServerConnection
 from xds.wire.http2.frames import ErrorCode, Http2Error
 from xds.wire.http2.headers import CONTENT_TYPE, Fields
+from xds.wire.http2.messages import GrpcMessage
 from xds.wire.http2.stream import (
     Http2Limits,
     MalformedMessage,
@@ -178,6 +179,13 @@ class Connection(asyncio.Protocol):
         """Handle received bytes: some frames now, the others in later iterations of the loop."""
         if not self._is_open:
             return  # TLS passes on bytes that arrived before the connection was closed
+        single = self._http2.receive_message(data)
+        if single is not None:
+            self.is_active = True
+            stream, message = single
+            if stream.call is not None:
+                stream.call.on_message(GrpcMessage(False, message))
+            return
         self._receive(data)
         if self._http2.is_behind:
             # A read may hold thousands of frames, and uvloop would read many times before it runs other work.
@@ -256,7 +264,13 @@ class Connection(asyncio.Protocol):
 
     def send_now(self, stream: Stream, message: bytes) -> bool:
         """Send a message if the client's windows and the socket take it at once; False: nothing was sent."""
-        if self.is_paused or not self._http2.send_now(stream, message):
+        if self.is_paused:
+            return False
+        frame = self._http2.take_frame(stream, message) if self._is_open and not self._is_receiving else None
+        if frame is not None:
+            self._transport.write(frame)
+            return True
+        if not self._http2.send_now(stream, message):
             return False
         self._flush()
         return True
@@ -272,9 +286,10 @@ class Connection(asyncio.Protocol):
 
     def consumed(self, stream: Stream) -> None:
         """Note that a message of the stream was consumed: the client may send more."""
-        self._leave_throttle()
-        self._http2.consumed(stream)
-        self._flush()
+        if not self._is_admitted:
+            self._leave_throttle()
+        if self._http2.consumed(stream):
+            self._flush()
 
     def _flush(self) -> None:
         if self._is_receiving:

@@ -1,4 +1,4 @@
-"""The server side of one HTTP/2 connection that carries gRPC: bytes in, events and bytes out.
+"""One idea: the server side of one HTTP/2 connection that carries gRPC, bytes in, events and bytes out.
 
 Messages are assembled here, so that an ACK is one event. While a message is not consumed (`ServerConnection.consumed`),
 the window of its stream is not extended, so the client must wait before it sends more.
@@ -27,7 +27,7 @@ from xds.wire.http2.frames import (
     frame,
 )
 from xds.wire.http2.headers import HEADER_BLOCK_LIMIT, HeaderBlock
-from xds.wire.http2.messages import MessageError
+from xds.wire.http2.messages import FRAMED_MESSAGE, PREFIX_BYTES, MessageError
 from xds.wire.http2.receive_window import PRECREDIT_MESSAGES, ReceiveWindow
 from xds.wire.http2.sender import UPDATES, Sender
 from xds.wire.http2.stream import (
@@ -118,6 +118,10 @@ class ServerConnection:
         """Send a message if one frame and the peer's windows have room for it; False: nothing was sent."""
         return self._sender.send_now(stream, message)
 
+    def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
+        """As `send_now`, but return the frame, for the caller to write at once. None: use the other methods."""
+        return self._sender.take_frame(stream, message)
+
     def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
         """End the call after everything that was sent before."""
         self._stop_receiving(stream)
@@ -144,14 +148,18 @@ class ServerConnection:
             self._sender.out.append(frame(frames.GOAWAY, 0, 0, payload))
         self.is_going_away = True
 
-    def consumed(self, stream: Stream) -> None:
-        """Note that a message of the stream was consumed. After the last one the client may send more."""
+    def consumed(self, stream: Stream) -> bool:
+        """Note that a message of the stream was consumed. After the last one the client may send more.
+
+        True if there is something in ``outgoing``.
+        """
         stream.unread -= 1
         if not stream.unread:
             if stream.precredited:
                 self._window.precredited -= stream.precredited
                 stream.precredited = 0
             self._credit_stream(stream)
+        return bool(self._sender.out)
 
     def _stop_receiving(self, stream: Stream) -> None:
         stream.discards_data = True
@@ -178,6 +186,28 @@ class ServerConnection:
         self._window.credit(uncredited)
 
     # Receiving
+
+    def receive_message(self, data: bytes) -> tuple[Stream, bytes] | None:
+        """The message of received bytes that are one frame with one whole message, as those of most ACKs.
+
+        None for all others: pass these bytes to `receive`, which has the same effect.
+        """
+        if self._partial or self._block is not None or len(data) < FRAMED_MESSAGE.size:
+            return None
+        length_and_kind, flags, stream_id, compressed, size = FRAMED_MESSAGE.unpack_from(data)
+        framed = size + PREFIX_BYTES
+        if length_and_kind != framed << 8 | DATA or flags or compressed or size != len(data) - FRAMED_MESSAGE.size:
+            return None
+        stream, window = self.streams.get(stream_id), self._window
+        if stream is None or not stream.takes_message(size) or framed > stream.window or framed > window.remaining:
+            return None
+        if framed > frames.DEFAULT_MAX_FRAME:
+            return None
+        window.remaining -= framed
+        stream.window -= framed
+        stream.uncredited += framed
+        stream.unread += 1
+        return stream, data[FRAMED_MESSAGE.size :]
 
     def receive(self, data: bytes) -> list[Http2Event]:
         """The events of received bytes, which may end within a frame. Raises ``Http2Error``: `go_away`, then close."""

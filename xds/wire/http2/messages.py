@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 PREFIX_BYTES = 5
+FRAMED_MESSAGE = struct.Struct(">IBIBI")  # the header of a frame, and the prefix of the message in it
 _PREFIX = struct.Struct(">BI")
 _GZIP, _DEFLATE = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS
 _WINDOW_BITS = {"gzip": _GZIP, "deflate": _DEFLATE}

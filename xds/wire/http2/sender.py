@@ -20,7 +20,7 @@ from xds.wire.http2.frames import (
     Http2Error,
     frame,
 )
-from xds.wire.http2.messages import PREFIX_BYTES, prefix
+from xds.wire.http2.messages import FRAMED_MESSAGE, PREFIX_BYTES, prefix
 from xds.wire.http2.stream import (
     Http2Event,
     QueuedData,
@@ -89,14 +89,24 @@ class Sender:
         """Send a message if one frame of the default size and the windows have room; False: nothing was sent."""
         if not stream.head_sent:
             self.send_head(stream)
+        frame = self._frame(stream, message)
+        if frame is None:
+            return False
+        self.out.append(frame)
+        return True
+
+    def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
+        """As `send_now`, but return the frame, for the caller to write at once; None if ``out`` comes before it."""
+        return self._frame(stream, message) if stream.head_sent and not self.out else None
+
+    def _frame(self, stream: Stream, message: bytes) -> bytes | None:
         size = len(message) + PREFIX_BYTES
         if size > COPIED_BYTES or size > stream.send_window or size > self._window or stream.pending:
-            return False
+            return None
         stream.send_window -= size
         self._window -= size
         self.expected_updates += UPDATES
-        self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(size - PREFIX_BYTES) + message)
-        return True
+        return FRAMED_MESSAGE.pack(size << 8, 0, stream.id, 0, size - PREFIX_BYTES) + message
 
     def end_stream(self, stream: Stream, block: bytes) -> None:
         """Send the header block that ends the stream, behind all queued data."""

@@ -49,6 +49,12 @@ class Stream:
         """Whether a message is incomplete, and none waits to be consumed."""
         return self.assembler.is_incomplete and not self.unread and not self.discards_data
 
+    def takes_message(self, size: int) -> bool:
+        """Whether a whole message of ``size`` bytes may arrive now, of a request whose length is not announced."""
+        assembler = self.assembler
+        is_open = not self.half_closed and not self.discards_data and self.content_remaining is None
+        return is_open and not assembler.is_incomplete and size <= assembler.limit
+
     def exceeds(self, size: int) -> bool:
         """Count ``size`` bytes of content; True if they exceed the content-length."""
         self.content_remaining = (self.content_remaining or 0) - size

@@ -1,0 +1,117 @@
+"""Which nodes of the fleet match a filter, in what order, and their counts, without a state of each node. Pure.
+
+A list of thousands of nodes is read in batches, and only the nodes of one page get a state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from xds.fleet.node_records import WORST_FIRST, NodeRecord
+from xds.fleet.state import Sync
+from xds.model.node import Node
+
+_TROUBLE = {state: place for place, state in enumerate(WORST_FIRST)}
+
+
+class NodeOrder(StrEnum):
+    """The order of a list of nodes: by id, or those with the worst state first, and by id among equals."""
+
+    ID = "id"
+    TROUBLE = "trouble"
+
+    def rank(self, state: Sync) -> int:
+        """What precedes the id in this order: nodes that need no look are equal."""
+        return min(_TROUBLE[state], _TROUBLE[Sync.SYNCED]) if self is NodeOrder.TROUBLE else 0
+
+
+def worst_of(states: Iterable[Sync]) -> Sync:
+    """The worst state; without any, that of a node that subscribes to nothing."""
+    return min(states, key=_TROUBLE.__getitem__, default=Sync.NOT_SUBSCRIBED)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Which nodes are wanted; those that pass all parts.
+
+    ``state``: with a type in this state. ``text``: with this text, whatever its case, in the id, cluster, locality or
+    client's version, or in the message of an open NACK. ``selected`` are ids. ``is_on_line`` decides by group and node.
+    """
+
+    group: str | None = None
+    state: Sync | None = None
+    text: str = ""
+    selected: Container[str] | None = None
+    is_on_line: Callable[[str, Node], bool] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every node passes."""
+        return self == NodeFilter()
+
+    def passes(self, record: NodeRecord, states: Collection[Sync]) -> bool:
+        """Whether a node passes; ``states`` are those of its types."""
+        if self.group is not None and record.group != self.group:
+            return False
+        if self.state is not None and self.state not in states:
+            return False
+        if self.selected is not None and record.node.id not in self.selected:
+            return False
+        if self.is_on_line is not None and not self.is_on_line(record.group, record.node):
+            return False
+        return not self.text or _has_text(record, self.text.casefold(), Sync.NACKED in states)
+
+
+def _has_text(record: NodeRecord, text: str, has_nacks: bool) -> bool:
+    node, where = record.node, record.node.locality
+    shown = (node.id, node.cluster, node.user_agent, where.region, where.zone, where.sub_zone)
+    return any(text in each.casefold() for each in shown) or (
+        has_nacks and any(text in message.casefold() for message in record.nack_messages())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedNode:
+    """A node of a list: its worst state, whether it is connected or polls, and its client's version."""
+
+    id: str
+    state: Sync
+    is_present: bool
+    has_streams: bool
+    user_agent: str
+
+
+def listed_node(record: NodeRecord, chosen: NodeFilter, now: float) -> ListedNode | None:
+    """A node that passes the filter; None for others."""
+    states = frozenset(record.sync_by_alias(now).values())
+    if not chosen.passes(record, states):
+        return None
+    is_present = bool(record.streams) or record.is_present(now)
+    return ListedNode(record.node.id, worst_of(states), is_present, bool(record.streams), record.node.user_agent)
+
+
+@dataclass(slots=True)
+class NodeTally:
+    """Counts of listed nodes: each counts in its worst state; one without types is not subscribed."""
+
+    total: int = 0
+    connected: int = 0
+    by_state: Counter[str] = field(default_factory=Counter)
+    by_version: Counter[str] = field(default_factory=Counter)
+
+    def add(self, node: ListedNode) -> None:
+        """Count a node."""
+        self.total += 1
+        self.connected += node.is_present
+        self.by_state[node.state.value] += 1
+        self.by_version[node.user_agent] += 1
+
+    def include(self, other: NodeTally) -> None:
+        """Add the counts of other nodes."""
+        self.total += other.total
+        self.connected += other.connected
+        self.by_state += other.by_state
+        self.by_version += other.by_version
