@@ -82,6 +82,7 @@ CONTRIBUTING: Walk = [
     ("python -m bench.mistakes examples tests/codec/shapes", benched),
     ("python -m bench.chain", benched),
     ("python -m bench.rollouts", benched),
+    ("python -m bench.nodes", benched),
     ("python -m bench.catalog", benched),
     ("python -m bench.catalog --services 1 --instances 10000", benched),
     ("python -m bench.destination", benched),

@@ -8,7 +8,6 @@ no other server knows it better (`NodeStanding`).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -33,9 +32,10 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 READ_AT_ONCE = 200  # nodes that are read, but not rendered
-RENDERED_AT_ONCE = 20
+RENDERED_AT_ONCE = 10
 VERSIONS_SHOWN = 100
-WEAK = "weak"  # of counts that another server asked for: the nodes without streams here, which are not counted yet
+# Counts for another server: numbers of nodes with streams here, and the nodes without, which are not counted yet.
+SURE, WEAK = "sure", "weak"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,16 @@ async def _own_page(
     is_whole = asked.has_counts or asked.order is not NodeOrder.ID
     tally, weak, now = NodeTally(), list[ListedNode](), time()
     by_rank: dict[int, list[ListedNode]] = {}
+    found_n = 0
     for ids in _batches(deps.fleet.ids_after("" if is_whole else asked.paging.after), READ_AT_ONCE):
-        for node in deps.fleet.listed(ids, asked.chosen, now):
+        listed = deps.fleet.listed(ids, asked.chosen, now)
+        for node in listed:
             by_rank.setdefault(asked.order.rank(node.state), []).append(node)
-            if not node.has_streams:
-                weak.append(node)
-            else:
-                tally.add(node)
-        if not is_whole and sum(map(len, by_rank.values())) > asked.paging.limit:
+        found_n += len(listed)
+        if asked.has_counts:
+            tally.add(node for node in listed if node.has_streams)
+            weak += (node for node in listed if not node.has_streams)
+        if not is_whole and found_n > asked.paging.limit:
             break
         await asyncio.sleep(0)
     behind = [node for node in by_rank.get(rank_after, ()) if not key_after or natural_key(node.id) > key_after]
@@ -127,7 +129,7 @@ def _merge(order: NodeOrder, pages: Sequence[Json]) -> list[Json]:
 
 
 def _state_of(item: Json) -> Sync:
-    return worst_of(Sync(type["state"]) for type in item["types"].values())
+    return worst_of({Sync(type["state"]) for type in item["types"].values()})
 
 
 async def _at_their_servers(deps: Dependencies, request: Request, items: Sequence[Json]) -> list[Json]:
@@ -158,29 +160,18 @@ async def _counts(
 ) -> Json:
     """The counts. A server that asks is told the nodes without streams one by one, for another may know them better."""
     if is_of_server(request.scope):
-        return {**_document(tally), WEAK: [(node.id, node.state, node.is_present, node.user_agent) for node in weak]}
+        return {SURE: [[*alike, number] for alike, number in tally.numbers.items()], WEAK: weak}
     by_server = {own_name(deps, request): list(weak)}
     for server, document in others.documents.items():
         found = document["counts"]
-        tally.include(
-            NodeTally(found["total"], found["connected"], Counter(found["by_state"]), Counter(found["by_version"]))
-        )
-        by_server[server] = [
-            ListedNode(id, Sync(state), is_present, False, agent) for id, state, is_present, agent in found[WEAK]
-        ]
+        tally.numbers.update({(Sync(state), present, agent): number for state, present, agent, number in found[SURE]})
+        by_server[server] = [ListedNode(id, Sync(state), *rest) for id, state, *rest in found[WEAK]]
     ids = [node.id for nodes in by_server.values() for node in nodes] if others.documents else []
     best = await _best_servers(deps, request, ids)
     for server, nodes in by_server.items():
-        for node in nodes:
-            if best.get(node.id, server) == server:
-                tally.add(node)
-    return _document(tally)
-
-
-def _document(tally: NodeTally) -> Json:
-    versions = dict(tally.by_version.most_common(VERSIONS_SHOWN))
-    states = {state.value: tally.by_state[state.value] for state in Sync}
-    return dict(document_of(NodeCounts(tally.total, tally.connected, states, versions)))
+        tally.add(node for node in nodes if best.get(node.id, server) == server)
+    states = {state.value: number for state, number in tally.by_state().items()}
+    return dict(document_of(NodeCounts(tally.total, tally.connected, states, tally.by_version(VERSIONS_SHOWN))))
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -35,10 +35,10 @@ NAMES_SHOWN = 100
 AGGREGATED_SERVICE = "ADS"
 LED_BY = frozenset(("clusters", "listeners"))  # the types that name resources by config sources
 _TEXT_LIMIT = 256  # characters of a text of a node that is not connected; clients choose them
-NO_REVISIONS: Mapping[int, int] = {}
 NO_STATES: Mapping[str, TypeState] = {}  # shared by all nodes: a dict for each would take memory
 WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
 _BADNESS = {state: -place for place, state in enumerate(WORST_FIRST)}
+_ALONE = {state: frozenset((state,)) for state in Sync}
 
 
 class TypeRecord:
@@ -224,25 +224,26 @@ class NodeRecord:
         """Whether the node is connected, or polls and has not missed three polls."""
         return self.is_connected or (self.polls is not None and self.polls.are_going_on(now))
 
-    def sync_by_alias(self, now: float) -> dict[str, Sync]:
-        """The state of each type by alias, as `state` has it, without the cost of the rest."""
+    def sync_states(self, now: float) -> frozenset[Sync]:
+        """The different states of its types, as `state` has them, without the cost of the rest."""
+        found = {record.state for stream in self.streams for record in stream.types.values()}
+        if len(found) == 1 and self._clients is None and self.polls is None and not self.orphaned:
+            return _ALONE[found.pop()]
+        going_on = self.polls is not None and self.polls.are_going_on(now)
+        polled = self.polls.types if self.polls is not None and (going_on or not self.streams) else ()
+        return frozenset({**{each.type: each.state for each in polled}, **self._sync_by_alias()}.values())
+
+    def _sync_by_alias(self) -> dict[str, Sync]:
+        """The state of each type on its streams, or at the end of the last one."""
         if not self.streams:
-            return {state.type: state.state for state in self._types(NO_REVISIONS)}
-        polled = self.polls.types if self.polls is not None and self.polls.are_going_on(now) else ()
-        found = {state.type: state.state for state in polled}
-        by_alias: dict[str, Sync] = {}
-        for stream in self.streams:
-            for record in stream.types.values():
-                alias, state = alias_of(record.type_url), record.state
-                if alias not in by_alias or _BADNESS[state] > _BADNESS[by_alias[alias]]:
-                    by_alias[alias] = state
-        if self._clients is not None:
-            held = held_aliases(self._clients)
-            by_alias.update((alias, Sync.PENDING) for alias in held if by_alias.get(alias) is Sync.SYNCED)
+            return {alias: state.state for alias, state in self.last_states.items()}
+        by_alias = {alias: worst(records).state for alias, records in self.by_alias().items()}
+        held = held_aliases(self.clients)
+        by_alias.update((alias, Sync.PENDING) for alias in held if by_alias.get(alias) is Sync.SYNCED)
         if self.orphaned:
-            orphaned = (alias for alias, state in by_alias.items() if state is not Sync.NOT_SUBSCRIBED)
+            orphaned = [alias for alias, state in by_alias.items() if state is not Sync.NOT_SUBSCRIBED]
             by_alias.update(dict.fromkeys(orphaned, Sync.ORPHANED))
-        return {**found, **by_alias} if found else by_alias
+        return by_alias
 
     def nack_messages(self) -> list[str]:
         """The messages of its open NACKs; for a node without streams, of those that it left with."""
@@ -279,7 +280,7 @@ class NodeRecord:
     @property
     def orphaned(self) -> bool:
         """Whether no group matches the node."""
-        return bool(self.streams) and all(stream.orphaned for stream in self.streams)
+        return bool(self.streams) and self.streams[0].orphaned and all(stream.orphaned for stream in self.streams)
 
     def state(self, revisions: Mapping[int, int]) -> NodeState:
         """The state of the node for operators. ``revisions`` are by id of a set."""

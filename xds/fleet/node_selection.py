@@ -6,9 +6,11 @@ A list of thousands of nodes is read in batches, and only the nodes of one page 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from xds.fleet.node_records import WORST_FIRST, NodeRecord
 from xds.fleet.state import Sync
@@ -28,8 +30,10 @@ class NodeOrder(StrEnum):
         return min(_TROUBLE[state], _TROUBLE[Sync.SYNCED]) if self is NodeOrder.TROUBLE else 0
 
 
-def worst_of(states: Iterable[Sync]) -> Sync:
+def worst_of(states: Collection[Sync]) -> Sync:
     """The worst state; without any, that of a node that subscribes to nothing."""
+    if len(states) == 1:
+        return next(iter(states))
     return min(states, key=_TROUBLE.__getitem__, default=Sync.NOT_SUBSCRIBED)
 
 
@@ -73,8 +77,7 @@ def _has_text(record: NodeRecord, text: str, has_nacks: bool) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ListedNode:
+class ListedNode(NamedTuple):
     """A node of a list: its worst state, whether it is connected or polls, and its client's version."""
 
     id: str
@@ -86,32 +89,47 @@ class ListedNode:
 
 def listed_node(record: NodeRecord, chosen: NodeFilter, now: float) -> ListedNode | None:
     """A node that passes the filter; None for others."""
-    states = frozenset(record.sync_by_alias(now).values())
+    states = record.sync_states(now)
     if not chosen.passes(record, states):
         return None
-    is_present = bool(record.streams) or record.is_present(now)
-    return ListedNode(record.node.id, worst_of(states), is_present, bool(record.streams), record.node.user_agent)
+    has_streams = bool(record.streams)
+    is_present = has_streams or record.is_present(now)
+    return ListedNode(record.node.id, worst_of(states), is_present, has_streams, record.node.user_agent)
 
 
-@dataclass(slots=True)
 class NodeTally:
-    """Counts of listed nodes: each counts in its worst state; one without types is not subscribed."""
+    """Counts of listed nodes: each counts in its worst state; one without types is not subscribed.
 
-    total: int = 0
-    connected: int = 0
-    by_state: Counter[str] = field(default_factory=Counter)
-    by_version: Counter[str] = field(default_factory=Counter)
+    ``numbers`` are of nodes that are alike: in the same state, present or not, and of the same version.
+    """
 
-    def add(self, node: ListedNode) -> None:
-        """Count a node."""
-        self.total += 1
-        self.connected += node.is_present
-        self.by_state[node.state.value] += 1
-        self.by_version[node.user_agent] += 1
+    def __init__(self, numbers: Mapping[tuple[Sync, bool, str], int] = MappingProxyType({})) -> None:
+        self.numbers = Counter(numbers)
 
-    def include(self, other: NodeTally) -> None:
-        """Add the counts of other nodes."""
-        self.total += other.total
-        self.connected += other.connected
-        self.by_state += other.by_state
-        self.by_version += other.by_version
+    def add(self, nodes: Iterable[ListedNode]) -> None:
+        """Count nodes."""
+        self.numbers.update([(node.state, node.is_present, node.user_agent) for node in nodes])
+
+    @property
+    def total(self) -> int:
+        """The number of nodes."""
+        return self.numbers.total()
+
+    @property
+    def connected(self) -> int:
+        """The number of nodes that are connected or poll."""
+        return sum(number for (_, is_present, _), number in self.numbers.items() if is_present)
+
+    def by_state(self) -> dict[Sync, int]:
+        """The number of nodes in each state."""
+        found = dict.fromkeys(Sync, 0)
+        for (state, _, _), number in self.numbers.items():
+            found[state] += number
+        return found
+
+    def by_version(self, limit: int) -> dict[str, int]:
+        """The number of nodes of the most frequent versions."""
+        found: Counter[str] = Counter()
+        for (_, _, version), number in self.numbers.items():
+            found[version] += number
+        return dict(found.most_common(limit))

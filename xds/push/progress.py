@@ -18,6 +18,7 @@ from xds.envoy.translation import variant_sets
 from xds.fleet.convergence import SHOWN_LIMIT
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, Sync
+from xds.model.snapshot import ResourceSet
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.lines import GroupLine
 from xds.tasks.threads import run_sized
@@ -168,13 +169,16 @@ async def progress_by_line(
     """
     served = {line: cache.get(group, line) for line in GroupLine}
     progress: dict[GroupLine, LineProgress] = {}
+    variants_by_line: dict[GroupLine, dict[str, dict[str, ResourceSet]]] = {}  # found once: it takes all streams
     remaining = iter(sorted(among))
     while (batch := list(islice(remaining, NODES_AT_ONCE))) or not progress:
         for line, nodes in nodes_by_line(cache, fleet, group, batch).items():
             snapshot, found = served[line], progress.setdefault(line, LineProgress())
             sets = snapshot.sets if snapshot is not None else {}
             targets = {url: each for url, each in sets.items() if type_urls is None or url in type_urls}
-            variants = variant_sets(cache, fleet, group, targets.keys(), line)
+            if line not in variants_by_line:
+                variants_by_line[line] = variant_sets(cache, fleet, group, targets.keys(), line)
+            variants = variants_by_line[line]
             found.nodes_n += len(nodes)
             found.convergence = joined((found.convergence, fleet.convergence(group, targets, nodes, variants)))
             if type_urls is None:
