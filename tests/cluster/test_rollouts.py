@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from time import time
 
 import pytest
 
@@ -72,7 +73,7 @@ class Fleet:
             assert view is not None
             held = view.snapshot.get(CLUSTER)
             if (id, name) == (refuses, refused):
-                client.nack(held, "cannot bind")
+                client.nack(held, "cannot bind", time())
             else:
                 client.ack(held)
             self.has[id] = name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from time import time
 
 import pytest
 
@@ -19,6 +20,7 @@ from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import ResourceSet
+from xds.push import rollout_facts
 from xds.push.request import PushOptions
 from xds.push.rollout_facts import ServerFacts, merged, read_facts
 from xds.push.rollout_runner import RolloutRunner
@@ -47,7 +49,7 @@ class Proxies:
                 assert view is not None
                 held = view.snapshot.get(CLUSTER)
                 if refused in names:
-                    self.clients[name].nack(held, "cannot bind")
+                    self.clients[name].nack(held, "cannot bind", time())
                 else:
                     self.clients[name].ack(held)
                     self.has[name] = names
@@ -144,6 +146,49 @@ async def test_it_is_held_where_the_plan_says_so(plane: Plane, runner: RolloutRu
         f"{first} rejected it: clusters/b: cannot bind",
     )
     assert have(plane, "b") == {first}
+
+
+async def retried(plane: Plane, runner: RolloutRunner) -> tuple[Proxies, str]:
+    """A rollout was taken back by a NACK, and is tried again before its node has ACKed the base."""
+    proxies = await pushed(plane)
+    (first,) = have(plane, "b")
+    proxies.answer(refused="b")
+    await runner.look()
+    assert rollout(plane).state is RolloutState.ROLLED_BACK
+    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout=PLAN, retry=True))
+    assert have(plane, "b") == {first}
+    return proxies, first
+
+
+async def test_a_retry_is_not_taken_back_by_the_nack_of_the_attempt_before(plane: Plane, runner: RolloutRunner) -> None:
+    proxies, first = await retried(plane, runner)
+    await runner.look()
+    assert rollout(plane).is_open
+    proxies.answer(refused="b")
+    await runner.look()
+    assert (rollout(plane).state, rollout(plane).reason) == (
+        RolloutState.ROLLED_BACK,
+        f"{first} rejected it: clusters/b: cannot bind",
+    )
+
+
+async def test_a_retry_that_its_node_ACKs_goes_on(plane: Plane, runner: RolloutRunner) -> None:
+    proxies, _ = await retried(plane, runner)
+    await runner.look()
+    proxies.answer()
+    for _ in range(2):
+        await runner.look()
+    assert (rollout(plane).state, rollout(plane).wave) == (RolloutState.RUNNING, 1)
+
+
+async def test_a_nack_that_nothing_new_was_sent_after_counts_for_the_retry(
+    plane: Plane, runner: RolloutRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a client that was away in between: what it rejected is not sent to it again."""
+    _, first = await retried(plane, runner)
+    monkeypatch.setattr(rollout_facts, "SENT_AGAIN_S", 0.0)
+    await runner.look()
+    assert rollout(plane).reason == f"{first} rejected it: clusters/b: cannot bind"
 
 
 async def test_what_a_node_rejects_anyway_is_no_refusal_of_the_push(plane: Plane, runner: RolloutRunner) -> None:

@@ -170,3 +170,15 @@ def test_a_promotion_serves_the_head_to_all(server: Server, canary: Client, othe
     assert other.texts(ROUTE)["r1"] == "b"
     assert "a" in other.texts(CLUSTER)
     assert not server.cache.is_split(GROUP)
+
+
+def test_a_retry_before_the_wave_has_answered_the_base_is_sent_again(server: Server, canary: Client) -> None:
+    """What the client refused is new content again, because the push in between had other content."""
+    roll_out(server, B, {"canary"})
+    while canary.pending():
+        canary.nack() if canary.pending()[0].type_url == CLUSTER else canary.ack()
+    take_back(server, A)
+    roll_out(server, B, {"canary"})
+    wait(server, 1.0, canary)
+    assert canary.texts(ROUTE)["r1"] == "b"
+    assert "b" in canary.texts(CLUSTER)

@@ -53,13 +53,13 @@ class Client:
         events: list[Event] = [Send(url, response.nonce, response.body, response), Acked(url, response.nonce, response)]
         self._fleet.apply_events(self.stream_id, events, 3.0)
 
-    def nack(self, held: ResourceSet, message: str) -> None:
+    def nack(self, held: ResourceSet, message: str, at_s: float = 3.0) -> None:
         """Receive a set and NACK it."""
         response = _response(held)
         url = held.type.type_url
         sent = Send(url, response.nonce, response.body, response)
         self._fleet.apply_events(
-            self.stream_id, [sent, Nacked(url, response.nonce, response, ErrorDetail(13, message))], 3.0
+            self.stream_id, [sent, Nacked(url, response.nonce, response, ErrorDetail(13, message))], at_s
         )
 
     def linger(self, *removals: Removal) -> None:

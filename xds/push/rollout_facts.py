@@ -31,6 +31,7 @@ Json = dict[str, Any]
 NODES_AT_ONCE = 200
 WAITING_SHOWN = 100
 MESSAGE_SHOWN = 500  # characters of the words of a node
+SENT_AGAIN_S = 2.0  # after which a node has been sent the head of its wave, if it is sent it at all
 KNOWS_AFTER_S = 60.0  # a server that has started just now does not know yet who follows a group
 Sets = Mapping[str, ResourceSet]
 # The totals of a node's load reports about these clusters; None for a node that reports none of them.
@@ -145,7 +146,8 @@ class FactsHere:
             for node in batch:
                 load.add(node.id, self.requests_of(node.id, clusters), is_inside=node.id in inside)
             await asyncio.sleep(0)
-        look.add_refusals()
+        was_sent = self._rollouts.wave_age_s(group) >= SENT_AGAIN_S
+        look.add_refusals(self._rollouts.head_since_s(group), was_sent=was_sent)
         self._load.pop(group, None)
         if running is not None:
             self._load[group] = load
@@ -223,6 +225,7 @@ class _Look:
         self._fleet = fleet
         self._group = group
         self._rollout = rollout
+        self._nacking: set[str] = set()
         head, base = cache.get(group), cache.get(group, GroupLine.BASE)
         self._targets: Sets = {}
         self._variants: Mapping[str, Sets] = {}
@@ -250,10 +253,16 @@ class _Look:
                 self.unaffected.add(id)
             elif len(self.waiting) < WAITING_SHOWN:
                 self.waiting[id] = _waits_for(held)
+            if state is Sync.NACKED:
+                self._nacking.add(id)
         return inside
 
-    def add_refusals(self) -> None:
-        """Add the nodes in the wave that reject content of the head, also those that have left since."""
+    def add_refusals(self, since_s: float, *, was_sent: bool) -> None:
+        """Add the nodes in the wave that reject content of the head, also those that have left since.
+
+        A NACK from before ``since_s`` is one of an earlier attempt with the same content. It counts for a node that
+        has answered nothing else when the wave ``was_sent`` the head: what it rejected is not sent to it again.
+        """
         rollout = self._rollout
         if rollout is None:
             return
@@ -263,7 +272,8 @@ class _Look:
             node = self._fleet.identity(record.node)
             if node is None or target is None or not rollout.in_wave(node) or not refusal.concerns(target):
                 continue
-            if not self._is_older(refusal):
+            is_of_attempt = record.last >= since_s or (was_sent and record.node in self._nacking)
+            if is_of_attempt and not self._is_older(refusal):
                 self.nacked.setdefault(record.node, _words(record))
                 self.waiting.pop(record.node, None)
 

@@ -65,6 +65,7 @@ class Rollouts:
         self._rollouts: dict[str, Rollout] = {}
         self._served: dict[str, ServedRollout] = {}
         self._moved_s: dict[str, float] = {}  # when nodes changed lines last, on the clock of the streams
+        self._headed_s: dict[str, float] = {}  # when the head was first served here (epoch seconds)
 
     # Reading
 
@@ -93,6 +94,15 @@ class Rollouts:
         """What the nodes outside of the wave are served; None if all are served the same."""
         served = self._served.get(group)
         return served.base if served is not None else None
+
+    def head_since_s(self, group: str) -> float:
+        """Since when this server serves the head of the rollout of a group (epoch seconds of its own clock)."""
+        return self._headed_s.get(group, 0.0)
+
+    def wave_age_s(self, group: str) -> float:
+        """For how long no node of a group has changed lines."""
+        now_s = monotonic()
+        return now_s - self._moved_s.get(group, now_s)
 
     # What people do
 
@@ -196,14 +206,18 @@ class Rollouts:
         if served is None:
             self._rollouts.pop(group, None)
             self._moved_s.pop(group, None)
+            self._headed_s.pop(group, None)
             return
         rollout = served.rollout
         self._rollouts[group] = rollout
         self._served[group] = served if rollout.is_open else ServedRollout(rollout)
         if before is None:
+            self._headed_s[group] = rollout.began_s
             self._moved_s[group] = monotonic() - max(time() - (rollout.ended_s or rollout.since_s), 0.0)
         elif _step_of(before.rollout) != _step_of(rollout):
             self._moved_s[group] = monotonic()
+        if before is not None and before.rollout.head != rollout.head:
+            self._headed_s[group] = time()
         self.changed.set()
 
     def tell(self, step: RolloutStep) -> None:
