@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from time import time
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.push.request import PushOptions
 from xds.push.rollout_runner import RolloutRunner
+from xds.push.rollout_step import Effect
 from xds.rollouts.rollout import Rollout, RolloutState
 from xds.store.sqlite.memory import MemoryStore
 
@@ -167,3 +169,37 @@ async def test_any_server_shows_the_rollout_of_all_nodes_and_takes_decisions(fle
     aborted = await at_b.post("/api/v1/groups/edge/rollout", json={"action": "abort"})
     assert aborted.json()["state"] == "rolled_back"
     await fleet.until(lambda: not fleet.wave() and fleet.is_level(), fleet.answer)
+
+
+async def test_a_dry_run_tries_a_selector_on_the_nodes_of_all_servers(fleet: Fleet, silent: str) -> None:
+    plan = {"waves": ["60%"], "selector": 'node.id == "n4"'}  # a node of server b
+    body = {"resources": [static_cluster("b", 80)], "rollout": plan}
+
+    async def dry_run() -> dict[str, Any]:
+        answer = await fleet.site["a"].client.put("/api/v1/groups/edge/snapshot", params={"dry_run": "true"}, json=body)
+        found: dict[str, Any] = answer.json()["rollout"]
+        return found
+
+    dry = await dry_run()
+    assert [(wave["size"], wave["count"]) for wave in dry["planned"]] == [("named", 1), ("60%", 2), ("100%", 2)]
+    assert dry["planned"][0]["nodes"] == ["n4"]
+    assert "no connected node" not in dry.get("detail", "") and "partial" not in dry
+    fleet.site.rows.append(Member("c", silent))
+    assert (await dry_run())["partial"] == ["c"]
+    fleet.site.rows.pop()
+
+
+async def test_a_silent_server_holds_no_other_push_to_the_group(fleet: Fleet, silent: str) -> None:
+    """Only the push that begins a rollout asks the other servers, and nobody waits for it meanwhile."""
+    fleet.site.rows.append(Member("c", silent))
+    publisher = fleet.site["a"].plane.publisher
+    began = asyncio.create_task(
+        publisher.push("edge", [decode_resource(static_cluster("b", 80))], options=PushOptions(rollout=PLAN))
+    )
+    for name in ("c", "d", "e"):
+        await publisher.push("edge", [decode_resource(static_cluster(name, 80))])
+        assert not began.done()
+    result = await began
+    assert (result.revision, result.rollout.effect) == (5, Effect.STARTED)
+    assert result.rollout.nodes is not None and result.rollout.nodes.silent == ("c",)
+    fleet.site.rows.pop()

@@ -112,8 +112,7 @@ class RolloutSite:
 
     def inside(self, rollout: Json) -> set[str]:
         """The Envoys in the present wave of a rollout, if all were connected when its waves began."""
-        nodes = list(map(self.node, self.envoys))
-        waves = islice(waves_of(read_plan(rollout["plan"]), GROUP, nodes), rollout["wave"])
+        waves = islice(waves_of(read_plan(rollout["plan"]), GROUP, dict.fromkeys(self.envoys, "")), rollout["wave"])
         return {name for _, added in waves for name in added}
 
     @staticmethod

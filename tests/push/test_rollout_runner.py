@@ -22,10 +22,10 @@ from xds.model.resource_type import CLUSTER, LISTENER
 from xds.model.snapshot import ResourceSet
 from xds.push import rollout_facts
 from xds.push.request import PushOptions
-from xds.push.rollout_facts import ServerFacts, merged, read_facts
 from xds.push.rollout_runner import RolloutRunner
 from xds.rollouts.decide import Facts, RequestCount
 from xds.rollouts.rollout import RolloutState
+from xds.rollouts.server_facts import ServerFacts, merged, read_facts
 from xds.store.base import Commit, UnavailableError
 
 PLAN = {"waves": ["1", "50%"], "hold_s": 0.0}
@@ -371,7 +371,7 @@ def test_facts_of_several_servers_are_joined() -> None:
     )
     assert read_facts(there.document()) == there
     assert read_facts({"connected": {}}) is None
-    both = merged(here, [there], is_complete=True)
+    both = merged(here, [there])
     assert both.is_followed
     assert both.facts == Facts(
         {"a": "x", "b": "x", "c": "y", "d": "y"},
@@ -383,5 +383,5 @@ def test_facts_of_several_servers_are_joined() -> None:
         RequestCount(0, 5),
         unaffected={"d"},
     )
-    behind = merged(here, [replace(there, serves="1")], is_complete=True)
+    behind = merged(here, [replace(there, serves="1")])
     assert (behind.facts.inside, behind.facts.is_complete) == ({"a", "b"}, False)

@@ -29,7 +29,13 @@ def fleet(nodes_n: int, zones_n: int = 1, versions_n: int = 1) -> list[Node]:
 
 def sizes(plan: RolloutPlan, nodes: list[Node]) -> list[tuple[str, int]]:
     """Each wave with the number of nodes that it adds."""
-    return [(str(wave), len(added)) for wave, added in waves_of(plan, GROUP, nodes)]
+    selector = NodeSet(GROUP, selectors=frozenset((plan.selector,)) if plan.selector else frozenset())
+    selected = {node.id for node in nodes if node in selector}
+    return [(str(wave), len(added)) for wave, added in waves_of(plan, GROUP, kinds_of(nodes), selected)]
+
+
+def kinds_of(nodes: list[Node]) -> dict[str, str]:
+    return {node.id: kind(node) for node in nodes}
 
 
 @pytest.mark.parametrize(
@@ -69,15 +75,15 @@ def test_a_selector_that_fails_on_a_node_does_not_match_it() -> None:
 
 def test_the_first_nodes_are_one_of_each_version_and_zone_first() -> None:
     nodes = fleet(60, zones_n=3, versions_n=2)
-    kinds = {node.id: kind(node) for node in nodes}
-    _, first = next(waves_of(read_plan("6"), GROUP, nodes))
+    kinds = kinds_of(nodes)
+    _, first = next(waves_of(read_plan("6"), GROUP, kinds))
     assert {kinds[id] for id in first} == set(kinds.values())
     assert kinds["edge-0"] == "envoy 1.40.0 in eu/eu-0"
 
 
 def test_of_equal_nodes_those_of_the_lowest_ranks_are_first() -> None:
     nodes = fleet(30)
-    (_, first), *_ = waves_of(read_plan("4"), GROUP, nodes)
+    (_, first), *_ = waves_of(read_plan("4"), GROUP, kinds_of(nodes))
     assert list(first) == sorted((node.id for node in nodes), key=lambda id: rank(GROUP, id))[:4]
 
 

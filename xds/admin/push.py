@@ -28,9 +28,8 @@ from xds.admin.routing import Calling
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
-from xds.push.rollout_step import Effect
 from xds.rollouts.plan import read_plan
-from xds.rollouts.wave import kind, waves_of
+from xds.rollouts.wave import waves_of
 from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.retention import DAY_S
 from xds.tasks.threads import run_for_caller, run_sized
@@ -265,12 +264,11 @@ async def wait_for_outcome(
 async def _rollout_of(pushing: PushContext, result: PushResult) -> PushedRollout | None:
     """What a push does to the rollout of its group; in a dry run with the waves that it would have."""
     step, rollout = result.rollout, result.rollout.rollout
-    if not pushing.options.dry_run or rollout is None or step.effect not in (Effect.STARTED, Effect.SUPERSEDED):
+    if not pushing.options.dry_run or rollout is None or step.nodes is None:
         return PushedRollout.from_domain(step)
-    nodes = pushing.deps.fleet.identified(result.group)
-    planned = partial(waves_of, rollout.plan, result.group, nodes, step.connected)
-    waves = await run_sized(lambda: list(planned()), resources=len(step.connected))
-    kinds = {**step.connected, **{node.id: kind(node) for node in nodes}}
+    kinds = step.nodes.facts.connected
+    planned = partial(waves_of, rollout.plan, result.group, kinds, step.nodes.selected)
+    waves = await run_sized(lambda: list(planned()), resources=len(kinds))
     *before, last = ({kinds[id] for id in ids} for _, ids in waves)
     last_kinds = sorted(filter(None, last.difference(*before))) if before else ()
     return PushedRollout.from_domain(step, [(str(size), ids) for size, ids in waves], last_kinds)

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from xds.admin.gathering import gathered_of, server_asked
 from xds.admin.other_servers import OtherServers
-from xds.push.rollout_facts import FactsHere, ServerFacts, merged, read_facts
+from xds.push.rollout_facts import FactsHere
+from xds.rollouts.server_facts import ServerFacts, merged, read_facts
 
 
 class FactsOfAll:
@@ -20,13 +21,14 @@ class FactsOfAll:
         self._here = here
         self._others = others
 
-    async def gather(self, group: str) -> ServerFacts:
-        """The facts of a group."""
+    async def gather(self, group: str, selector: str = "") -> ServerFacts:
+        """The facts of a group, with the nodes that a selector matches. Raises ``ValidationError``."""
         if not self._others.names():
-            return await self._here.gather(group)
-        asked = server_asked("GET", f"/groups/{quote(group, safe='')}/rollout/facts")
-        own, answers = await asyncio.gather(self._here.gather(group), self._others.ask(asked))
-        documents = (await gathered_of(answers)).documents.values()
-        told = [each for each in map(read_facts, documents) if each is not None]
-        is_complete = len(told) == len(answers.received) and not answers.silent
-        return merged(own, told, is_complete)
+            return await self._here.gather(group, selector)
+        query = f"?selector={quote(selector, safe='')}" if selector else ""
+        asked = server_asked("GET", f"/groups/{quote(group, safe='')}/rollout/facts{query}")
+        own, answers = await asyncio.gather(self._here.gather(group, selector), self._others.ask(asked))
+        documents = (await gathered_of(answers)).documents
+        told = {name: facts for name, each in documents.items() if (facts := read_facts(each)) is not None}
+        silent = sorted({*answers.silent, *answers.received} - told.keys())
+        return merged(own, told.values(), silent)

@@ -44,7 +44,7 @@ from xds.push.request import (
 )
 from xds.push.review import REQUEST_BYTES, EmptyGroupGuard, plan_reviewed, review_nodes, review_size
 from xds.push.rollout_facts import FactsHere
-from xds.push.rollout_pushes import RolloutPushes
+from xds.push.rollout_pushes import RolloutPushes, UnknownNodesError
 from xds.push.rollouts import Rollouts
 from xds.push.served import ServedGroups
 from xds.push.stored_state import StoredState, Wake
@@ -94,7 +94,7 @@ class Publisher:
         self.rollouts = Rollouts(store, self.groups, self.locks, self.history.content, wake, self.journal.rolled_out)
         self.rollouts.roll_back = self._roll_back
         self.rollout_facts = FactsHere(cache, fleet, self.rollouts)
-        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, self.rollout_facts)
+        self.rollout_pushes = RolloutPushes(self.rollouts, self.settings, self.rollout_facts.gather)
         self.undo = UndoPlanner(store, cache, fleet, self.groups.find, self.rollouts.open_base, refused_share)
         self.stored = StoredState(
             store,
@@ -280,6 +280,10 @@ class Publisher:
             try:
                 async with self._store.turn(own_turn) if own_turn else nullcontext():
                     return await self._attempt(requests, options, write)
+            except UnknownNodesError as unknown:
+                found = await self.rollout_pushes.gather(unknown.group, unknown.selector)
+                options = replace(options, nodes={**options.nodes, unknown.group: found})
+                continue
             except OutdatedError as outdated:
                 for kind, id in outdated.documents:
                     await self.stored.refresh_document(kind, id)

@@ -33,6 +33,7 @@ from xds.push.group_names import check_group_name
 from xds.push.rollout_step import NO_STEP, RolloutStep, ServedRollout
 from xds.push.undo import with_kept_endpoints
 from xds.rollouts.rollout import Rollout
+from xds.rollouts.server_facts import ServerFacts
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import (
     DERIVED,
@@ -116,7 +117,8 @@ class PushOptions:
     * ``rollout``: the plan of a careful rollout, as far as the caller names it: the rest is that of the group, or the
       default. None: the group's setting alone decides;
     * ``all_at_once``: to all nodes now, although the group has a plan;
-    * ``retry``: content that a rollout has taken back is pushed again.
+    * ``retry``: content that a rollout has taken back is pushed again;
+    * ``nodes``: what all servers know of nodes, by group, where a rollout may begin (`UnknownNodesError`).
 
     In a transaction ``expect`` and ``etag`` are those of each request.
     """
@@ -134,6 +136,7 @@ class PushOptions:
     rollout: Mapping[str, object] | None = None
     all_at_once: bool = False
     retry: bool = False
+    nodes: Mapping[str, ServerFacts] = field(default_factory=dict)
 
     def check_warnings(self, warnings: Sequence[Violation], change: GroupChange | None = None) -> None:
         """Raises ``ValidationError`` for warnings of a strict push, ``StillReferencedError`` for deletions."""

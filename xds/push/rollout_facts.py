@@ -1,4 +1,4 @@
-"""What one server knows of the nodes of a group, for the decisions about its rollout, and what all servers know.
+"""Gathers what one server knows of the nodes of a group, for the decisions about its rollout.
 
 Nodes are looked at in batches, and streams are served in between: ten thousand nodes take a tenth of a second.
 """
@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 from xds.envoy.translation import variant_sets
+from xds.filter.selector import read_selector, selects
+from xds.filter.values import node_record
 from xds.fleet.fleet import Fleet
 from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import HeldResources, NackRecord, Sync
@@ -22,12 +23,11 @@ from xds.model.snapshot import ResourceSet
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, RequestCount
 from xds.rollouts.rollout import Rollout
-from xds.rollouts.wave import NodeSet, kind
+from xds.rollouts.server_facts import ServerFacts, total
+from xds.rollouts.wave import kind
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.lines import GroupLine
-from xds.tasks.threads import run_sized
 
-Json = dict[str, Any]
 NODES_AT_ONCE = 200
 WAITING_SHOWN = 100
 MESSAGE_SHOWN = 500  # characters of the words of a node
@@ -42,78 +42,8 @@ def _no_reports(node_id: str, clusters: Container[str]) -> Totals | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What one server knows.
-
-    ``facts`` are those of its own nodes. ``serves`` says what it serves: the revision of the head, and what the wave
-    is. ``is_followed``: a node of the group was seen within the hour, or may have been.
-    """
-
-    facts: Facts
-    serves: str = ""
-    is_followed: bool = False
-
-    def document(self) -> Json:
-        """The facts as JSON, for another server."""
-        facts = self.facts
-        return {
-            "serves": self.serves,
-            "is_followed": self.is_followed,
-            "connected": dict(facts.connected),
-            "inside": sorted(facts.inside),
-            "acked": sorted(facts.acked),
-            "unaffected": sorted(facts.unaffected),
-            "nacked": dict(facts.nacked),
-            "waiting": dict(facts.waiting),
-            "requests": _counts(facts.requests),
-            "others": _counts(facts.others),
-        }
-
-
-Gather = Callable[[str], Awaitable[ServerFacts]]  # gathers what all servers know of a group
-
-
-def read_facts(document: Json) -> ServerFacts | None:
-    """The facts that ``ServerFacts.document`` has written; None for anything else, as of another release."""
-    try:
-        facts = Facts(
-            document["connected"],
-            frozenset(document["inside"]),
-            frozenset(document["acked"]),
-            document["nacked"],
-            document["waiting"],
-            _read_counts(document["requests"]),
-            _read_counts(document["others"]),
-            unaffected=frozenset(document["unaffected"]),
-        )
-        return ServerFacts(facts, document["serves"], document["is_followed"])
-    except (KeyError, TypeError):
-        return None
-
-
-def merged(own: ServerFacts, others: Iterable[ServerFacts], is_complete: bool) -> ServerFacts:
-    """What all servers know. A server that serves something else does not count as one that tells.
-
-    A node that is connected to several servers has ACKed if it has at each of them that the push concerns.
-    """
-    every = [own, *others]
-    known = [each.facts for each in every if each.serves == own.serves]
-    inside = frozenset[str]().union(*(each.inside for each in known))
-    behind = frozenset[str]().union(*(each.inside - each.acked - each.unaffected for each in known))
-    acked = frozenset[str]().union(*(each.acked for each in known)) - behind
-    facts = Facts(
-        {id: kind for each in every for id, kind in each.facts.connected.items()},
-        inside,
-        acked,
-        {id: words for each in known for id, words in each.nacked.items()},
-        {id: text for each in known for id, text in each.waiting.items()},
-        _sum(each.requests for each in known),
-        _sum(each.others for each in known),
-        is_complete and len(known) == len(every),
-        unaffected=inside - behind - acked,
-    )
-    return ServerFacts(facts, own.serves, any(each.is_followed for each in every))
+# Gathers what all servers know of a group; with the nodes that a selector matches, if there is one.
+Gather = Callable[[str, str], Awaitable[ServerFacts]]
 
 
 class FactsHere:
@@ -129,19 +59,25 @@ class FactsHere:
         self._started_s = monotonic()
         self._load: dict[str, _LoadSince] = {}
 
-    async def gather(self, group: str) -> ServerFacts:
-        """The facts of a group. Streams are served between batches of nodes."""
+    async def gather(self, group: str, selector: str = "") -> ServerFacts:
+        """The facts of a group. Streams are served between batches of nodes. Raises ``ValidationError``."""
+        if selector:
+            await asyncio.to_thread(read_selector, selector, "")
         rollout = self._rollouts.find(group)
         running = rollout if rollout is not None and rollout.is_open else None
         serves = self._serves(group, running)
         load = self._load_of(group, running)
         look = _Look(self._cache, self._fleet, group, running)
         kinds: dict[str, str] = {}
+        selected: set[str] = set()
         connected, clusters = self._fleet.identified(group), self._clusters(group)
         nodes = [*connected, *self._fleet.reporting(group)]
         for start in range(0, len(nodes), NODES_AT_ONCE):
             batch = nodes[start : start + NODES_AT_ONCE]
-            kinds.update((node.id, kind(node)) for node in batch[: max(len(connected) - start, 0)])
+            here = batch[: max(len(connected) - start, 0)]
+            kinds.update((node.id, kind(node)) for node in here)
+            if selector:
+                selected.update(node.id for node in here if selects(selector, node_record(node)))
             inside = look.add(batch)
             for node in batch:
                 load.add(node.id, self.requests_of(node.id, clusters), is_inside=node.id in inside)
@@ -162,12 +98,7 @@ class FactsHere:
             load.outside,
             unaffected=look.unaffected,
         )
-        return ServerFacts(facts, serves, bool(kinds) or is_new or self._fleet.is_followed(group))
-
-    async def are_absent(self, nodes: NodeSet) -> bool:
-        """Whether none of these nodes is connected to this server."""
-        connected = self._fleet.identified(nodes.group)
-        return await run_sized(lambda: not any(node in nodes for node in connected), resources=len(connected))
+        return ServerFacts(facts, serves, bool(kinds) or is_new or self._fleet.is_followed(group), selected)
 
     def _serves(self, group: str, running: Rollout | None) -> str:
         head = self._cache.pushed(group)
@@ -208,9 +139,9 @@ class _LoadSince:
         failed = float(totals.errors - before.errors)
         count = RequestCount(failed, failed + totals.successes - before.successes)
         if is_inside:
-            self.inside = _sum((self.inside, count))
+            self.inside = total((self.inside, count))
         else:
-            self.outside = _sum((self.outside, count))
+            self.outside = total((self.outside, count))
 
 
 class _Look:
@@ -304,19 +235,3 @@ def _waits_for(held: Iterable[HeldResources]) -> str:
         others = [*(f"cluster {name}" for name in each.waits_for), *(f"{t}/{n}" for t, n in each.waits_for_others)]
         return f"{names} waits for {', '.join(others[:2]) or 'its clusters'}"
     return "has not answered yet"
-
-
-def _sum(counts: Iterable[RequestCount | None]) -> RequestCount | None:
-    """All requests; None if nobody reports any."""
-    known = [each for each in counts if each is not None]
-    if not known:
-        return None
-    return RequestCount(sum(each.failed for each in known), sum(each.attempted for each in known))
-
-
-def _counts(count: RequestCount | None) -> list[float] | None:
-    return [count.failed, count.attempted] if count is not None else None
-
-
-def _read_counts(counts: list[float] | None) -> RequestCount | None:
-    return RequestCount(*counts) if counts is not None else None

@@ -18,7 +18,7 @@ from xds.push.content import BlobIds, Key
 from xds.push.derived import DerivedResource
 from xds.push.groups import GroupTable
 from xds.push.request import PlannedChange, PushOptions
-from xds.push.rollout_facts import FactsHere, Gather
+from xds.push.rollout_facts import Gather
 from xds.push.rollout_step import NO_STEP, ChangedRolloutError, Effect, RolloutStep
 from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, usual_errors
@@ -39,20 +39,32 @@ class TakenBackError(GuardedError):
     override = "retry"
 
 
+class UnknownNodesError(Exception):
+    """A rollout would begin, and nobody has asked yet which nodes the group has on all servers.
+
+    Another server may be silent for a second, so nobody asks while a lock is held.
+    """
+
+    def __init__(self, group: str, selector: str) -> None:
+        super().__init__(f"the nodes of group {group!r} are not known")
+        self.group = group
+        self.selector = selector
+
+
 class RolloutPushes:
     """Decides what pushes do to the rollouts of their groups. ``gather`` asks all servers for the nodes of a group."""
 
-    def __init__(self, rollouts: Rollouts, settings: GroupTable, here: FactsHere) -> None:
-        self.gather: Gather = here.gather
-        self._here = here
+    def __init__(self, rollouts: Rollouts, settings: GroupTable, gather: Gather) -> None:
+        self.gather = gather
         self._rollouts = rollouts
         self._settings = settings
 
     async def step(self, planned: PlannedChange, options: PushOptions) -> RolloutStep:
         """What a planned push does. The caller holds the lock of the group.
 
-        Raises ``TakenBackError``, ``ValidationError`` for a plan that cannot be read, and
-        ``ChangedRolloutError`` for the roll-back of a rollout that is not as it was.
+        Raises ``TakenBackError``, ``ValidationError`` for a plan that cannot be read, ``ChangedRolloutError`` for the
+        roll-back of a rollout that is not as it was, and ``UnknownNodesError`` if a rollout begins and its nodes are
+        not among the options.
         """
         present = self._rollouts.find(planned.group)
         request = planned.request
@@ -136,7 +148,9 @@ class RolloutPushes:
         running = present if present is not None and present.is_open else None
         if planned.current is None:
             return self._to_all(present, Effect.ALL_AT_ONCE, "it is the first push to the group")
-        nodes = await self.gather(planned.group)
+        nodes = options.nodes.get(planned.group)
+        if nodes is None:
+            raise UnknownNodesError(planned.group, plan.selector)
         if not nodes.is_followed:
             detail = "no node of the group was seen within the hour"
             if running is not None:
@@ -152,11 +166,11 @@ class RolloutPushes:
         asked = (planned.group, plan, base, head, connected, time(), by, message, present, usual)
         begun = await run_sized(begin, *asked, resources=len(connected))
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
-        nobody = begun.step == NAMED and not begun.connected_n and await self._here.are_absent(begun.nodes)
-        notes = ["no connected node is among those of the plan"] if nobody else []
+        is_nobody = begun.step == NAMED and not begun.connected_n and not nodes.selected
+        notes = ["no connected node is among those of the plan"] if is_nobody else []
         notes += ["no node reports load: failing requests are not seen"] if plan.max_errors is None else []
         step = self._written(effect, "; ".join(notes), replace(begun, content=content))
-        return replace(step, connected=connected)
+        return replace(step, nodes=nodes)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
         """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes."""

@@ -82,7 +82,7 @@ class RolloutRunner:
             _log.exception("rollout.failed", group=rollout.group, error_message=str(error))
 
     async def _step(self, rollout: Rollout) -> None:
-        gathered = await self._gather(rollout.group)
+        gathered = await self._gather(rollout.group, "")
         present = self._rollouts.find(rollout.group)
         if present != rollout or present is None:
             return  # somebody has acted meanwhile

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from xds.model.errors import ConflictError
 from xds.push.content import GroupContent
 from xds.rollouts.rollout import Rollout
+from xds.rollouts.server_facts import ServerFacts
 from xds.store.base import DocumentWrite
 
 
@@ -37,15 +37,14 @@ class Effect(StrEnum):
 class RolloutStep:
     """What a push does. ``detail`` says why, for people. ``rollout`` is as the push leaves it.
 
-    ``write`` is its document, if the push changes it. ``connected`` has the kinds of the nodes of all servers by their
-    ids, where a rollout begins.
+    ``write`` is its document, if the push changes it. ``nodes`` is what all servers know, where a rollout begins.
     """
 
     effect: Effect = Effect.NONE
     detail: str = ""
     rollout: Rollout | None = None
     write: DocumentWrite | None = None
-    connected: Mapping[str, str] = field(default_factory=dict)
+    nodes: ServerFacts | None = None
 
 
 NO_STEP = RolloutStep()

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, nextafter
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xds.filter.selector import read_selector, selects
@@ -146,19 +145,17 @@ def top_up(
 
 
 def waves_of(
-    plan: RolloutPlan, group: str, nodes: Iterable[Node], elsewhere: Mapping[str, str] = MappingProxyType({})
+    plan: RolloutPlan, group: str, connected: Mapping[str, str], selected: Collection[str] = ()
 ) -> Iterator[tuple[Wave, tuple[str, ...]]]:
     """Each wave that a rollout to these nodes would have, with the ids of the nodes that it adds, ordered by rank.
 
-    ``elsewhere`` has the kinds of further nodes, by id. What else a selector would ask about them is not known.
+    ``connected`` has the kinds of the nodes, by id; ``selected`` are those that the selector of the plan matches.
     """
-    by_id = {node.id: node for node in nodes}
-    known = {**{id: Node(id) for id in elsewhere}, **by_id}
-    connected = {**elsewhere, **{id: kind(node) for id, node in by_id.items()}}
     at, reached, inside = -1, NodeSet(group), set[str]()
     while at < len(plan.steps) - 1:
         at, reached, _ = next_wave(plan, at, reached, connected, inside)
-        added = {id for id, node in known.items() if id not in inside and node in reached}
+        by_id, chosen = replace(reached, selectors=frozenset()), selected if reached.selectors else ()
+        added = {id for id in connected if id not in inside and (id in chosen or Node(id) in by_id)}
         yield plan.steps[at], tuple(sorted(added, key=lambda id: (rank(group, id), id)))
         inside |= added
 

@@ -136,7 +136,7 @@ class CarefulRollout(LastRollout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWave:
-    """A wave that a rollout would have now. A selector is tried on the nodes of the server that is asked.
+    """A wave that a rollout would have now.
 
     * ``size``: its size as it is written in the plan; ``named`` are the nodes that the plan names;
     * ``count``: the number of nodes that it adds;
@@ -160,7 +160,8 @@ class PushedRollout(LastRollout):
     * ``detail``: why; absent without one;
     * ``planned``: present in a dry run that would begin a rollout: its waves;
     * ``last_kinds``: present with ``planned`` if only the last of these waves has some kinds of nodes: their Envoy
-      versions and zones.
+      versions and zones;
+    * ``partial``: present if some servers did not tell about their nodes when it began, or would begin: their names.
     """
 
     schema_name: ClassVar[str] = "PushRolloutItem"
@@ -169,6 +170,7 @@ class PushedRollout(LastRollout):
     detail: str = ""
     planned: tuple[PlannedWave, ...] = ()
     last_kinds: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def from_domain(
@@ -179,8 +181,15 @@ class PushedRollout(LastRollout):
             return None
         fields = rollout_fields(step.rollout, None) if step.rollout is not None else {}
         planned = tuple(PlannedWave(size=size, count=len(ids), nodes=tuple(ids[:NODES_SHOWN])) for size, ids in waves)
-        shown = tuple(last_kinds)
-        return cls(effect=step.effect.value, detail=step.detail, planned=planned, last_kinds=shown, **fields)
+        shown, silent = tuple(last_kinds), step.nodes.silent if step.nodes is not None else ()
+        return cls(
+            effect=step.effect.value,
+            detail=step.detail,
+            planned=planned,
+            last_kinds=shown,
+            partial=silent,
+            **fields,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

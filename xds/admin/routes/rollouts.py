@@ -88,6 +88,6 @@ async def list_rollouts(deps: Deps, request: Request, paging: Paging) -> Respons
 
 
 @internal.get("/groups/{group}/rollout/facts")
-async def get_facts(deps: Deps, group: Segment) -> Response:
+async def get_facts(deps: Deps, group: Segment, selector: str = "") -> Response:
     """What this server knows of the nodes of a group, for the decisions about its rollout."""
-    return JSONResponse((await deps.publisher.rollout_facts.gather(group)).document())
+    return JSONResponse((await deps.publisher.rollout_facts.gather(group, selector)).document())
