@@ -88,6 +88,9 @@ def completed(words: str, address: str) -> FinishedCommand:
 # The end of a command line, and what completes its last word.
 COMPLETED = {
     "export edge": ["edge-a"],
+    "apply --canary 1 --canary-nodes no": ["node-1"],
+    "apply --canary 1 --canary-nodes other,no": ["other,node-1"],
+    "group set edge-a --rollout-nodes no": ["node-1"],
     "nodes -g edge": ["edge-a"],
     "describe node no": ["node-1"],
     "describe group edge": ["edge-a"],

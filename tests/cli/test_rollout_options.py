@@ -16,7 +16,16 @@ from xds.cli.errors import CommandError
 from xds.cli.rollout_options import plan_text, rollout_options, wait_limit_s
 
 ROOT: Any = get_command(app)
-OPTIONS = ("--canary", "--canary-selector", "--hold", "--timeout", "--max-errors", "--on-failure")
+OPTIONS = (
+    "--canary",
+    "--canary-selector",
+    "--canary-nodes",
+    "--hold",
+    "--timeout",
+    "--max-nacks",
+    "--max-errors",
+    "--on-failure",
+)
 
 
 @pytest.mark.parametrize("name", ["apply", "put", "delete"])
@@ -54,8 +63,17 @@ def test_options_become_members_of_a_plan() -> None:
             "on_failure": "hold",
         }
     }
+    assert rollout_options(canary="5", canary_nodes="edge-1, edge-7", max_nacks=2) == {
+        "rollout": {"waves": ["5"], "nodes": ["edge-1", "edge-7"], "max_nacks": 2}
+    }
     assert rollout_options(all_at_once=True, retry=True) == {"rollout": "all_at_once", "retry": True}
-    for wrong in ({"hold": "2m"}, {"all_at_once": True, "canary": "1"}, {"all_at_once": True, "max_errors": "1%"}):
+    for wrong in (
+        {"hold": "2m"},
+        {"max_nacks": 0},
+        {"canary_nodes": "a"},
+        {"all_at_once": True, "canary": "1"},
+        {"all_at_once": True, "max_errors": "1%"},
+    ):
         with pytest.raises(CommandError):
             rollout_options(**wrong)
 
@@ -76,6 +94,9 @@ def test_a_group_keeps_what_is_not_given_of_its_plan(remote: Remote) -> None:
     item = remote.server.get("/groups/planned")["rollout"]
     assert (item["waves"], item["hold_s"], item["on_failure"], item["max_errors"]) == (["1", "10%"], 120, "hold", 0.03)
     assert plan_text(item) == "1,10%, hold 120s, timeout 300s, errors at most 0.03, on failure hold"
+    named = remote.xds("group", "set", "planned", "--rollout-nodes", "edge-1,edge-7", "--rollout-max-nacks", "1")
+    assert (named.code, "2 named nodes, 1,10%, hold 120s, timeout 300s, NACKs at most 1" in named.out) == (0, True)
+    assert remote.server.get("/groups/planned")["rollout"]["nodes"] == ["edge-1", "edge-7"]
     assert remote.xds("group", "set", "planned", "--rollout", "default").code == 0
     assert remote.server.get("/groups/planned")["rollout"]["waves"] == ["1", "10%", "50%"]
     wrong = remote.xds("group", "set", "planned", "--rollout", "50%,10%")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -410,6 +411,37 @@ async def test_a_repeated_request_is_answered_as_the_first(plane: Plane) -> None
     again = await plane.publisher.push(GROUP, clusters("b"), options=once)
     assert (again.revision, again.changed) == (first.revision, True)
     assert rollout(plane).head == first.revision
+    assert (again.rollout.effect, again.rollout.detail, again.rollout.rollout) == (
+        first.rollout.effect,
+        first.rollout.detail,
+        rollout(plane),
+    )
+
+
+@pytest.mark.usefixtures("clients")
+async def test_a_repeated_push_during_a_rollout_is_answered_as_the_first(plane: Plane) -> None:
+    """One that supersedes, one that continues, one that ends it with the same content, and one that began it before."""
+    await begun(plane)
+
+    async def twice(*names: str, key: str, **options: Any) -> Effect:
+        given = PushOptions(push_id=key, **options)
+        first, again = [await plane.publisher.push(GROUP, clusters(*names), options=given) for _ in range(2)]
+        assert (again.revision, again.changed) == (first.revision, first.changed)
+        assert (again.rollout.effect, again.rollout.detail) == (first.rollout.effect, first.rollout.detail)
+        return again.rollout.effect
+
+    assert await twice("c", key="supersedes") is Effect.SUPERSEDED
+    assert await twice("c", key="same") is Effect.NONE
+    assert await twice("c", key="ends", all_at_once=True) is Effect.ENDED
+    await begun_again(plane, "d")
+    assert await twice("e", key="for-all", all_at_once=True) is Effect.ENDED
+    assert await twice("f", key="no plan") is Effect.NONE
+
+
+async def begun_again(plane: Plane, name: str) -> None:
+    """A further rollout."""
+    result = await plane.publisher.push(GROUP, clusters(name), options=CAREFULLY)
+    assert result.rollout.effect is Effect.STARTED
 
 
 def derived(plane: Plane, node: str) -> dict[str, str]:

@@ -37,6 +37,12 @@ def complete_node(context: typer.Context, incomplete: str) -> list[str]:
     return complete_names(context, fleet.nodes(), "id", incomplete)
 
 
+def complete_node_list(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of nodes, with commas between them: the last one is completed."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{id}" for id in complete_node(context, last)]
+
+
 def complete_type(incomplete: str) -> list[str]:
     """Types of resources."""
     return _with_prefix(ALIASES, incomplete)

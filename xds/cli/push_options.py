@@ -110,6 +110,8 @@ def rollout_lines(answer: Json) -> Iterator[str]:
         yield f"  wave {number} ({wave['size']}) would add {counted(wave['count'], 'node')}{ids}"
     if rollout.get("last_kinds"):
         yield f"  only the last wave would have {', '.join(rollout['last_kinds'])}"
+    for server in rollout.get("partial", ()):
+        yield f"  server {server} does not answer: its nodes are not among these"
 
 
 def print_rest(answer: Json) -> None:

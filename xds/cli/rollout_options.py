@@ -11,6 +11,7 @@ import typer
 
 from xds.cli.arguments import parse_duration
 from xds.cli.client import RefusedError, with_option_names
+from xds.cli.completion import complete_node_list
 from xds.cli.errors import CommandError, Exit
 
 Json = dict[str, Any]
@@ -18,6 +19,8 @@ Json = dict[str, Any]
 ALL_AT_ONCE = "all_at_once"
 OFF = "off"  # no failed share of requests is a failure
 DEFAULT_PLAN = "default"  # as a value: the plan of the group, else that of the server
+
+_OF_PLAN = ("--canary-selector", "--canary-nodes", "--hold", "--max-nacks", "--max-errors", "--on-failure")
 
 MaxErrorsOption = Annotated[
     str,
@@ -35,6 +38,9 @@ OnFailureOption = Annotated[
 HoldOption = Annotated[
     str, typer.Option(help="How long a wave must run before the next, such as 60s.", metavar="DURATION")
 ]
+MaxNacksOption = Annotated[
+    int | None, typer.Option(min=0, help="How many nodes may NACK before it is a failure (0).", metavar="NODES")
+]
 
 PushTimeoutOption = Annotated[
     str,
@@ -43,10 +49,22 @@ PushTimeoutOption = Annotated[
 
 
 def plan_document(
-    waves: str = "", selector: str = "", hold: str = "", timeout: str = "", max_errors: str = "", on_failure: str = ""
+    waves: str = "",
+    selector: str = "",
+    nodes: str = "",
+    hold: str = "",
+    timeout: str = "",
+    max_nacks: int | None = None,
+    max_errors: str = "",
+    on_failure: str = "",
 ) -> Json:
     """What the options name of a plan, in the API's terms. Raises ``CommandError``."""
-    plan: Json = {"waves": [wave.strip() for wave in waves.split(",")]} if waves else {}
+    plan: Json = {}
+    for name, text in (("waves", waves), ("nodes", nodes)):
+        if text:
+            plan[name] = [part.strip() for part in text.split(",")]
+    if max_nacks is not None:
+        plan["max_nacks"] = max_nacks
     for name, text in (("hold_s", hold), ("timeout_s", timeout)):
         if text:
             plan[name] = parse_duration(text)
@@ -61,9 +79,10 @@ def plan_text(plan: Json | None) -> str:
         return ""
     named = [plan["selector"]] if plan.get("selector") else []
     named += [f"{len(plan['nodes'])} named nodes"] if plan.get("nodes") else []
-    errors = f", errors at most {plan['max_errors']:.3g}" if plan["max_errors"] is not None else ""
-    waves = ", ".join((*named, ",".join(plan["waves"])))
-    return f"{waves}, hold {plan['hold_s']:g}s, timeout {plan['timeout_s']:g}s{errors}, on failure {plan['on_failure']}"
+    bounds = [f"NACKs at most {plan['max_nacks']}"] if plan["max_nacks"] else []
+    bounds += [f"errors at most {plan['max_errors']:.3g}"] if plan["max_errors"] is not None else []
+    times = [f"hold {plan['hold_s']:g}s", f"timeout {plan['timeout_s']:g}s"]
+    return ", ".join((*named, ",".join(plan["waves"]), *times, *bounds, f"on failure {plan['on_failure']}"))
 
 
 def rollout_options(
@@ -78,8 +97,17 @@ def rollout_options(
     canary_selector: Annotated[
         str, typer.Option(help="With --canary: the first waves are the nodes of this filter.", metavar="FILTER")
     ] = "",
+    canary_nodes: Annotated[
+        str,
+        typer.Option(
+            help="With --canary: the first waves are these nodes.",
+            metavar="ID,ID",
+            autocompletion=complete_node_list,
+        ),
+    ] = "",
     hold: HoldOption = "",
     timeout: PushTimeoutOption = "",
+    max_nacks: MaxNacksOption = None,
     max_errors: MaxErrorsOption = "",
     on_failure: OnFailureOption = "",
     all_at_once: Annotated[
@@ -88,11 +116,12 @@ def rollout_options(
     retry: Annotated[bool, typer.Option("--retry", help="Push again what a rollout has taken back.")] = False,
 ) -> Json:
     """The options of a call. Raises ``CommandError``."""
-    named = plan_document("", canary_selector, hold, timeout if canary else "", max_errors, on_failure)
+    of_wave = timeout if canary else ""
+    named = plan_document("", canary_selector, canary_nodes, hold, of_wave, max_nacks, max_errors, on_failure)
     if all_at_once and (canary or named):
         raise CommandError(Exit.USAGE, "--all-at-once has no plan: leave out the options of --canary")
     if named and not canary:
-        raise CommandError(Exit.USAGE, "--canary-selector, --hold, --max-errors and --on-failure need --canary")
+        raise CommandError(Exit.USAGE, f"{', '.join(_OF_PLAN)} need --canary")
     given: Json = {"retry": True} if retry else {}
     if all_at_once:
         return {**given, "rollout": ALL_AT_ONCE}

@@ -375,7 +375,9 @@ class Publisher:
         own, others = commits[:requests_n], commits[requests_n:]
         if write is not None and others:
             await write.replay(others[0])
-        return [await self.history.replayed(commit) for commit in own]
+        return [
+            replace(await self.history.replayed(commit), rollout=self.rollout_pushes.replayed(commit)) for commit in own
+        ]
 
     async def _preview(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
         return [dry_run_result(each) for each in transaction.planned]

@@ -24,12 +24,13 @@ from xds.push.rollouts import Rollouts
 from xds.rollouts.decide import Facts, usual_errors
 from xds.rollouts.plan import DEFAULT_MAX_ERRORS, DEFAULT_PLAN, NAMED, RolloutPlan, read_plan
 from xds.rollouts.rollout import Rollout, RolloutState, begin
-from xds.store.base import Drop, Rollback
+from xds.store.base import Commit, Drop, Rollback
 from xds.store.retention import DAY_S
 from xds.tasks.threads import run_sized
 
 REFUSED_S = DAY_S  # how long content that was taken back is refused, unless other content is pushed
 _HASH_BYTES = 16
+_FOR_ALL = "endpoints and derived resources go to all nodes at once"
 _AGES = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -76,6 +77,22 @@ class RolloutPushes:
             return self._continue(planned, present, options)
         return await self._configure(planned, present, options)
 
+    def replayed(self, commit: Commit) -> RolloutStep:
+        """What a push did that was committed before, as far as the last rollout of its group tells."""
+        rollout = self._rollouts.find(commit.group)
+        step = NO_STEP
+        if rollout is None:
+            pass
+        elif commit.changed and commit.revision == rollout.head:
+            # A rollout that began in place of another one has the base of that one.
+            effect = Effect.STARTED if rollout.base == rollout.head - 1 else Effect.SUPERSEDED
+            step = RolloutStep(effect, _load_note(rollout.plan), rollout)
+        elif rollout.is_open and commit.revision > rollout.head:
+            step = RolloutStep(Effect.CONTINUES, _FOR_ALL, rollout)
+        elif rollout.last_head and commit.revision == rollout.last_head + commit.changed:
+            step = RolloutStep(Effect.ENDED, rollout.reason, rollout)
+        return step
+
     def _roll_back(
         self, planned: PlannedChange, present: Rollout | None, before: Rollout, after: Rollout
     ) -> RolloutStep:
@@ -93,7 +110,7 @@ class RolloutPushes:
         if options.all_at_once:
             return self._end(planned, present, options, RolloutState.PROMOTED, "the push is to all nodes at once")
         if planned.difference:
-            return RolloutStep(Effect.CONTINUES, "endpoints and derived resources go to all nodes at once", present)
+            return RolloutStep(Effect.CONTINUES, _FOR_ALL, present)
         return RolloutStep(rollout=present)
 
     async def _configure(self, planned: PlannedChange, present: Rollout | None, options: PushOptions) -> RolloutStep:
@@ -167,9 +184,8 @@ class RolloutPushes:
         begun = await run_sized(begin, *asked, resources=len(connected))
         effect = Effect.STARTED if running is None else Effect.SUPERSEDED
         is_nobody = begun.step == NAMED and not begun.connected_n and not nodes.selected
-        notes = ["no connected node is among those of the plan"] if is_nobody else []
-        notes += ["no node reports load: failing requests are not seen"] if plan.max_errors is None else []
-        step = self._written(effect, "; ".join(notes), replace(begun, content=content))
+        notes = ("no connected node is among those of the plan" if is_nobody else "", _load_note(plan))
+        step = self._written(effect, "; ".join(filter(None, notes)), replace(begun, content=content))
         return replace(step, nodes=nodes)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
@@ -191,6 +207,11 @@ class RolloutPushes:
 
     def _written(self, effect: Effect, detail: str, rollout: Rollout) -> RolloutStep:
         return RolloutStep(effect, detail, rollout, self._rollouts.write(rollout))
+
+
+def _load_note(plan: RolloutPlan) -> str:
+    """What an answer says of a rollout whose requests are not judged."""
+    return "no node reports load: failing requests are not seen" if plan.max_errors is None else ""
 
 
 def content_of(ids: BlobIds, derived: Mapping[Key, DerivedResource]) -> str:

@@ -15,10 +15,18 @@ from xds.calls.call import precondition as call_precondition
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
 from xds.cli.client import Client, RefusedError, with_option_names
+from xds.cli.completion import complete_node_list
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
 from xds.cli.resources import NO_GROUPS, known_type, seconds
-from xds.cli.rollout_options import HoldOption, MaxErrorsOption, OnFailureOption, plan_document, plan_text
+from xds.cli.rollout_options import (
+    HoldOption,
+    MaxErrorsOption,
+    MaxNacksOption,
+    OnFailureOption,
+    plan_document,
+    plan_text,
+)
 from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
@@ -248,10 +256,15 @@ def set_settings(
     rollout_selector: Annotated[
         str, typer.Option(help="The first waves are the nodes of this filter.", metavar="FILTER")
     ] = "",
+    rollout_nodes: Annotated[
+        str,
+        typer.Option(help="The first waves are these nodes.", metavar="ID,ID", autocompletion=complete_node_list),
+    ] = "",
     rollout_hold: HoldOption = "",
     rollout_timeout: Annotated[
         str, typer.Option(help="How long a wave may take, such as 5m.", metavar="DURATION")
     ] = "",
+    rollout_max_nacks: MaxNacksOption = None,
     rollout_max_errors: MaxErrorsOption = "",
     rollout_on_failure: OnFailureOption = "",
     if_match: Annotated[
@@ -277,8 +290,16 @@ def set_settings(
     from xds.cli.push_options import write_options
 
     options = shared(context)
-    named = ("", rollout_selector, rollout_hold, rollout_timeout, rollout_max_errors, rollout_on_failure)
-    plan = plan_document(*named)
+    plan = plan_document(
+        "",
+        rollout_selector,
+        rollout_nodes,
+        rollout_hold,
+        rollout_timeout,
+        rollout_max_nacks,
+        rollout_max_errors,
+        rollout_on_failure,
+    )
     given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain, rollout, plan)
     how = write_options(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, how, if_match)
