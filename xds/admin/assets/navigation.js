@@ -3,6 +3,9 @@
 const SECTIONS = [
   ["Overview", "/"],
   ["Nodes", "/ui/nodes"],
+  ["Groups", "/ui/groups"],
+  ["Load", "/ui/load"],
+  ["Services", "/ui/services"],
   ["Events", "/ui/events"],
   ["API", "/docs"],
 ];

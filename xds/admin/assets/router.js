@@ -24,15 +24,29 @@ import { element, link, show } from "./dom.js";
 import { drawFilters } from "./filters.js";
 import { drawNavigation } from "./navigation.js";
 import { Refresh } from "./refresh.js";
+import { difference } from "./pages/difference.js";
 import { events } from "./pages/events.js";
+import { group } from "./pages/group.js";
+import { groups } from "./pages/groups.js";
+import { load } from "./pages/load.js";
+import { loads } from "./pages/loads.js";
 import { node } from "./pages/node.js";
 import { nodes } from "./pages/nodes.js";
 import { overview } from "./pages/overview.js";
+import { service } from "./pages/service.js";
+import { services } from "./pages/services.js";
 
 const PAGES = [
   ["/", overview],
   ["/ui/nodes", nodes],
   ["/ui/nodes/:id", node],
+  ["/ui/groups", groups],
+  ["/ui/groups/:group", group],
+  ["/ui/groups/:group/diff", difference],
+  ["/ui/load", loads],
+  ["/ui/load/:cluster", load],
+  ["/ui/services", services],
+  ["/ui/services/:service", service],
   ["/ui/events", events],
 ];
 

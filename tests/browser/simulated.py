@@ -1,0 +1,81 @@
+"""Simulated nodes for pages: each follows its group on a stream of its own. And the load that a node reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from queue import SimpleQueue
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from tests.browser.world import STREAM_S, first_request, identity, refusal
+from tests.support.grpc_stream import SOTW, GrpcStream, open_channel, sotw_ack
+from xds.proto import wire_pb2
+
+LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
+
+
+class FollowingNode:
+    """Takes clusters and ACKs each response; one that has a cluster in ``refuses`` it NACKs with that message."""
+
+    def __init__(self, port: int, node: wire_pb2.Node, refuses: Mapping[str, str] | None = None) -> None:
+        self._stream = GrpcStream(port, SOTW, deadline_s=STREAM_S)
+        self._refuses = dict(refuses or {})
+        self._stream.send(first_request(node))
+        self._thread = Thread(target=self._follow, daemon=True)
+
+    def _follow(self) -> None:
+        for response in self._stream.responses():
+            content = response.SerializeToString()
+            why = next((message for name, message in self._refuses.items() if name.encode() in content), "")
+            self._stream.send(refusal(response, why) if why else sotw_ack(response))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stream.close()
+        self._thread.join(10)
+
+
+class ReportedLoad:
+    """Reports each second the load of a cluster: requests and errors, by the zone of the endpoints."""
+
+    def __init__(
+        self, port: int, node_id: str, group: str, cluster: str, by_zone: Mapping[str, tuple[int, int]]
+    ) -> None:
+        node = identity(node_id, group)
+        node.client_features.append("envoy.lrs.supports_send_all_clusters")
+        stats = wire_pb2.ClusterStats(cluster_name=cluster)
+        stats.load_report_interval.FromSeconds(1)
+        for zone, (requests, errors) in by_zone.items():
+            stats.upstream_locality_stats.add(
+                locality=wire_pb2.Locality(region="eu", zone=zone),
+                total_issued_requests=requests,
+                total_successful_requests=requests - errors,
+                total_error_requests=errors,
+            )
+        self._report = wire_pb2.LoadStatsRequest(cluster_stats=[stats]).SerializeToString()
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        self._requests.put(wire_pb2.LoadStatsRequest(node=node.SerializeToString()).SerializeToString())
+        self._channel = open_channel(port)
+        self._ended = Event()
+        self._thread = Thread(target=self._tell, daemon=True)
+
+    def _tell(self) -> None:
+        answers = self._channel.stream_stream(LRS)(iter(self._requests.get, None), timeout=STREAM_S)
+        next(answers)
+        while not self._ended.is_set():
+            self._requests.put(self._report)
+            self._ended.wait(1)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(10)
+        self._requests.put(None)
+        self._channel.close()

@@ -1,0 +1,42 @@
+// The load that clients report, by cluster.
+
+import { get, pathOf, queryOf } from "../admin_api.js";
+import { counts, element, link, plural, state, table, when } from "../dom.js";
+import { percent, rate } from "../words.js";
+
+const PAGE = 100;
+const BAD = 0.05; // of all tries
+
+export const loads = {
+  title: () => "Load",
+  wants: () => false, // reports are no events
+
+  read: ({ query, signal }) => get(`/load${queryOf({ limit: PAGE, page_token: query.page_token })}`, signal),
+
+  draw(view, { items, reporting, partial = [], next_page_token: next }) {
+    return [
+      counts(plural(items.length, "cluster"), `, reported every ${reporting.interval_s} s`),
+      partial.length > 0 && element("p", { role: "alert" }, `What clients report to servers that do not answer is missing: ${partial.join(", ")}.`),
+      items.length
+        ? table("Clusters", ["cluster", "requests per second", "failed", "dropped per second", "nodes", "groups", "reported"], items.map(row), 3)
+        : element("p", {}, "No node reports load. The command xds bootstrap prints a configuration that lets an Envoy report it."),
+      element("p", {}, next && link(`/ui/load${queryOf({ page_token: next })}`, "more clusters")),
+    ];
+  },
+};
+
+function row(each) {
+  const failed = each.failed_ratio;
+  return {
+    key: `${each.cluster} ${each.service_name}`,
+    cells: [
+      link(pathOf("/ui/load", each.cluster), each.cluster),
+      rate(each.rps),
+      failed >= BAD ? state("failed", percent(failed)) : percent(failed),
+      rate(each.dropped_rps),
+      each.nodes,
+      each.groups.map((group, at) => [at > 0 && ", ", link(pathOf("/ui/groups", group), group)]),
+      when(each.reported),
+    ],
+  };
+}

@@ -1,0 +1,83 @@
+// The way of requests to one service: router, splitter, resolver, targets, and the instances of each target.
+
+import { ApiError, find, get, headers, pathOf, queryOf } from "../admin_api.js";
+import { drawChain } from "../chain.js";
+import { commands, counts, element, facts, link, plural, section, table, when } from "../dom.js";
+import { health, instanceWords } from "../instances.js";
+import { place } from "../words.js";
+
+const TARGETS = 50; // whose instances are read
+const INSTANCES = 200;
+
+export const service = {
+  title: ({ params }) => `Service ${params.service}`,
+  above: () => "/ui/services",
+  wants: (view, { kind }) => ["endpoints", "config_entries", "source"].includes(kind),
+
+  async read({ params, signal }) {
+    const [answer, catalog] = await Promise.all([
+      get(pathOf("/discovery-chains", params.service), signal).catch(brokenChain),
+      find(pathOf("/services", params.service), signal),
+    ]);
+    const datacenters = await consul("/catalog/datacenters", signal);
+    const targets = Object.values(answer.Chain?.Targets ?? {}).slice(0, TARGETS);
+    const found = await Promise.all(targets.map(async (target) => [target.ID, await instancesOf(target, datacenters, signal)]));
+    return { chain: answer.Chain, problem: answer.problem, catalog, instances: new Map(found) };
+  },
+
+  draw({ params }, { chain, problem, catalog, instances }) {
+    return [
+      problem ? element("p", { role: "alert" }, `The chain is broken: ${problem}`) : chainSection(chain, instances),
+      catalog ? catalogTable(catalog) : element("p", {}, "No source has shown an instance of this service, and none is registered."),
+      catalog?.bindings.length > 0 && bindingTable(catalog.bindings),
+      section("On the command line", commands(`xds chain ${params.service}`, `xds service show ${params.service}`)),
+    ];
+  },
+};
+
+function brokenChain(error) {
+  if (error.status !== 422) throw error;
+  return { problem: error.message };
+}
+
+// Consul's API selects by the filter of a subset, as the mesh does. Null: they are not to be had here.
+async function instancesOf({ Service: service, Datacenter: datacenter, Peer: peer, Subset: subset = {} }, datacenters, signal) {
+  if (peer || !datacenters.includes(datacenter)) return null;
+  const asked = queryOf({ dc: datacenter, filter: subset.Filter, passing: subset.OnlyPassing && "1" });
+  return consul(pathOf("/health/service", service) + asked, signal);
+}
+
+async function consul(path, signal) {
+  const answer = await fetch(`/v1${path}`, { headers: headers(), signal });
+  if (!answer.ok) throw new ApiError(answer.status, await answer.text(), [401, 403].includes(answer.status));
+  return answer.json();
+}
+
+function chainSection(chain, instances) {
+  const said = [
+    ["protocol", chain.Protocol],
+    ["datacenter", chain.Datacenter],
+    ["config entries", chain.Default && "none changes the way of requests"],
+  ];
+  return section("Chain", facts(said.filter(([, value]) => value)), element("ul", { class: "chain" }, drawChain(chain, instances)));
+}
+
+function catalogTable({ instances }) {
+  const rows = instances.slice(0, INSTANCES).map((each) => ({
+    key: `${each.source} ${each.id}`,
+    cells: [instanceWords(each.address, each.port), health(each.health), place(each.locality), each.source, each.node || "–", when(each.since)],
+  }));
+  const rest = instances.length - INSTANCES;
+  return [
+    counts(plural(instances.length, "instance"), rest > 0 && `, ${INSTANCES} shown`),
+    table("Instances", ["address", "health", "locality", "source", "runs on", "since"], rows, 2),
+  ];
+}
+
+function bindingTable(bindings) {
+  const rows = bindings.map(({ group, assignment, lowered }) => ({
+    key: `${group} ${assignment}`,
+    cells: [link(pathOf("/ui/groups", group), group), assignment, lowered ? "an upstream of the group" : "a binding"],
+  }));
+  return table("Assignments that follow it", ["group", "assignment", "because of"], rows, 2);
+}

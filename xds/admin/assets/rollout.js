@@ -1,0 +1,126 @@
+// The careful rollout of a group: its waves, and what a person may do with it.
+
+import { pathOf, send } from "./admin_api.js";
+import { button, element, facts, section, state, when } from "./dom.js";
+import { mayWrite, writeScope } from "./scopes.js";
+import { percent } from "./words.js";
+
+const OPEN = ["running", "paused", "held"];
+const ACTIONS = [
+  ["pause", "Pause", ["running"]],
+  ["resume", "Resume", ["paused", "held"]],
+  ["promote", "Promote", OPEN, ({ head }) => `Give revision ${head} to all nodes now?`],
+  ["abort", "Abort", OPEN, ({ head, base }) => `Take revision ${head} back, so that all nodes are served ${base} again?`],
+];
+
+function sizeWords(size) {
+  if (size === "named") return "the named nodes";
+  if (size === "100%") return "all nodes";
+  return size.endsWith("%") ? `${size.slice(0, -1)} % of the nodes` : size === "1" ? "1 node" : `${size} nodes`;
+}
+
+function steps({ waves, selector, nodes }) {
+  return [...(selector || nodes?.length ? ["named"] : []), ...waves.filter((size) => size !== "100%"), "100%"];
+}
+
+export function planWords(plan) {
+  return `${steps(plan).map(sizeWords).join(", then ")}; each wave holds for ${plan.hold_s} s`;
+}
+
+// `progress` is the answer of `/groups/G/rollout`, `caller` that of `/whoami`.
+export function drawRollout(view, group, progress, caller) {
+  const { head, base, reason, by, why, errors } = progress;
+  const isOpen = OPEN.includes(progress.state);
+  return section(
+    "Rollout",
+    facts([
+      ["state", [state(progress.state), isOpen && `, wave ${progress.wave} of ${progress.waves}`]],
+      ["revision", `${head}, in place of ${base}`],
+      ["reason", reason],
+      ["by", by && `${by}${why ? `: ${why}` : ""}`],
+      ["began", when(progress.began)],
+      ["all of the wave ACK until", isOpen && when(progress.deadline)],
+      ["failed requests above the others", errors !== undefined && percent(errors)],
+      ["ended", when(progress.ended)],
+    ].filter(([, said]) => said)),
+    isOpen && waveList(progress),
+    isOpen && actionForm(view, group, progress, caller),
+  );
+}
+
+function waveList({ plan, wave, nodes }) {
+  const items = steps(plan).map((size, at) => {
+    const place = at + 1 < wave ? "done" : at + 1 === wave ? "now" : "later";
+    const sign = { done: "✓", now: "▶", later: "·" }[place];
+    const counts = place === "now" && nodes ? [": ", waveWords(nodes)] : "";
+    return element(
+      "li",
+      { class: place, "aria-current": place === "now" && "step" },
+      element("span", { "aria-hidden": "true" }, `${sign} `),
+      sizeWords(size),
+      place !== "later" && ` (${place})`,
+      counts,
+    );
+  });
+  const all = nodes ? nodes.wave + nodes.outside : 0;
+  const bar = all > 0 && element("progress", { max: all, value: nodes.acked, "aria-label": "nodes that have ACKed the new revision" });
+  return [element("ol", { class: "waves", "aria-label": "Waves" }, items), bar];
+}
+
+function waveWords({ wave, acked, nacked, outside }) {
+  const words = state(nacked ? "nacked" : acked === wave ? "synced" : "pending", `${acked}/${wave} ACKed${nacked ? `, ${nacked} NACKed` : ""}`);
+  return [words, `, ${outside} outside of the wave`];
+}
+
+// -- actions -----------------------------------------------------------------------------------------------------------
+
+function actionForm(view, group, progress, caller) {
+  const { kept } = view;
+  const isAllowed = mayWrite(caller, group);
+  const buttons = ACTIONS.map(([action, word, states, question]) =>
+    button(word, () => (question ? ask(view, action) : act(view, group, action)), {
+      "data-key": action,
+      disabled: !isAllowed || Boolean(kept.isBusy) || !states.includes(progress.state),
+      "aria-describedby": !isAllowed && "needed-scope",
+    }),
+  );
+  const why = element("input", { id: "rollout-message", size: 30, maxlength: 2000, value: kept.message ?? "", disabled: !isAllowed });
+  why.oninput = (event) => (kept.message = event.target.value);
+  return [
+    element("div", { class: "actions", "data-key": "actions" }, element("label", {}, "Why ", why), buttons),
+    kept.asked && confirmation(view, group, progress),
+    !isAllowed && element("p", { id: "needed-scope", class: "hint" }, "These actions need the scope ", element("code", {}, writeScope(group)), "."),
+    element("p", { role: "status", "data-key": "told" }, kept.told ?? ""),
+    kept.refused && element("p", { role: "alert", "data-key": "refused" }, kept.refused),
+  ];
+}
+
+function confirmation(view, group, progress) {
+  const [action, word, , question] = ACTIONS.find(([name]) => name === view.kept.asked);
+  return element(
+    "div",
+    { class: "actions", role: "group", "aria-label": "Confirm", "data-key": "confirm" },
+    element("strong", {}, question(progress)),
+    button(`Yes, ${word.toLowerCase()}`, () => act(view, group, action), { id: "confirm-action", disabled: Boolean(view.kept.isBusy) }),
+    button("No", () => ask(view, "")),
+  );
+}
+
+async function ask(view, action) {
+  Object.assign(view.kept, { asked: action, told: "", refused: "" });
+  await view.again();
+  document.getElementById("confirm-action")?.focus();
+}
+
+async function act(view, group, action) {
+  const { kept } = view;
+  Object.assign(kept, { asked: "", told: "", refused: "", isBusy: true });
+  try {
+    const after = await send("POST", `${pathOf("/groups", group)}/rollout`, { action, message: kept.message ?? "" });
+    Object.assign(kept, { message: "", told: `Done: ${action}. The rollout is ${after.state.replace("_", " ")}.` });
+  } catch (error) {
+    kept.refused = `Nothing was changed: ${error.message}`;
+  }
+  kept.isBusy = false;
+  await view.again();
+}
