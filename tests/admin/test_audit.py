@@ -86,6 +86,9 @@ async def test_every_kind_of_write_is_listed(door: Asking) -> None:
         ("node.disconnected", "ops", ""),
         ("group.deleted", "team-edge", "edge"),
     ]
+    everything = await door.entries()
+    assert await door.entries(newest="true") == everything[::-1]
+    assert await door.entries(newest="true", limit=2, action="push") == [everything[7], everything[6]]
 
 
 async def test_an_audit_entry_has_actor_time_address_and_operation(door: Asking) -> None:

@@ -30,6 +30,8 @@ FILTERS: tuple[dict[str, str], ...] = (
     {"selector": 'node.locality.zone == "1b"'},
     {"group": "edge", "state": "nacked", "text": "edge-1"},
     {"text": "nobody"},
+    {"user_agent": "envoy 1.36.0"},
+    {"user_agent": "envoy 1.36"},
 )
 RANK = {"nacked": 0, "orphaned": 1, "pending": 2, "synced": 3, "not_subscribed": 3}
 
@@ -103,6 +105,12 @@ async def test_counts_equal_the_census(fleet: Api) -> None:
     assert census.nacked["clusters", "edge"] == len(items) == 6
     counts = (await fleet.client.get(PATH, params={"group": "edge", "counts": "true"})).json()["counts"]
     assert counts["connected"] == census.nodes["edge"] + 1, "and the one that only reports load"
+
+
+async def test_a_client_is_named_exactly(fleet: Api) -> None:
+    for agent, number in (("envoy 1.36.0", 12), ("envoy 1.36", 0), ("", 2)):
+        items = await every(fleet, user_agent=agent)
+        assert [item["user_agent"] for item in items] == [agent] * number
 
 
 @pytest.mark.parametrize("text", [".*", "[", "(", "\\", "%", "<b>edge</b>", '"><script>', "\0", "\u0130"])

@@ -23,7 +23,7 @@ SECRET = {
 
 # Every page by its address, with words that stand on it once all of it is read.
 VIEWS = {
-    "/": "certificates",
+    "/": "On the command line",
     "/ui/nodes": "edge-2",
     "/ui/nodes/edge-1": "On the command line",
     "/ui/nodes/edge-bad": "hosts are not set",

@@ -188,6 +188,17 @@ class AuditContract:
         ):
             assert [entry.note.group for entry in (await store.audit("", 10, wanted)).entries] == found, wanted
 
+    async def test_the_newest_entries_come_first_and_a_reader_continues_behind_them(self, store: Store) -> None:
+        await store.note([replace(CHANGED, message=str(number)) for number in range(5)])
+        await store.note([REFUSED])
+        newest = AuditFilter(lanes=frozenset({AuditLane.CHANGE}), newest=True)
+        page = await store.audit(limit=2, wanted=newest)
+        assert ([entry.note.message for entry in page.entries], page.more) == (["4", "3"], False)
+        assert (await store.audit(page.cursor)).entries == ()
+        await store.note([replace(CHANGED, message="5")])
+        assert [entry.note.message for entry in (await store.audit(page.cursor)).entries] == ["5"]
+        assert [entry.note.message for entry in (await store.audit(wanted=newest)).entries] == [*"543210"]
+
     async def test_entries_of_a_key_are_counted_and_come_again(self, store: Store) -> None:
         await store.note([REFUSED])
         page = await store.audit()

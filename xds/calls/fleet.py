@@ -27,22 +27,31 @@ RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in whi
 
 
 def nodes(
-    *, group: str = "", state: str = "", selector: str = "", line: str = "", text: str = "", order: str = ""
+    *,
+    group: str = "",
+    state: str = "",
+    selector: str = "",
+    line: str = "",
+    text: str = "",
+    user_agent: str = "",
+    order: str = "",
 ) -> ApiCall[tuple[NodeStatus, ...]]:
     """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups.
 
     ``line``: those that a careful rollout serves the ``head``, or the ``base``. ``text``: those with this text in id,
-    cluster, locality, version or NACK. ``order``: ``trouble``, those that NACKed first, then pending ones.
+    cluster, locality, version or NACK. ``user_agent``: those of exactly this client, such as ``envoy/1.36.2``.
+    ``order``: ``trouble``, those that NACKed first, then pending ones.
     """
-    query = flags(group=group, state=state, selector=selector, line=line, text=text, order=order)
+    query = flags(group=group, state=state, selector=selector, line=line, text=text, user_agent=user_agent, order=order)
     return ask_items(operations.LIST_NODES, query=query)
 
 
 def node_counts(
-    *, group: str = "", state: str = "", selector: str = "", line: str = "", text: str = ""
+    *, group: str = "", state: str = "", selector: str = "", line: str = "", text: str = "", user_agent: str = ""
 ) -> ApiCall[NodeCounts]:
     """The numbers of nodes that `nodes` returns for the same arguments, by state and version."""
-    query = flags(group=group, state=state, selector=selector, line=line, text=text, counts=True, limit=1)
+    chosen = flags(group=group, state=state, selector=selector, line=line, text=text, user_agent=user_agent)
+    query = {**chosen, **flags(counts=True, limit=1)}
     return ask(operations.LIST_NODES, query=query, read=lambda value: read_object(_counts_class(), value["counts"]))
 
 

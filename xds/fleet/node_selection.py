@@ -42,12 +42,14 @@ class NodeFilter:
     """Which nodes are wanted; those that pass all parts.
 
     ``state``: with a type in this state. ``text``: with this text, whatever its case, in the id, cluster, locality or
-    client's version, or in the message of an open NACK. ``selected`` are ids. ``is_on_line`` decides by group and node.
+    client's version, or in the message of an open NACK. ``user_agent``: exactly. ``selected`` are ids. ``is_on_line``
+    decides by group and node.
     """
 
     group: str | None = None
     state: Sync | None = None
     text: str = ""
+    user_agent: str | None = None
     selected: Container[str] | None = None
     is_on_line: Callable[[str, Node], bool] | None = None
 
@@ -61,6 +63,8 @@ class NodeFilter:
         if self.group is not None and record.group != self.group:
             return False
         if self.state is not None and self.state not in states:
+            return False
+        if self.user_agent is not None and record.node.user_agent != self.user_agent:
             return False
         if self.selected is not None and record.node.id not in self.selected:
             return False

@@ -79,13 +79,17 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which entries to return; empty fields match all. ``since_s`` is epoch seconds."""
+    """Which entries to return; empty fields match all. ``since_s`` is epoch seconds.
+
+    ``newest``: the newest of them first, in one page.
+    """
 
     group: str = ""
     actor: str = ""
     action: str = ""
     since_s: float = 0.0
     lanes: frozenset[AuditLane] = frozenset(AuditLane)
+    newest: bool = False
 
     def __call__(self, entry: AuditEntry) -> bool:
         note = entry.note
@@ -148,7 +152,7 @@ def entry_of_note(note: AuditNote, position: int, existing: AuditEntry | None) -
 def page(
     entries: list[AuditEntry], limit: int, epoch: str, newest: int, lagged: bool, wanted: Callable[[AuditEntry], bool]
 ) -> AuditPage:
-    """A page of ``entries``, which are all entries after the given cursor."""
+    """A page of ``entries``, which are all entries after the given cursor, or the newest ones."""
     chosen = [entry for entry in entries if wanted(entry)]
     more = len(chosen) > limit
     end = chosen[limit - 1].position if more else newest

@@ -489,7 +489,7 @@ class Store(Protocol):
         """Write notes without a change to the audit list: durably, all or nothing."""
 
     async def audit(self, cursor: str = "", limit: int = 100, wanted: AuditFilter = EVERYTHING_AUDITED) -> AuditPage:
-        """The audit list after ``cursor`` (empty: from the start), oldest first.
+        """The audit list after ``cursor`` (empty: from the start), oldest first unless the newest are wanted.
 
         Raises ``ValueError`` for an invalid cursor.
         """

@@ -67,6 +67,15 @@ export function counts(...children) {
   return element("p", { role: "status", class: "counts", "data-key": "counts" }, children);
 }
 
+// That servers do not answer; null if all do.
+export function missing(servers) {
+  return servers?.length > 0 && element("p", { role: "alert" }, `What these servers know is missing, they do not answer: ${servers.join(", ")}.`);
+}
+
+export function progress(value, max, name) {
+  return element("progress", { value, max, "aria-label": name });
+}
+
 // -- words -------------------------------------------------------------------------------------------------------------
 
 const STATES = {

@@ -49,6 +49,9 @@ async def list_audit(
     refused: Annotated[
         bool | None, Query(description="true: only refused writes; false: only writes that were not refused")
     ] = None,
+    newest: Annotated[
+        bool, Query(description="The newest entries, newest first, in one page; `cursor` is then behind all entries")
+    ] = False,
 ) -> Response:
     """The audit list: all writes and all refused writes, oldest first."""
     lanes = {
@@ -56,7 +59,7 @@ async def list_audit(
         True: frozenset({AuditLane.REFUSED}),
         False: frozenset(AuditLane) - {AuditLane.REFUSED},
     }[refused]
-    wanted = AuditFilter(group, actor, action, point_in_time(since) or 0.0, lanes)
+    wanted = AuditFilter(group, actor, action, point_in_time(since) or 0.0, lanes, newest)
     try:
         page = await deps.publisher.audit.read(page_token or cursor, limit, wanted)
     except ValueError as error:

@@ -183,6 +183,9 @@ async def list_nodes(
             "client, or in the message of an open NACK",
         ),
     ] = "",
+    user_agent: Annotated[
+        str | None, Query(description="Only nodes whose client is exactly this one, such as `envoy/1.36.2`")
+    ] = None,
     order: Annotated[
         NodeOrder,
         Query(
@@ -195,7 +198,7 @@ async def list_nodes(
     """Nodes by id: connected nodes, and nodes that disconnected recently."""
     views, server = deps.publisher.views, own_name(deps, request)
     is_on_line = (lambda group, node: views.line(group, node) == line) if line is not None else None
-    chosen = NodeFilter(group, state, text, selected, is_on_line)
+    chosen = NodeFilter(group, state, text, user_agent, selected, is_on_line)
     asked = NodeList(chosen, order, counts, paging)
     return await answer_json(
         request, await node_list.answer(deps, request, asked, lambda node: _status(deps, node, server))

@@ -54,14 +54,15 @@ def read(connection: SqlConnection, cursor: str, limit: int, wanted: AuditFilter
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE position > :after AND :group IN ('', grp) AND :actor IN ('', actor)"  # noqa: S608
         " AND :action IN ('', action) AND time_s >= :since"
-        f" AND lane IN ({', '.join(str(int(lane)) for lane in sorted(wanted.lanes))}) ORDER BY position LIMIT :limit",
+        f" AND lane IN ({', '.join(str(int(lane)) for lane in sorted(wanted.lanes))})"
+        f" ORDER BY position {'DESC' if wanted.newest else ''} LIMIT :limit",
         {
             "after": after,
             "group": wanted.group,
             "actor": wanted.actor,
             "action": wanted.action,
             "since": wanted.since_s,
-            "limit": limit + 1,
+            "limit": limit if wanted.newest else limit + 1,
         },
     )
     return page([entry(row) for row in rows], limit, epoch, end, lagged, wanted)

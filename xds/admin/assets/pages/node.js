@@ -1,7 +1,7 @@
 // One node: what it is, what it runs and since when, what it waits for, and what happened to it.
 
 import { find, pathOf } from "../admin_api.js";
-import { commands, counts, element, facts, link, plural, section, state, table, when } from "../dom.js";
+import { commands, counts, element, facts, link, missing, plural, section, state, table, when } from "../dom.js";
 import { placeOf, revisionOf } from "./nodes.js";
 
 const TYPES = ["type", "state", "since", "revision", "version ACKed", "subscribed"];
@@ -31,8 +31,7 @@ function gone(id) {
 function describe(node, timeline) {
   return [
     counts(state(node.connected ? "connected" : "disconnected"), node.connected ? "" : [" since ", when(node.last_seen)]),
-    (node.partial ?? []).length > 0 &&
-      element("p", { role: "alert" }, `Servers that do not answer may have a stream of it: ${node.partial.join(", ")}.`),
+    missing(node.partial),
     facts([
       ["group", node.group || "none: no group matches the node"],
       ["revision", revisionOf(node) || ""],

@@ -1,12 +1,14 @@
 // All nodes: those with trouble first, in pages of the server, counted over everything that the filters match.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, state, table, when } from "../dom.js";
+import { counts, element, link, missing, plural, state, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
 
 const PAGE = 100;
-const STATES = ["nacked", "pending", "orphaned", "synced"];
-const COLUMNS = ["node", "state", "group", "revision", "since", "Envoy", "locality"];
+const STATES = ["nacked", "orphaned", "pending", "synced", "not_subscribed"]; // the worst one first
+const WORDS = { nacked: "NACKed", not_subscribed: "not subscribed" };
+const FILTERS = ["text", "group", "state", "line", "user_agent"];
+const COLUMNS = ["node", "state", "group", "revision", "since", "client", "locality"];
 
 export const nodes = {
   title: () => "Nodes",
@@ -16,32 +18,37 @@ export const nodes = {
   filters: (view, data) => [
     textFilter("text", "Filter", {
       placeholder: "id, cluster, zone … (press /)",
-      hint: "Nodes whose id, cluster, region, zone, Envoy version or NACK contains this text",
+      hint: "Nodes whose id, cluster, region, zone, client or NACK contains this text",
       size: 26,
     }),
     textFilter("group", "Group", { hint: "The exact name of a group", size: 12 }),
-    choiceFilter("state", "State", [["", "any"], ...STATES.map((each) => [each, each])], { hint: "Nodes with a type in this state" }),
+    choiceFilter("state", "State", [["", "any"], ...STATES.map((each) => [each, WORDS[each] ?? each])], { hint: "Nodes with a type in this state" }),
     choiceFilter("line", "Rollout", [["", "any"], ["head", "in the wave"], ["base", "outside of it"]]),
-    choiceFilter("version", "Envoy", [["", "any"], ...Object.keys(data?.counts?.by_version ?? {}).map((each) => [each, each || "unknown"])]),
+    choiceFilter("user_agent", "Client", [["", "any"], ...clients(data)], { hint: "The client's name and version" }),
   ],
 
   read: ({ query, signal }) => {
-    const { group, state: only, line, page_token } = query;
-    return get(`/nodes${queryOf({ group, state: only, line, page_token, limit: PAGE })}`, signal);
+    const chosen = Object.fromEntries(FILTERS.map((name) => [name, query[name]]));
+    const asked = { ...chosen, page_token: query.page_token, order: "trouble", counts: "true", limit: PAGE };
+    return get(`/nodes${queryOf(asked)}`, signal);
   },
 
   draw: (view, data) => [
-    data.counts && counts(...summary(data.counts)),
-    (data.partial ?? []).length > 0 &&
-      element("p", { role: "alert" }, `The nodes of servers that do not answer are missing: ${data.partial.join(", ")}.`),
+    counts(summary(data.counts)),
+    missing(data.partial),
     data.items.length ? table("Nodes", COLUMNS, data.items.map(row)) : empty(view),
     pages(view, data),
   ],
 };
 
-function summary({ total, connected, by_state: byState }) {
-  const states = STATES.filter((each) => byState[each]).map((each) => [" · ", state(each, `${byState[each].toLocaleString("en")} ${each}`)]);
-  return [`${plural(total, "node")}, ${connected.toLocaleString("en")} connected`, ...states];
+function clients(data) {
+  const names = Object.keys(data?.counts.by_version ?? {}).filter(Boolean);
+  return names.sort().map((name) => [name, name]);
+}
+
+export function summary({ total, connected, by_state: byState }) {
+  const states = STATES.filter((each) => byState[each]).map((each) => [" · ", state(each, `${byState[each].toLocaleString("en")} ${WORDS[each] ?? each}`)]);
+  return [`${plural(total, "node")}, ${connected.toLocaleString("en")} connected`, states];
 }
 
 // The state of a node is the worst of its types.
@@ -63,7 +70,7 @@ export const placeOf = ({ locality }) => ["region", "zone", "sub_zone"].map((par
 function row(node) {
   const [alias, worst] = worstType(node);
   const name = node.connected ? worst?.state ?? "connected" : "disconnected";
-  const words = [state(name), name === "nacked" && element("span", { class: "why", title: worst.error }, ` ${alias}: ${worst.error}`)];
+  const words = [state(name), name === "nacked" && element("span", { class: "why cut", title: worst.error }, `${alias}: ${worst.error}`)];
   return {
     key: node.id,
     kind: node.connected ? "" : "gone",
@@ -80,7 +87,7 @@ function row(node) {
 }
 
 function empty({ query }) {
-  const isFiltered = ["text", "group", "state", "line", "version"].some((name) => query[name]);
+  const isFiltered = FILTERS.some((name) => query[name]);
   return element("p", {}, isFiltered
     ? "No node matches the filters."
     : "No node is connected. The command xds bootstrap prints a configuration that connects one.");

@@ -1,32 +1,119 @@
 // What is wrong, since when, and what changed.
 
-import { get, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, section, state, table, when } from "../dom.js";
+import { get, pathOf, queryOf } from "../admin_api.js";
+import { commands, counts, element, facts, link, missing, plural, progress, section, state, table, when } from "../dom.js";
+import { summary } from "./nodes.js";
+
+const SHOWN = 10; // rows of each list; the pages that they lead to have all
+const TEXT_LIMIT = 200; // characters of a message to find its nodes by
 
 export const overview = {
   title: () => "Overview",
+  wants: (view, { kind }) => !["stream", "assignment", "endpoints"].includes(kind),
 
-  async read({ signal }) {
-    const [check, nodes, nacks, rollouts] = await Promise.all([
+  async read({ kept, signal }) {
+    kept.about ??= await Promise.all([get("/version", signal), get("/whoami", signal)]);
+    const [check, nodes, nacks, rollouts, changes] = await Promise.all([
       get("/check", signal),
-      get("/nodes?limit=1", signal),
-      get("/nacks?state=open&by=message&limit=10", signal),
+      get("/nodes?limit=1&counts=true", signal),
+      get(`/nacks?state=open&by=message&limit=${SHOWN}`, signal),
       get("/rollouts", signal),
+      get(`/audit?refused=false&newest=true&limit=${SHOWN}`, signal),
     ]);
-    return { check, nodes, nacks, rollouts };
+    return { check, nodes, nacks, rollouts, changes, about: kept.about };
   },
 
-  draw: (view, { check, nacks }) => [
-    counts(state(check.state)),
-    table("Check", ["check", "state", "detail", "next"], check.items.map(checkRow)),
-    nacks.items.length > 0 && table("NACKs", ["message", "nodes", "type", "since"], nacks.items.map(nackRow)),
+  draw: (view, { check, nodes, nacks, rollouts, changes, about }) => [
+    counts(state(check.state, check.state === "ok" ? "all checks pass" : `checks: ${check.state}`), " · ", summary(nodes.counts)),
+    missing(check.partial),
+    element("div", { class: "columns" },
+      element("div", {},
+        rollouts.items.length > 0 && table("Rollouts", ["group", "state", "progress", "since"], rollouts.items.map(rolloutRow)),
+        nacks.items.length > 0 && table("NACKs", ["message", "nodes", "first resource", "since"], nacks.items.map(nackRow)),
+        table("Checks", ["check", "state", "what is found"], check.items.map(checkRow)),
+      ),
+      element("div", {},
+        changes.items.length > 0 && table("Last changes", ["when", "change", "group", "who", "why"], changes.items.map(changeRow)),
+        nodes.counts.total > 0 && table("Nodes by client", ["client", "nodes", "share"], clientRows(nodes.counts)),
+        nodes.counts.total === 0 && section("Nodes", element("p", {}, "No node is connected. The command xds bootstrap prints a configuration that connects one.")),
+      ),
+    ),
+    describe(...about),
   ],
 };
 
-function checkRow({ check, state: name, detail, next }) {
-  return { key: check, cells: [check, state(name), detail, name === "ok" ? "–" : element("code", {}, next)] };
+function rolloutRow({ group, state: name, head, wave, waves, size, since, reason }) {
+  const text = `wave ${wave} of ${waves} (${size})`;
+  return {
+    key: group,
+    cells: [
+      link(pathOf("/ui/groups", group), group),
+      [state(name), reason && element("span", { class: "why" }, ` ${reason}`)],
+      [progress(wave - 1, waves, `rollout of revision ${head}`), ` revision ${head}: ${text}`],
+      when(since),
+    ],
+  };
 }
 
-function nackRow(each) {
-  return { key: String(each.id), cells: [link(`/ui/nodes${queryOf({ text: each.message })}`, each.message), plural(each.nodes_total, "node"), each.type, when(each.first)] };
+function nackRow({ id, message, type, names, guilty, nodes_total: total, first }) {
+  const nodes = `/ui/nodes${queryOf({ text: message.slice(0, TEXT_LIMIT) })}`;
+  const resource = guilty[0] ?? names[0];
+  return {
+    key: String(id),
+    cells: [
+      element("span", { class: "why cut", title: message }, message),
+      link(nodes, plural(total, "node")),
+      resource ? `${type}/${resource}` : type,
+      when(first),
+    ],
+  };
+}
+
+function checkRow({ check, state: name, detail, next, see }) {
+  const help = name !== "ok" && [" ", element("span", { class: "quiet" }, "next: ", element("code", {}, next), `, see ${see}`)];
+  return { key: check, cells: [check, state(name), [detail, help]] };
+}
+
+function changeRow({ id, time, action, group, revision, actor, author, message, subject, count }) {
+  const what = [action, revision && `revision ${revision}`, count > 1 && `${count} times`].filter(Boolean).join(", ");
+  return {
+    key: id,
+    cells: [
+      when(time),
+      what,
+      group ? link(pathOf("/ui/groups", group), group) : "–",
+      [actor, author].filter(Boolean).join(", ") || "–",
+      element("span", { class: "cut", title: message }, [subject, message].filter(Boolean).join(": ") || "–"),
+    ],
+  };
+}
+
+function clientRows({ total, by_version: byVersion }) {
+  return Object.entries(byVersion).slice(0, SHOWN).map(([name, count]) => ({
+    key: name,
+    cells: [
+      name ? link(`/ui/nodes${queryOf({ user_agent: name })}`, name) : "unknown",
+      count.toLocaleString("en"),
+      progress(count, total, `share of ${name || "unknown"}`),
+    ],
+  }));
+}
+
+function describe(version, caller) {
+  const raw = (path) => element("a", { href: path }, path);
+  return [
+    section("This server", facts([
+      ["version", `${version.version} (Python ${version.python}, envoy-data-plane ${version.envoy_data_plane})`],
+      ["signed in as", caller.name || caller.principal || "nobody: this server requires no credentials"],
+      ["for monitoring", [raw("/livez"), ", ", raw("/readyz"), ", ", raw("/metrics")]],
+      ["for tools", [raw("/api/v1/openapi.json"), ", ", raw("/docs")]],
+    ])),
+    section("On the command line", commands(
+      "xds check          these checks",
+      "xds nodes          which proxy runs what",
+      "xds nacks          who rejected what, and why",
+      "xds history        what changed",
+      "xds apply -f FILE  push a snapshot",
+    )),
+  ];
 }
