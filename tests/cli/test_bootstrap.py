@@ -7,13 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Remote
 from tests.support.commands import xds
 from tests.support.envoy import EnvoyProcess
 from tests.support.pki import CertificateAuthority
-from tests.support.process import wait_until
+from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.server import ServerProcess
 
 CONNECTED = {"control_plane.connected_state": 1}
@@ -147,3 +148,45 @@ def test_localhost_is_reached_at_whichever_address_the_server_listens(
         document = xds("bootstrap", *given, "-o", "json").json()
         with EnvoyProcess(tmp_path, document) as envoy:
             wait_until(lambda: envoy.stats("control_plane.connected_state") == CONNECTED, "the stream")
+
+
+def test_envoy_reads_its_token_from_a_file_and_answers_probes(tmp_path: Path, token_file: Path) -> None:
+    hashed = hashlib.sha256(b"of-the-proxy").hexdigest()
+    token: dict[str, Any] = {"name": "proxies", "sha256": hashed, "scopes": ["admin"]}
+    ports = {"--admin-port": str(free_port()), "--ready-addr": f"{LOOPBACK}:{free_port()}"}
+    probed = f"http://{ports['--ready-addr']}"
+
+    def is_ready() -> bool:
+        try:
+            return httpx.get(f"{probed}/ready", trust_env=False).status_code == 200
+        except httpx.ConnectError:  # until it has its first configuration
+            return False
+
+    environment = {"XDS_AUTH__TOKENS": json.dumps([token])}
+    with ServerProcess(tmp_path, ["--store", "memory"], environment, token="of-the-proxy") as server:
+        given = ["--proxy-token-file", str(token_file), "--xds-addr", f"{LOOPBACK}:{server.grpc_port}"]
+        document = xds("bootstrap", *given, *(word for pair in ports.items() for word in pair), "-o", "json")
+        assert "of-the-proxy" not in document.out
+        server.push("default", [])
+        with EnvoyProcess(tmp_path, document.json()) as envoy:
+            wait_until(lambda: envoy.stats("control_plane.connected_state") == CONNECTED, "the stream")
+            wait_until(is_ready, "it is ready")
+            assert "envoy_server_live" in httpx.get(f"{probed}/stats/prometheus", trust_env=False).text
+            for method, path in (("GET", "/config_dump"), ("POST", "/quitquitquit"), ("POST", "/ready")):
+                assert httpx.request(method, f"{probed}{path}", trust_env=False).status_code == 404, path
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["--ready-addr", "0.0.0.0:19001"], "--admin-port"),
+        (["--ready-addr", "0.0.0.0:19001", "--mode", "grpc", "--admin-port", "1"], "--mode grpc"),
+        (["--proxy-token-file", "/t", "--mode", "rest"], "--mode rest"),
+        (["--proxy-token-file", "/t", "--token", "t"], "--proxy-token-file"),
+        (["--proxy-token-file", "/t", "--xds-addr", "xds.example:18000"], "give --ca"),
+    ],
+)
+def test_files_and_probes_of_a_proxy_that_cannot_be_meant_are_refused(given: list[str], text: str) -> None:
+    refused = xds("bootstrap", *given)
+    assert (refused.code, refused.out) == (2, "")
+    assert text in refused.err

@@ -1,144 +1,146 @@
-"""deploy/kubernetes: the manifests belong together, and the container does what they ask of it."""
+"""deploy/kubernetes: the manifests belong together, and their bootstrap is what Envoy and the command line say it is.
+
+The commands of docs/kubernetes.md start their pods (``tests/docs``). `test_kustomize.py` has what needs more programs.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+import shlex
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from tests.deploy.dockerfile import read_stages
-from tests.deploy.native import ANY_ADDRESS, BIN
-from tests.support import resources as r
+from tests.deploy.pods import MANIFESTS, Objects, Pod, containers, read_kustomization, workloads
+from tests.support.commands import xds
+from tests.support.envoy import validate
 from tests.support.pki import CertificateAuthority
-from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port
+from tests.support.process import REPOSITORY
 
 Json = dict[str, Any]
 
-MANIFEST = REPOSITORY / "deploy/kubernetes/xds.yaml"
-SECRETS = {"xds-tls": ("tls.crt", "tls.key"), "xds-tokens": ("sha256",)}
-TOKEN = "a token of the test"
+FOLDER = REPOSITORY / MANIFESTS
+FOLDERS = (".", "envoy", "sidecar")
 
 
-def documents() -> dict[str, Json]:
-    """The manifests by kind."""
-    return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
+def documents(folder: str) -> list[Json]:
+    return read_kustomization(FOLDER / folder)
 
 
-def pod() -> Json:
-    """The pod of the Deployment."""
-    found: Json = documents()["Deployment"]["spec"]["template"]["spec"]
+def of_kind(kind: str, folder: str = ".") -> dict[str, Json]:
+    return {each["metadata"]["name"]: each for each in documents(folder) if each["kind"] == kind}
+
+
+def workload(folder: str) -> Json:
+    (found,) = workloads(documents(folder)).values()
     return found
 
 
-def container() -> Json:
-    """The only container."""
-    (found,) = pod()["containers"]
-    assert isinstance(found, dict)
+def pod_spec(folder: str) -> Json:
+    found: Json = workload(folder)["spec"]["template"]["spec"]
     return found
 
 
-def test_selectors_choose_the_pod() -> None:
-    found = documents()
-    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    assert found["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    assert found["Service"]["spec"]["selector"].items() <= labels.items()
-    ports = {port["name"] for port in container()["ports"]}
-    assert {port["targetPort"] for port in found["Service"]["spec"]["ports"]} == ports
-    assert {container()[probe]["httpGet"]["port"] for probe in probes()} <= ports
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_selectors_choose_the_pod_and_ports_are_its_own(folder: str) -> None:
+    spec = workload(folder)["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"].items() <= labels.items()
+    ports = {port["name"] for container in containers(workload(folder)) for port in container["ports"]}
+    probed = {each[key]["httpGet"]["port"] for each in containers(workload(folder)) for key in each if "Probe" in key}
+    assert probed and probed <= ports
+    for service in of_kind("Service", folder).values():
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
 
 
-def probes() -> Iterator[str]:
-    """The names of the probes."""
-    return (name for name in container() if name.endswith("Probe"))
-
-
-def test_volumes_are_there() -> None:
-    volumes = {volume["name"]: volume for volume in pod()["volumes"]}
-    assert {mount["name"] for mount in container()["volumeMounts"]} == set(volumes)
-    found = documents()
-    assert volumes["data"]["persistentVolumeClaim"]["claimName"] == found["PersistentVolumeClaim"]["metadata"]["name"]
-    assert volumes["config"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
-    assert {volume["secret"]["secretName"] for volume in volumes.values() if "secret" in volume} == set(SECRETS)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_volumes_are_there_and_are_mounted(folder: str) -> None:
+    claimed = {claim["metadata"]["name"] for claim in workload(folder)["spec"].get("volumeClaimTemplates", [])}
+    volumes = {volume["name"] for volume in pod_spec(folder)["volumes"]} | claimed
+    mounted = {mount["name"] for each in containers(workload(folder)) for mount in each.get("volumeMounts", [])}
+    assert mounted == volumes
 
 
 def test_one_process_at_a_time_has_the_store() -> None:
-    spec = documents()["Deployment"]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    """A StatefulSet starts no second pod before the first one has ended."""
+    found = workload(".")
+    assert (found["kind"], found["spec"]["replicas"]) == ("StatefulSet", 1)
 
 
 def test_the_user_is_that_of_the_image() -> None:
     made = next(each.rest for each in read_stages(REPOSITORY / "Dockerfile")[-1].all("RUN") if "useradd" in each.rest)
-    context = pod()["securityContext"]
+    context = pod_spec(".")["securityContext"]
     assert f"--uid {context['runAsUser']} " in made
     assert context["fsGroup"] == context["runAsUser"]  # the mounted volume is writable, and the secrets readable
 
 
-class MountedContainer:
-    """What the container mounts, as directories of the test; its command and environment with their paths."""
-
-    def __init__(self, directory: Path, ca: CertificateAuthority) -> None:
-        self.ports = {name: free_port() for name in ("grpc", "http")}
-        self._directory = directory
-        certificate = ca.issue("xds", ("localhost", LOOPBACK))
-        self._write("tls/tls.crt", certificate.pem)
-        self._write("tls/tls.key", certificate.key_pem)
-        self._write("tokens/sha256", json.dumps([hashlib.sha256(TOKEN.encode()).hexdigest()]))
-        for name, text in documents()["ConfigMap"]["data"].items():
-            self._write(f"config/{name}", self.placed(text).replace(ANY_ADDRESS, LOOPBACK))
-
-    def _write(self, name: str, text: str) -> None:
-        path = self._directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def placed(self, text: str) -> str:
-        """The text with the paths of the mounts."""
-        mounts = "|".join(re.escape(mount["mountPath"]) for mount in container()["volumeMounts"])
-        return re.sub(rf"(?<![\w/])({mounts})\b", rf"{self._directory}\1", text)
-
-    def environment(self) -> dict[str, str]:
-        """That of the manifest, with free ports."""
-        given = {each["name"]: self.placed(each["value"]) for each in container()["env"]}
-        return given | {f"XDS_SERVER__{name.upper()}__PORT": str(port) for name, port in self.ports.items()}
+def test_no_image_is_that_of_a_public_registry_by_accident() -> None:
+    (image,) = yaml.safe_load((FOLDER / "server" / "kustomization.yaml").read_text())["images"]
+    assert {each["image"] for each in containers(workload("."))} == {image["name"]}
+    assert "/" in image["newName"] and image["newTag"] != "latest"
 
 
-@pytest.fixture
-def served(tmp_path: Path, running: ExitStack) -> httpx.Client:
-    """A client of the container's command, started natively."""
-    ca = CertificateAuthority(tmp_path)
-    mounted = MountedContainer(tmp_path, ca)
-    argv = [str(BIN / "xds"), *map(mounted.placed, container()["args"])]
-    server = running.enter_context(ChildProcess("xds", argv, tmp_path, mounted.environment()))
-    client = running.enter_context(
-        httpx.Client(
-            base_url=f"https://{LOOPBACK}:{mounted.ports['http']}", verify=ca.client_context(), trust_env=False
-        )
-    )
-
-    def ready() -> bool:
-        probe = container()["startupProbe"]["httpGet"]
-        assert probe["scheme"] == "HTTPS"
-        try:
-            return client.get(probe["path"]).status_code == 200
-        except httpx.TransportError as error:
-            raise ConnectionError from error
-
-    server.wait_until(ready, "the startup probe passes")
-    return client
+def test_the_source_has_the_account_of_the_server() -> None:
+    (subject,) = of_kind("ClusterRoleBinding")["xds"]["subjects"]
+    account = of_kind("ServiceAccount")[subject["name"]]
+    assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", account["metadata"]["namespace"])
+    assert pod_spec(".")["serviceAccountName"] == subject["name"]
+    assert pod_spec(".")["automountServiceAccountToken"] is True
+    assert not account["automountServiceAccountToken"]  # without the component nothing of the pod asks the API server
+    assert of_kind("ClusterRoleBinding")["xds"]["roleRef"]["name"] in of_kind("ClusterRole")
+    assert not {each["kind"] for each in documents("server")} & {"ClusterRole", "ClusterRoleBinding"}
+    assert "automountServiceAccountToken" not in workload("server")["spec"]["template"]["spec"]
 
 
-def test_the_container_passes_its_probes_and_takes_a_push_with_the_token(served: httpx.Client) -> None:
-    for probe in probes():
-        assert served.get(container()[probe]["httpGet"]["path"]).status_code == 200, probe
-    push = {"resources": [r.static_cluster("a")]}
-    assert served.put("/api/v1/groups/edge/snapshot", json=push).status_code == 401
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
-    assert served.put("/api/v1/groups/edge/snapshot", json=push, headers=bearer).status_code == 200
+@pytest.mark.parametrize("folder", ["envoy", "sidecar"])
+def test_the_network_policy_lets_proxies_in(folder: str) -> None:
+    proxies, namespace = of_kind("NetworkPolicy")["xds"]["spec"]["ingress"]
+    (peer,) = proxies["from"]
+    labels = workload(folder)["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+    assert (peer["namespaceSelector"], proxies["ports"]) == ({}, [{"port": 18000}])
+    assert (namespace["from"], namespace["ports"]) == ([{"podSelector": {}}], [{"port": 18080}])
+
+
+def test_prometheus_scrapes_a_port_that_the_service_names_once() -> None:
+    monitor, policy = yaml.safe_load_all((FOLDER / "monitoring" / "service-monitor.yaml").read_text())
+    services = of_kind("Service").values()
+    chosen = [
+        each
+        for each in services
+        if monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+    ]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert [port["name"] for each in chosen for port in each["spec"]["ports"]].count(endpoint["port"]) == 1
+    (service,) = chosen
+    at = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert endpoint["tlsConfig"]["serverName"] == at
+    assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "xds-server"  # which alerts select
+    assert policy["spec"]["podSelector"]["matchLabels"] == service["spec"]["selector"]
+
+
+def test_the_bootstrap_is_the_one_of_the_command_beside_it() -> None:
+    text = (FOLDER / "bootstrap" / "kustomization.yaml").read_text().replace("\\\n#", "")
+    found = re.search(r"^# +(xds bootstrap .*) > envoy.yaml$", text, re.MULTILINE)
+    assert found is not None
+    written = xds(*shlex.split(found[1])[1:])
+    assert (written.code, written.out) == (0, (FOLDER / "bootstrap" / "envoy.yaml").read_text())
+
+
+@pytest.mark.parametrize("folder", ["envoy", "sidecar"])
+def test_envoy_accepts_the_bootstrap_and_its_flags(folder: str, tmp_path: Path) -> None:
+    objects = Objects(tmp_path)
+    objects.apply(documents(folder))
+    namespace = workload(folder)["metadata"]["namespace"]
+    objects.put("configmap", namespace, "xds-ca", {"ca.crt": CertificateAuthority(tmp_path).pem})
+    objects.put("secret", namespace, "xds-proxy", {"token": "of-the-proxies"})
+    pod = Pod(workload(folder), "envoy-0", objects, tmp_path)
+    container = next(containers(workload(folder)))
+    command = pod.command(container)
+    assert command[command.index("--service-node") + 1] == "envoy-0"
+    bootstrap = yaml.safe_load(Path(command[command.index("-c") + 1]).read_text())
+    assert validate(bootstrap | {"node": {"id": "envoy-0", "cluster": folder}}, tmp_path) == ""

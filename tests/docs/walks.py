@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 
 import xds
+from tests.docs.kubernetes_rows import PODS, exported, forwarded, greeted, imaged, server_is_ready
 from tests.docs.rows import (
     answers,
     benched,
@@ -26,7 +27,19 @@ from tests.docs.rows import (
     wheel,
     written,
 )
-from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, envoy_command, fails, says, starts
+from tests.support.clone import (
+    ON_PATH,
+    SERVE,
+    Clone,
+    Walk,
+    bootstrap,
+    envoy,
+    envoy_command,
+    fails,
+    says,
+    sees,
+    starts,
+)
 
 UPSTREAM = starts("upstream", "18001")
 
@@ -68,6 +81,51 @@ INSTALL: Walk = [
         " xds-server serve --insecure",
         contained,
     ),
+]
+
+KUBERNETES: Walk = [
+    ("docker build -t registry.example.com/xds-server:0.1.0 .", imaged),
+    ("docker push registry.example.com/xds-server:0.1.0", imaged),
+    ("kubectl create namespace xds", PODS.create),
+    ("sh deploy/kubernetes/tokens.sh certs operator=admin proxies=xds prometheus=read", says()),
+    ("kubectl create secret generic xds-tokens -n xds --from-file=tokens=certs/tokens", PODS.create),
+    (
+        "kubectl create secret tls xds-tls -n xds --cert=certs/server.pem --key=certs/server.key",
+        PODS.create,
+    ),
+    ("kubectl apply -k deploy/kubernetes", PODS.apply),
+    ("kubectl rollout status -n xds statefulset/xds", server_is_ready),
+    ("kubectl port-forward -n xds service/xds 18080", forwarded),
+    (
+        "export XDS_ADDR=https://localhost:18080 XDS_CACERT=certs/ca.pem XDS_TOKEN_FILE=certs/operator.token",
+        exported,
+    ),
+    ("xds check", says("ok +ready")),
+    ("kubectl create namespace edge", PODS.create),
+    ("kubectl create secret generic xds-proxy -n edge --from-file=token=certs/proxies.token", PODS.create),
+    ("kubectl create configmap xds-ca -n edge --from-file=ca.crt=certs/ca.pem", PODS.create),
+    ("kubectl apply -k deploy/kubernetes/envoy", PODS.apply),
+    ("kubectl apply -f examples/kubernetes/greeter.yaml", PODS.greet),
+    (
+        "sed 's/127.0.0.1/0.0.0.0/' examples/kubernetes/snapshot.yaml | xds apply -g edge -f - --wait",
+        says("revision 1"),
+    ),
+    ("xds endpoints bind greeter greeter.default -g edge", says("greeter.default")),
+    ("xds nodes", sees("^envoy-0 +edge .* edge ")),
+    ("kubectl port-forward -n edge service/envoy 10000:80", forwarded),
+    ("curl http://127.0.0.1:10000/", greeted),
+    ("xds apply -g shop -f examples/kubernetes/snapshot.yaml", says("revision 1")),
+    ("xds endpoints bind greeter greeter.default -g shop", says("greeter.default")),
+    ("kubectl create namespace shop", PODS.create),
+    ("kubectl create secret generic xds-proxy -n shop --from-file=token=certs/proxies.token", PODS.create),
+    ("kubectl create configmap xds-ca -n shop --from-file=ca.crt=certs/ca.pem", PODS.create),
+    ("kubectl apply -k deploy/kubernetes/sidecar", PODS.apply),
+    ("xds nodes -g shop", sees("^shop-0 +shop .* shop ")),
+    ("kubectl create secret generic xds-metrics -n xds --from-file=token=certs/prometheus.token", PODS.create),
+    ("kubectl create configmap xds-ca -n xds --from-file=ca.crt=certs/ca.pem", PODS.create),
+    ("kubectl create secret generic xds-database -n xds --from-file=url=certs/database-url", PODS.create),
+    ("kubectl apply -k deploy/kubernetes/replicas", PODS.replicate),
+    ("xds members", says("holds")),
 ]
 
 CONTRIBUTING: Walk = [
@@ -621,6 +679,7 @@ ROLLOUTS: Walk = [
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "install.md": (nothing, INSTALL),
+    "kubernetes.md": (PODS.prepare, KUBERNETES),
     "CONTRIBUTING.md": (nothing, CONTRIBUTING),
     "configuration.md": (nothing, CONFIGURATION),
     "admin-api.md": (running_hello, ADMIN_API),

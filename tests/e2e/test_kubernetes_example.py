@@ -37,7 +37,7 @@ class Cluster:
         files = re.findall(r"-f (\S+)", command)
         documents = [each for file in files for each in yaml.safe_load_all((clone.directory / file).read_text())]
         kinds = {each["kind"]: each for each in documents}
-        assert kinds.keys() == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service", "Deployment"}
+        assert kinds.keys() == {"Service", "Deployment"}
         labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
         assert kinds["Service"]["spec"]["selector"] == labels == kinds["Deployment"]["spec"]["selector"]["matchLabels"]
         self._api.put({key: kinds["Service"][key] for key in ("metadata", "spec")} | _families(kinds["Service"]))
@@ -101,7 +101,7 @@ def test_the_page_of_the_example(tmp_path: Path, running: ExitStack, background:
         assert load.report.failed == 0, load.report
 
     walk: Walk = [
-        ("kubectl apply -f examples/kubernetes/access.yaml -f examples/kubernetes/greeter.yaml", cluster.apply),
+        ("kubectl apply -f examples/kubernetes/greeter.yaml", cluster.apply),
         ("kubectl config view --minify --flatten > kubeconfig", config),
         ("xds serve --config examples/kubernetes/xds.yaml", SERVE),
         ("xds sources", sees("cluster +kubernetes +reading")),

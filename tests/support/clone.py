@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from itertools import takewhile
 from pathlib import Path
+from typing import TypeVar
 
 from tests.support import forked_command
 from tests.support.commands import COMMANDS
@@ -24,11 +25,28 @@ from tests.support.forked_command import SOCKET_VARIABLE
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port, wait_until
 from tests.support.server_forks import ForkedServer, can_fork
 
+T = TypeVar("T")
+
 COMMAND_TIMEOUT_S = 60
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
 # The ports of the documentation. Each clone replaces them by its own.
-GRPC, HTTP, ADMIN, LISTENER, CONSUL = "18000", "18080", "19000", "10000", "8500"
-PORTS = (GRPC, HTTP, ADMIN, LISTENER, CONSUL, "10443", "18001", "18002", "18003", "18004", "50051", "18100", "18180")
+GRPC, HTTP, ADMIN, PROBES, LISTENER, CONSUL = "18000", "18080", "19000", "19001", "10000", "8500"
+PORTS = (
+    GRPC,
+    HTTP,
+    ADMIN,
+    PROBES,
+    LISTENER,
+    CONSUL,
+    "10443",
+    "18001",
+    "18002",
+    "18003",
+    "18004",
+    "50051",
+    "18100",
+    "18180",
+)
 FOLDERS = ("examples", "deploy")
 ADAPTED = {".yaml", ".yml", ".json"}
 
@@ -92,6 +110,10 @@ class Clone:
         """Start a command that runs until the test ends; a server as a fork of a process that has imported it."""
         self.started[name] = self._forked(name, command) or self._executed(name, command)
         return self._running.enter_context(self.started[name])
+
+    def keep(self, context: AbstractContextManager[T]) -> T:
+        """Enter a context, until the test ends."""
+        return self._running.enter_context(context)
 
     def _forked(self, name: str, command: str) -> ChildProcess | None:
         """``VARIABLE=value xds ARGUMENTS``; None for a command that needs a shell."""

@@ -34,9 +34,10 @@ _RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 
 def documented_rights() -> tuple[Json, Json]:
     """The role that the documentation gives to the server, and its binding to the users of a test."""
-    documents = yaml.safe_load_all((REPOSITORY / "examples" / "kubernetes" / "access.yaml").read_text())
+    documents = yaml.safe_load_all((REPOSITORY / "deploy" / "kubernetes" / "source" / "access.yaml").read_text())
     kinds = {each["kind"]: each for each in documents}
     role, binding = kinds["ClusterRole"], kinds["ClusterRoleBinding"]
+    binding["metadata"]["name"] = "readers"  # the manifests' own may be created beside it
     group = "rbac.authorization.k8s.io"
     binding["subjects"] = [{"kind": "User", "name": name, "apiGroup": group} for name in ("reader", "certified")]
     return role, binding

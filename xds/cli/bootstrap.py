@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,37 @@ def bootstrap_options(
     """
     name, service = proxy_identity(node_id, cluster, mode, is_left_to_envoy)
     host, port, tls = proxy_connection(address, mode, *tls_files)
-    if token and tls is None and not (is_insecure or is_loopback(host)):
-        raise CommandError(Exit.USAGE, f"the token would reach {host} without TLS: give --ca, or --insecure")
+    if token and not is_insecure:
+        _check_token_is_private(host, tls)
     return BootstrapOptions(
         *(name, service, host, port, mode, admin_port, locality, tls),
         token=token,
         load_reports=load_reports,
         metadata=parse_metadata(metadata),
     )
+
+
+def with_files_of_proxy(
+    options: BootstrapOptions, token_path: str, ready: str, *, is_insecure: bool
+) -> BootstrapOptions:
+    """The options with a token that Envoy reads from a file of its own, and with an address for probes.
+
+    Raises ``CommandError``.
+    """
+    if (token_path or ready) and options.mode in {BootstrapMode.GRPC, BootstrapMode.REST}:
+        raise CommandError(Exit.USAGE, f"--proxy-token-file, --ready-addr: not with --mode {options.mode}")
+    if token_path and options.token:
+        raise CommandError(Exit.USAGE, "give the token, or --proxy-token-file")
+    if token_path and not is_insecure:
+        _check_token_is_private(options.host, options.tls)
+    if ready and not options.admin_port:
+        raise CommandError(Exit.USAGE, "--ready-addr: give --admin-port too, from which it answers")
+    return replace(options, token_path=token_path, ready=parse_address(ready) if ready else None)
+
+
+def _check_token_is_private(host: str, tls: ClientTls | None) -> None:
+    if tls is None and not is_loopback(host):
+        raise CommandError(Exit.USAGE, f"the token would reach {host} without TLS: give --ca, or --insecure")
 
 
 def proxy_identity(

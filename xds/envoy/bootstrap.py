@@ -29,7 +29,15 @@ REST_REFRESH = "1s"
 REST_TIMEOUT = "5s"
 GRPC_SERVER_TEMPLATE = "grpc/server?xds.resource.listening_address=%s"
 
+ADMIN_CLUSTER = "xds_admin"
+READY_LISTENER = "xds_ready"
+READY_PATHS = ("/ready", "/stats/prometheus")
+TOKEN_SECRET = "xds_token"  # noqa: S105 - the name of the secret within the bootstrap
+
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_HTTP_FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
+_NETWORK_FILTERS = "type.googleapis.com/envoy.extensions.filters.network"
+_INJECTED_CREDENTIAL = "type.googleapis.com/envoy.extensions.http.injected_credentials.generic.v3.Generic"
 _TLS_CONTEXT = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 NO_LOCALITY = Locality()
 
@@ -93,6 +101,10 @@ class BootstrapOptions:
     With ``admin_port`` 0 Envoy chooses a free port. Any other port is also in the node's metadata (`ADMIN_KEY`), so
     that operators see it. ``load_reports`` lets Envoy open a load report stream over gRPC; not with REST. gRPC
     libraries report the load of clusters with ``lrs_server``, whatever the bootstrap says.
+
+    ``token_path`` is a file on the proxy's machine with the token, which Envoy reads when it starts; ``token`` is the
+    token itself. ``ready`` is an address where Envoy answers GET of `READY_PATHS` of its admin interface, and nothing
+    else of it: for probes and scrapes from other machines.
     """
 
     node_id: str
@@ -106,6 +118,8 @@ class BootstrapOptions:
     token: str = ""
     load_reports: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    token_path: str = ""
+    ready: tuple[str, int] | None = None
 
 
 def bootstrap(options: BootstrapOptions) -> Json:
@@ -117,7 +131,7 @@ def _envoy(options: BootstrapOptions) -> Json:
     document: Json = {
         "node": _node(options),
         "admin": {"address": _address(ADMIN_HOST, options.admin_port)},
-        "static_resources": {"clusters": [_xds_cluster(options)]},
+        "static_resources": _static_resources(options),
         "dynamic_resources": _dynamic_resources(options),
     }
     if options.load_reports and options.mode is not BootstrapMode.REST:
@@ -138,6 +152,17 @@ def _node(options: BootstrapOptions) -> Json:
     if metadata:
         node["metadata"] = metadata
     return node
+
+
+def _static_resources(options: BootstrapOptions) -> Json:
+    resources: Json = {"clusters": [_xds_cluster(options)]}
+    if options.token_path:
+        secret = {"secret": {"filename": options.token_path}}
+        resources["secrets"] = [{"name": TOKEN_SECRET, "generic_secret": secret}]
+    if options.ready is not None:
+        resources["clusters"].append(_static_cluster(ADMIN_CLUSTER, ADMIN_HOST, options.admin_port))
+        resources["listeners"] = [_ready_listener(*options.ready)]
+    return resources
 
 
 def _dynamic_resources(options: BootstrapOptions) -> Json:
@@ -169,18 +194,62 @@ def _grpc_source(options: BootstrapOptions, api_type: str) -> Json:
 
 
 def _xds_cluster(options: BootstrapOptions) -> Json:
-    endpoint = {"endpoint": {"address": _address(options.host, options.port)}}
-    cluster: Json = {
-        "name": XDS_CLUSTER,
-        **_discovery(options.host),
-        "connect_timeout": CONNECT_TIMEOUT,
-        "load_assignment": {"cluster_name": XDS_CLUSTER, "endpoints": [{"lb_endpoints": [endpoint]}]},
-    }
+    cluster = _static_cluster(XDS_CLUSTER, options.host, options.port)
     if options.mode is not BootstrapMode.REST:
-        cluster["typed_extension_protocol_options"] = {_HTTP_OPTIONS: _http2_options()}
+        filters = _token_filters() if options.token_path else {}
+        cluster["typed_extension_protocol_options"] = {_HTTP_OPTIONS: {**_http2_options(), **filters}}
     if options.tls is not None:
         cluster["transport_socket"] = _transport_socket(options.tls, options.host)
     return cluster
+
+
+def _static_cluster(name: str, host: str, port: int) -> Json:
+    endpoint = {"endpoint": {"address": _address(host, port)}}
+    return {
+        "name": name,
+        **_discovery(host),
+        "connect_timeout": CONNECT_TIMEOUT,
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+
+
+def _token_filters() -> Json:
+    """Initial metadata cannot come from a file, so a filter of the cluster adds the token to each request."""
+    credential = {
+        "@type": _INJECTED_CREDENTIAL,
+        "credential": {"name": TOKEN_SECRET},
+        "header": "authorization",
+        "header_value_prefix": "Bearer ",
+    }
+    injector = {
+        "@type": f"{_HTTP_FILTERS}.credential_injector.v3.CredentialInjector",
+        "credential": {"name": "envoy.http.injected_credentials.generic", "typed_config": credential},
+    }
+    codec = {"@type": f"{_HTTP_FILTERS}.upstream_codec.v3.UpstreamCodec"}
+    return {
+        "http_filters": [
+            {"name": "envoy.filters.http.credential_injector", "typed_config": injector},
+            {"name": "envoy.filters.http.upstream_codec", "typed_config": codec},
+        ]
+    }
+
+
+def _ready_listener(host: str, port: int) -> Json:
+    """The rest of the admin interface stops the proxy, and shows keys: it stays on the loopback."""
+    is_get = {"name": ":method", "string_match": {"exact": "GET"}}
+    routes = [
+        {"match": {"path": path, "headers": [is_get]}, "route": {"cluster": ADMIN_CLUSTER}} for path in READY_PATHS
+    ]
+    manager = {
+        "@type": f"{_NETWORK_FILTERS}.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": READY_LISTENER,
+        "route_config": {"virtual_hosts": [{"name": READY_LISTENER, "domains": ["*"], "routes": routes}]},
+        "http_filters": [
+            {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{_HTTP_FILTERS}.router.v3.Router"}}
+        ],
+    }
+    connections = {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
+    return {"name": READY_LISTENER, "address": _address(host, port), "filter_chains": [{"filters": [connections]}]}
 
 
 def _discovery(host: str) -> Json:

@@ -49,6 +49,12 @@ TokenOption = Annotated[str, typer.Option(help="The proxy's bearer token; others
 TokenFileOption = Annotated[
     Path | None, typer.Option(help="File with the proxy's bearer token; it is written into the bootstrap.")
 ]
+ProxyTokenFileOption = Annotated[
+    str, typer.Option(help="File on the proxy's machine with its token, read when Envoy starts; not in the bootstrap.")
+]
+ReadyAddressOption = Annotated[
+    str, typer.Option(help="HOST:PORT where Envoy answers GET /ready and /stats/prometheus to other machines.")
+]
 InsecureFlag = Annotated[
     bool, typer.Option("--insecure", help="Let the proxy send its token without TLS beyond the loopback.")
 ]
@@ -77,6 +83,8 @@ def bootstrap(
     key: KeyOption = "",
     token: TokenOption = "",
     token_file: TokenFileOption = None,
+    proxy_token_file: ProxyTokenFileOption = "",
+    ready_addr: ReadyAddressOption = "",
     insecure: InsecureFlag = False,
     lrs: LoadReportsFlag = True,
     output: OutputOption = "",
@@ -92,7 +100,7 @@ def bootstrap(
       xds bootstrap --service-node --metadata tier=web --metadata 'limits={"rps": 5}' > envoy.yaml
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
-    from xds.cli.bootstrap import bootstrap_options, proxy_token, write_bootstrap
+    from xds.cli.bootstrap import bootstrap_options, proxy_token, with_files_of_proxy, write_bootstrap
     from xds.envoy.bootstrap import bootstrap as build
     from xds.model.node import Locality
 
@@ -104,6 +112,7 @@ def bootstrap(
         is_insecure=insecure,
         load_reports=lrs,
     )
+    options = with_files_of_proxy(options, proxy_token_file, ready_addr, is_insecure=insecure)
     write_bootstrap(build(options), output, shared(context).document_format())
     if mode is not BootstrapMode.GRPC:
         _say_next(options.node_id, admin_port, is_left_to_envoy=service_node)
