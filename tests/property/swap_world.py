@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from tests.property.swap_servers import Fleet, HalfOpen
@@ -13,6 +13,7 @@ from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, s
 from tests.support.texts import TARGET, Site, assignment_of
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.dialect import Variant
+from xds.snapshots.order import OrderRules
 
 Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without
 FEATURES = (
@@ -36,6 +37,7 @@ COMING_BACK = frozenset(("cuts", "restarts", "replicas"))
 ZONE = "za"
 DELAYED_S = 8.0  # at most, while something is on its way
 BACK_S = 1.5  # streams that come back do so within a moment
+PROOF_S = OrderRules().offer_timeout_s + 2.0  # of a cluster on separate streams, with its first health check
 UNPROMPTED_S = 6.0  # longer waits are of people who read what comes
 CAUGHT_UP_S = 40.0  # whatever was in the way
 TTLS = {CLUSTER: 60.0, LISTENER: 90.0}
@@ -88,6 +90,8 @@ class World:
         self._serve(self._without_late(apart(content) if self.split else content, group), told, group)
 
     def _serve(self, content: Site, told: bool, group: str) -> None:
+        if self.split:
+            self._let_go_live(client for client in self.clients if any(link.is_up for link in client.links))
         self.is_moving = self.is_moving or (group not in self.pushed and bool(self.pushed))
         self.pushed[group] = content
         self._note_content()
@@ -249,8 +253,7 @@ class World:
         if self.is_moving:  # "a cut while a cluster of the former group warms may lose requests"
             self.wait(CAUGHT_UP_S)
         gone = self.clients if restart else [self.clients[choice % len(self.clients)]]
-        if any(self._gives_up(client, seconds) for client in gone):
-            self.flush()  # it has what it waits for before
+        self._let_go_live(gone, seconds)
         for client in gone:
             self._disconnect(client, is_noticed=restart or seconds > BACK_S)
         for made in missed:
@@ -268,16 +271,23 @@ class World:
             self.watches[self.clients.index(client)].note_return()
             client.reconnect(lambda links: list(reversed(links)) if backwards else links)
 
-    def _gives_up(self, client: EnvoyLike, seconds: float) -> bool:
-        """Whether a client that is away for so long goes live without what it waits for.
+    def _let_go_live(self, clients: Iterable[EnvoyLike], away_s: float = 0.0) -> None:
+        """Clients have what they wait for, if they would give up before it could come after what happens next."""
+        if any(self._gives_up(client, away_s) for client in clients):
+            self.flush()
+            if self.split:
+                self._pass(PROOF_S)
 
-        "A cluster or a listener that warms for 15 s" (docs/protocol.md#what-is-not-promised). Until the clusters that
-        warm are checked, it requests no clusters.
+    def _gives_up(self, client: EnvoyLike, away_s: float) -> bool:
+        """Whether a client goes live without what it waits for, if its clusters are to be proved anew.
+
+        "A cluster or a listener that warms for 15 s", and "a listener that warms for a new route configuration"
+        (docs/protocol.md#what-is-not-promised). Until the clusters that warm are checked, it requests no clusters.
         """
         warming = client.warming.values()
         check_s = max((each.parsed.check_s for each in warming), default=0.0)
         waiting = [each for each in (*warming, *client.opening.values()) if each.waits]
-        back_s = self.server.now + seconds + BACK_S + check_s
+        back_s = self.server.now + away_s + BACK_S + (PROOF_S if self.split else check_s)
         return any(each.since + FETCH_S <= back_s for each in waiting)
 
     def _disconnect(self, client: EnvoyLike, *, is_noticed: bool) -> None:
