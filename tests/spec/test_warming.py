@@ -131,6 +131,27 @@ NAMED: Site = {
 NAMING_TYPES = (CLUSTER, LISTENER, SECRET, EXTENSION_CONFIG, ROUTE)
 
 
+@pytest.mark.parametrize(
+    ("child", "changed"),
+    [(SECRET, {CLUSTER: {"a": "static sds:s @2"}}), (ROUTE, {LISTENER: {TARGET: "r1 sds:s ecds:f @2"}})],
+    ids=["secret", "route"],
+)
+def test_the_repeated_request_after_a_changed_parent_is_answered_once(
+    server: Server, sotw: Client, child: str, changed: Site
+) -> None:
+    """Rules 14 and 43: the server cannot read all that a cluster or a listener waits for, but Envoy asks for it."""
+    push(server, NAMED)
+    start(sotw, NAMING_TYPES)
+    push(server, joined(NAMED, changed))
+    sotw.ack()
+    sotw.repeat(child)
+    (answer,) = sotw.pending()
+    assert (answer.type_url, set(answer.response.names)) == (child, set(NAMED[child]))
+    sotw.ack()
+    sotw.repeat(child)
+    assert not sotw.pending(), "it was answered"
+
+
 @pytest.mark.parametrize("is_away", [False, True], ids=["connected", "away"])
 @pytest.mark.parametrize(
     ("changed", "expected"),
