@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from tests.spec.by_hand import GRID_S, ORDER_TIMEOUT_S, REMOVED_S, RETURN_S, TYPES, pending, start, wait
-from tests.support.envoy_like import EnvoyLike
+from tests.support.envoy_like import FETCH_S, EnvoyLike
 from tests.support.personas import GrpcLike, assert_in_step, live, spend, spend_warming
 from tests.support.sansio import Client, Server
-from tests.support.texts import TARGET, Site, joined, push, site
+from tests.support.texts import TARGET, Site, assignment_of, joined, push, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.protocol.dialect import Variant
 from xds.protocol.events import AckWaitTimedOut, HoldChanged
@@ -130,6 +130,61 @@ def test_a_proved_cluster_is_not_waited_for_when_it_is_pushed_again(server: Serv
     client.settle()
     push(server, joined(B, {ENDPOINT: {"b": "bad"}}))
     assert sorted(pending(client)) == ["endpoints", "routes"]
+
+
+# -- live assignments, of which a new process does not know the removed ones -------------------------------------------
+
+OF_MEMBER: Site = {CLUSTER: {"b": "@1", "c": "of:m", "m": "@1"}, LISTENER: {TARGET: "r1"}, ROUTE: {"r1": "c"}}
+OWN: Site = {CLUSTER: {"b": "@2", "c": "@1"}, LISTENER: {TARGET: "r1"}, ROUTE: {"r1": "c"}}
+AWAY: Site = {CLUSTER: {"b": "@3"}, LISTENER: {TARGET: "r1"}, ROUTE: {"r1": "b"}}
+
+
+def serve(server: Server, content: Site) -> None:
+    """Push a site. The assignments of its clusters are observed, and no others."""
+    named = {each for item in content[CLUSTER].items() if (each := assignment_of(*item))}
+    before = server.cache.observed("default").keys()
+    server.observe(dict.fromkeys(named, "1"), wake=False)
+    push(server, content, wake=False)
+    server.observe({}, gone=before - named)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-server", "restarted"])
+def test_a_returning_client_keeps_a_removed_cluster_whose_assignment_was_observed(
+    server: Server, variant: Variant, restarted: bool
+) -> None:
+    """Not the aggregate that the cluster was before, whose member had an observed assignment as well."""
+    serve(server, OF_MEMBER)
+    client = EnvoyLike(server, variant)
+    client.start()
+    for content in (OWN, AWAY):
+        serve(server, content)
+        spend(SOON_S + REMOVED_S * (content is OWN), client)
+    client.disconnect()
+    if restarted:
+        server.restart()
+        server.observe({"b": "1"})
+    client.reconnect()
+    spend(SOON_S, client)
+    assert client.serving()[CLUSTER]["c"] == "@1"
+    assert not client.lost
+
+
+def test_a_new_version_is_waited_for_if_the_one_before_never_served(server: Server) -> None:
+    """In SotW a client gets what the log has, such as an aggregate whose member never gets its assignment."""
+    serve(server, OF_MEMBER)
+    serve(server, AWAY)
+    client = EnvoyLike(server, Variant.SOTW)
+    client.start()
+    client.disconnect()
+    server.restart()
+    serve(server, joined(AWAY, {CLUSTER: {"b": "@4"}}))
+    client.reconnect()
+    spend(FETCH_S + SOON_S, client)
+    assert client.serving()[CLUSTER]["c"] == "of:m"
+    serve(server, OWN)
+    spend(SOON_S, client)
+    assert client.serving()[ROUTE]["r1"] == "c"
+    assert not client.lost
 
 
 # -- an assignment that does not exist yet -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ All clients in the same state share the result (`Releases.cold`). `Readiness` ad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
@@ -13,6 +13,7 @@ from xds.model.snapshot import ResourceSet, empty_set
 from xds.snapshots.set_diff import DiffOf
 
 ClustersOf = Callable[[ResourceSet, frozenset[str], str], frozenset[str]]  # `Releases.clusters_of`
+MembersOf = Callable[[ResourceSet], Mapping[str, frozenset[str]]]  # `Releases.members`
 Unassigned = Callable[[ResourceSet, ResourceSet, str], frozenset[str]]  # `Releases.unassigned`
 
 
@@ -41,7 +42,9 @@ class ColdInputs(NamedTuple):
     awaits_assignments: bool
 
 
-def find_cold(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, unassigned: Unassigned) -> frozenset[str]:
+def find_cold(
+    inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, members_of: MembersOf, unassigned: Unassigned
+) -> frozenset[str]:
     """The names of the cold clusters, but for those that warm on separate streams."""
     goal, acked = inputs.goal, inputs.acked
     cold = set(diff(acked, goal).added)
@@ -50,19 +53,21 @@ def find_cold(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, unassig
     for offered in inputs.offered:  # it may have removed clusters already
         cold |= diff(offered, goal).added
     if inputs.is_aggregated:
-        cold |= _lacking_parts(inputs, diff, clusters_of, unassigned)
+        cold |= _lacking_parts(inputs, diff, clusters_of, members_of, unassigned)
     cold |= inputs.rejected
     if inputs.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
         cold |= inputs.unassigned.intersection(diff(inputs.released, goal).newly_assigned)
     return frozenset(cold)
 
 
-def _lacking_parts(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, unassigned: Unassigned) -> frozenset[str]:
+def _lacking_parts(
+    inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, members_of: MembersOf, unassigned: Unassigned
+) -> frozenset[str]:
     """The unproved clusters whose assignments and secrets are not ACKed yet.
 
     The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment or secret it rejected, or
-    whose assignment was reported as missing. Those of the version that the client holds count too. A reconnected client
-    requests its assignments last.
+    whose assignment was reported as missing. Those of the version that the client holds count too: a new version may
+    take the place of an aggregate without a member that serves. A reconnected client requests its assignments last.
     """
     goal, acked, proved = inputs.goal, inputs.acked, inputs.proved
     unproved = diff(proved, goal).added
@@ -71,5 +76,16 @@ def _lacking_parts(inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, un
     if inputs.awaits_assignments:
         return unproved & unassigned(goal, empty_set("type.googleapis.com/none"), "ads")
     sets = (goal, acked) if acked is not goal else (goal,)
-    lacking = (clusters_of(resource_set, names, alias) for resource_set in sets for alias, names in inputs.unaccepted)
-    return inputs.unassigned.union(*lacking) & unproved
+    named = (clusters_of(resource_set, names, alias) for resource_set in sets for alias, names in inputs.unaccepted)
+    lacking = inputs.unassigned.union(*named)
+    if acked is not goal and lacking:
+        lacking |= _with_no_member(members_of(acked), lacking)
+    return lacking & unproved
+
+
+def _with_no_member(members: Mapping[str, frozenset[str]], lacking: frozenset[str]) -> frozenset[str]:
+    """The aggregate clusters of which every member is ``lacking``, or such an aggregate."""
+    found = lacking
+    while more := frozenset(name for name, each in members.items() if name not in found and each <= found):
+        found |= more
+    return found

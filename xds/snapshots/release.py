@@ -168,7 +168,7 @@ class Releases:
         return self._cold.get(inputs, self._find_cold, inputs)
 
     def _find_cold(self, inputs: ColdInputs) -> frozenset[str]:
-        cold = find_cold(inputs, self.diff, self.clusters_of, self.unassigned)
+        cold = find_cold(inputs, self.diff, self.clusters_of, self.members, self.unassigned)
         return self._unique_names.get(cold, lambda: cold)
 
     def by_assignment(self, clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:

@@ -223,18 +223,28 @@ class RemovalLog:
         return min(unrefused, key=self._lacks, default=None)
 
     def _lacks(self, cluster: Resource) -> tuple[int, int]:
-        """How little a cluster may serve: 1 if it is an aggregate, whose members may be cold; 2 if it lacks a part.
+        """How little a cluster may serve: 1 if it is an aggregate, whose members may be cold; 2 if it lacks a part, or
+        a member does in all versions.
 
-        Then the push that the latest of its members came with: clients are most likely to have the earliest.
+        Then, of aggregates, the push that the latest of its members came with: clients are most likely to have the
+        earliest.
         """
-        lacking, since = 0, 0
-        for each in cluster.references:
-            if each.type_url in ROUTE_TARGETS:
-                lacking = max(lacking, 1 if self.had(each) else 2)
-                since = max(since, self._first_since(each))
-            elif alias_of(each.type_url) == "endpoints" and each.source in ("ads", "api") and not self.had(each):
-                lacking = 2
-        return lacking, since
+        if self._lacks_assignment(cluster):
+            return 2, 0
+        members = [each for each in cluster.references if each.type_url in ROUTE_TARGETS]
+        if any(all(map(self._lacks_assignment, self._versions_of(each))) for each in members):
+            return 2, 0
+        return int(bool(members)), max(map(self._first_since, members), default=0)
+
+    def _lacks_assignment(self, cluster: Resource) -> bool:
+        """Whether no push has an assignment of a cluster. It may have been observed."""
+        assignments = (each for each in cluster.references if alias_of(each.type_url) == "endpoints")
+        return any(each.source in ("ads", "api") and not self.had(each) for each in assignments)
+
+    def _versions_of(self, each: Reference) -> Iterator[Resource]:
+        """The newest version of a name, and those that pushes removed or changed."""
+        newest = self._newest.get(each.type_url).resources.get(each.name) if self._newest is not None else None
+        return chain([newest] if newest is not None else [], self.versions(each.type_url, each.name))
 
     def _first_since(self, each: Reference) -> int:
         """The push that a name of the newest set came with, in any version that the log has; 0 for before."""
