@@ -281,7 +281,7 @@ class World:
     def _gives_up(self, client: EnvoyLike, away_s: float) -> bool:
         """Whether a client goes live without what it waits for, if its clusters are to be proved anew.
 
-        "A cluster or a listener that warms for 15 s", and "a listener that warms for a new route configuration"
+        "A cluster or a listener that warms for 15 s", and "A listener that warms for a new route configuration"
         (docs/protocol.md#what-is-not-promised). Until the clusters that warm are checked, it requests no clusters.
         """
         warming = client.warming.values()
