@@ -185,6 +185,8 @@ def test_lines_of_nodes_are_shown(remote: Remote, group: str, proxies: Answering
     why = remote.xds("explain", head[0]).out
     assert "rollout:  served 2: wave 1 of 2 has this node by its id\n" in why
     assert "rollout:  served 1, not 2: not among the nodes of wave 1 of 2\n" in remote.xds("explain", base[0]).out
+    for node, place in ((head[0], "in the wave"), (base[0], "outside of the wave")):
+        assert f"rollout:    {place}\n" in remote.xds("describe", "node", node).out
     metrics = remote.server.request("GET", "/metrics").text
     assert f'xds_server_rollout_nodes{{group="{group}",line="head"}} 1.0' in metrics
     assert f'xds_server_rollout_nodes{{group="{group}",line="base"}} 2.0' in metrics
@@ -295,6 +297,8 @@ def test_a_line_tells_who_is_waited_for_and_how_many_requests_fail() -> None:
     assert rollout_line(rollout) == f"{line}; errors +0.1% (bound 2%)"
     without = {**rollout, "plan": {"max_errors": None}, "nodes": {"wave": 0, "acked": 0, "nacked": 0, "outside": 3}}
     assert rollout_line(without).endswith("(10%): 0 nodes, 3m to go")
+    unknown = rollout_line({**without, "unknown": "no node of the wave is connected"})
+    assert unknown.endswith("3m to go; cannot be judged yet: no node of the wave is connected")
     held = {**rollout, "state": "held", "reason": "edge-3 rejected it"}
     assert rollout_line(held).endswith("; held: edge-3 rejected it")
     assert longest_s({**rollout, "plan": {"hold_s": 60, "timeout_s": 300}}) == 3 * 360

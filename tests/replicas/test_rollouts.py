@@ -28,6 +28,7 @@ ENVOYS = (Variant.ADS_SOTW, Variant.ADS_DELTA) * 3
 HOLD_S = 3.0
 PLAN = {"waves": ["1", "50%"], "hold_s": HOLD_S, "timeout_s": 90.0}
 ENDED_S = 120.0
+TIMES, LATEST_S = 5, 20.0  # ten times what it takes at most
 COPIED_S, AWAY_S = 3.0, 15.0
 ATTEMPTS = ("cluster_manager.cds.update_attempt", "listener_manager.lds.update_attempt")
 FOREIGN = "203.0.113.1"  # an address that no machine here has
@@ -93,6 +94,32 @@ def test_what_the_canary_rejects_reaches_no_other_proxy(
         wait_until(lambda at=replica: is_quiet(at, revision + 4), "all proxies have what they are to have")  # type: ignore[misc]
     for envoy in site.envoys:
         wait_body(site.port(envoy), site.scene.upstream(0).name)
+    site.end()
+
+
+def test_a_refusal_at_a_server_without_the_lease_is_taken_back_at_once(
+    tmp_path: Path, background: Background, running: ExitStack
+) -> None:
+    """From the push to the roll-back in the database, and to the ACK of the base, which the canary gets by then."""
+    site = ReplicaSites(tmp_path, background, running).open(kinds.routes_move, ENVOYS, random.Random())
+    nodes, leads = site.wait_view(), holder(site)
+    canary = next(node["id"] for node in nodes if node["server"] != leads.name)
+    at = next(each for each in site.replicas if each is not leads)
+    address = {"socket_address": {"address": FOREIGN, "port_value": 1}}
+    rejected = [*site.kind(site.scene, 1), {**site.scene.listener(site.scene.rds("r"), "bad"), "address": address}]
+    took_s: list[tuple[float, float]] = []
+    for _ in range(TIMES):
+        plan = {**PLAN, "waves": [], "nodes": [canary], "max_errors": 1}
+        answer = push(at, rejected, rollout=plan, retry=True)
+        assert answer.status_code == 200, answer.text
+        head = answer.json()["revision"]
+        wait_until(lambda head=head: stored(site).head == head and not stored(site).is_open, "taken back", ENDED_S)  # type: ignore[misc]
+        ended = stored(site)
+        assert ended.reason.startswith(f"{canary} rejected it: ") and ended.ended_s is not None
+        wait_until(lambda head=head: is_quiet(at, head + 1), "the canary has the base")  # type: ignore[misc]
+        took_s.append((ended.ended_s - ended.began_s, time.time() - ended.began_s))
+    print("rolled back, and seen at the canary, after s:", [f"{a:.2f} {b:.2f}" for a, b in took_s])
+    assert all(decided_s < LATEST_S for decided_s, _ in took_s), took_s
     site.end()
 
 

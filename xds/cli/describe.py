@@ -227,6 +227,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
             "cluster": node["cluster"],
             "locality": "/".join(filter(None, node["locality"].values())),
             "group": node["group"],
+            "rollout": {"head": "in the wave", "base": "outside of the wave"}.get(node.get("line", ""), ""),
             "agent": node["user_agent"],
             "admin": _admin(node),
             "up": cell_text(NODES.columns[5].cell, node),
