@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from threading import Event, Thread
 from types import TracebackType
@@ -18,8 +18,14 @@ LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 class FollowingNode:
     """Takes clusters and ACKs each response; one that has a cluster in ``refuses`` it NACKs with that message."""
 
-    def __init__(self, port: int, node: wire_pb2.Node, refuses: Mapping[str, str] | None = None) -> None:
-        self._stream = GrpcStream(port, SOTW, deadline_s=STREAM_S)
+    def __init__(
+        self,
+        port: int,
+        node: wire_pb2.Node,
+        refuses: Mapping[str, str] | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self._stream = GrpcStream(port, SOTW, metadata=metadata, deadline_s=STREAM_S)
         self._refuses = dict(refuses or {})
         self._stream.send(first_request(node))
         self._thread = Thread(target=self._follow, daemon=True)

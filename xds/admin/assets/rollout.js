@@ -45,6 +45,8 @@ export function drawRollout(view, group, progress, caller) {
     ].filter(([, said]) => said)),
     isOpen && waveList(progress),
     isOpen && actionForm(view, group, progress, caller),
+    element("p", { role: "status", "data-key": "told" }, view.kept.told),
+    view.kept.refused && element("p", { role: "alert", "data-key": "refused" }, view.kept.refused),
   );
 }
 
@@ -90,8 +92,6 @@ function actionForm(view, group, progress, caller) {
     element("div", { class: "actions", "data-key": "actions" }, element("label", {}, "Why ", why), buttons),
     kept.asked && confirmation(view, group, progress),
     !isAllowed && element("p", { id: "needed-scope", class: "hint" }, "These actions need the scope ", element("code", {}, writeScope(group)), "."),
-    element("p", { role: "status", "data-key": "told" }, kept.told ?? ""),
-    kept.refused && element("p", { role: "alert", "data-key": "refused" }, kept.refused),
   ];
 }
 
