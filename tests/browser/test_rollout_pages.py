@@ -31,7 +31,9 @@ GROUP, ADDRESS = "edge", "/ui/groups/edge"
 ADMIN, READER, WRITER = "the-admin", "the-reader", "the-writer"
 WHY = f"Error adding/updating cluster(s) bad: {INJECTED} hosts are not set"
 CAREFULLY = {"waves": ["1", "50%"], "hold_s": 250}
-ENABLED = "[...document.querySelectorAll('main .actions button')].filter(each => !each.disabled).map(each => each.innerText)"
+ENABLED = (
+    "[...document.querySelectorAll('main .actions button')].filter(each => !each.disabled).map(each => each.innerText)"
+)
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ function resolverWords({ Resolver: resolver, LoadBalancer: balancer }) {
 
 function targetItems(of, resolver) {
   const failover = resolver.Failover?.Targets ?? [];
-  return [targetItem(of, resolver.Target, "target"), ...failover.map((id, at) => targetItem(of, id, `failover ${at + 1}`))];
+  return [targetItem(of, resolver.Target, "target"), ...failover.map((id, at) => targetItem(of, id, `failover ${at + 1},`))];
 }
 
 function targetItem({ chain, instances }, id, what) {
@@ -92,7 +92,7 @@ function targetItem({ chain, instances }, id, what) {
     `${what} `,
     target.Service === chain.ServiceName ? id : link(pathOf("/ui/services", target.Service), id),
     words.length > 0 && `: ${words.join(", ")}`,
-    found ? instanceList(found) : " (its instances are not known here)",
+    found ? instanceList(found) : " (instances not known here)",
   );
 }
 

@@ -22,6 +22,7 @@ export async function drawChart(holder, unit, times, series) {
   const draw = () => {
     holder.chart?.destroy();
     holder.chart = new UPlot(optionsOf(area, legend, series), holder.chart?.data ?? data, area);
+    holder.chart.ctx.canvas.ariaHidden = "true"; // the area around it has the words
   };
   draw();
   holder.redraw = new Redraw(holder, area, draw);
