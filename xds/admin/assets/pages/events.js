@@ -5,17 +5,24 @@ import { counts, element, link, plural, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
 
 const SHOWN = 200;
-const KINDS = ["push", "rollback", "rollout", "group", "config_entries", "nack", "order", "watch", "source", "node", "stream", "assignment", "endpoints", "auth", "store"];
+const CHANGES = "push,rollback,rollout,group,config_entries,nack,order,watch,source,store"; // none is per node and push
+const OTHERS = ["node", "stream", "assignment", "endpoints", "auth"];
+const KINDS = [
+  ["", "changes and NACKs"],
+  [`${CHANGES},${OTHERS}`, "all"],
+  ...[...CHANGES.split(","), ...OTHERS].map((kind) => [kind, kind.replaceAll("_", " ")]),
+];
+const SINCE = [["", "1 hour ago"], ["10m", "10 minutes ago"], ["24h", "a day ago"], ["7d", "a week ago"]];
 
 export const events = {
   title: () => "Events",
   above: () => "/",
 
   filters: () => [
-    choiceFilter("kinds", "Kind", [["", "all"], ...KINDS.map((kind) => [kind, kind.replaceAll("_", " ")])]),
-    textFilter("group", "Group", { hint: "The exact name of a group", size: 12 }),
     textFilter("node", "Node", { hint: "The exact id of a node", size: 16 }),
-    choiceFilter("since", "Since", [["", "1 hour ago"], ["10m", "10 minutes ago"], ["24h", "a day ago"], ["7d", "a week ago"]]),
+    textFilter("group", "Group", { hint: "The exact name of a group", size: 12 }),
+    choiceFilter("kinds", "Kind", KINDS),
+    choiceFilter("since", "Since", SINCE),
   ],
 
   // The first time all since the chosen time, then what came after the last one.
@@ -24,35 +31,40 @@ export const events = {
     kept.total ??= 0;
     const { kinds, group, node, since } = query;
     const after = kept.last ? { last_event_id: kept.last } : { since: since || "1h" };
-    for await (const event of lines(`/events${queryOf({ kinds, group, node, follow: "false", ...after })}`, signal)) {
+    const asked = { kinds: kinds || CHANGES, group, node, follow: "false", ...after };
+    for await (const event of lines(`/events${queryOf(asked)}`, signal)) {
       if (!event) continue;
-      kept.total += 1;
       kept.last = event.id ?? kept.last;
-      kept.items.unshift({ ...event, key: `${event.server ?? ""} ${event.id ?? event.next}` });
+      kept.total += 1;
+      kept.items.unshift({ ...event, key: `event ${kept.total}` });
       kept.items.length = Math.min(kept.items.length, SHOWN);
     }
     return kept;
   },
 
   draw: (view, { items, total }) => [
-    counts(total > items.length ? `The newest ${items.length} of ${plural(total, "event")}` : plural(total, "event")),
-    items.length > 0 && table("Events", ["when", "kind", "what", "group", "node", "detail"], items.map(row)),
+    counts(total > items.length ? `the newest ${items.length} of ${plural(total, "event")}` : plural(total, "event")),
+    items.length > 0 && table("All that happened", ["when", "kind", "what", "group", "node", "detail"], items.map(row), 3),
   ],
 };
 
-function row(event) {
-  if (event.kind === "lagged") return { key: event.key, kind: "nacked", cells: ["–", "lagged", "–", "–", "–", "Events are missing here: the server has dropped them."] };
-  if (event.kind === "partial") return { key: event.key, kind: "nacked", cells: ["–", "partial", "–", "–", "–", event.message ?? "Servers do not answer."] };
-  const { time, kind, action, group, node, type, revision, message } = event;
+const GAPS = {
+  lagged: "events are missing here: the server no longer had them",
+  partial: "events of servers are missing here, which did not answer",
+};
+
+function row({ key, time, kind, action, group, node, type, revision, message, server }) {
+  const gap = GAPS[kind];
+  if (gap) return { key, kind: "gap", cells: ["–", kind, gap, "–", "–", message ?? "–"] };
   return {
-    key: event.key,
+    key,
     cells: [
       when(time),
       kind.replaceAll("_", " "),
-      [action, revision && ` revision ${revision}`],
-      group || "–",
+      [action.replaceAll("_", " "), revision && ` revision ${revision}`],
+      group ? link(pathOf("/ui/groups", group), group) : "–",
       node ? link(pathOf("/ui/nodes", node), node) : "–",
-      [type, message].filter(Boolean).join(": ") || "–",
+      element("span", { class: "cut", title: message }, [type, message, server].filter(Boolean).join(": ") || "–"),
     ],
   };
 }

@@ -2,7 +2,8 @@
 
 import { find, pathOf } from "../admin_api.js";
 import { commands, counts, element, facts, link, missing, plural, section, state, table, when } from "../dom.js";
-import { placeOf, revisionOf } from "./nodes.js";
+import { place } from "../words.js";
+import { revisionOf } from "./nodes.js";
 
 const TYPES = ["type", "state", "since", "revision", "version ACKed", "subscribed"];
 const TIMELINE = ["when", "what", "type", "revision", "detail"];
@@ -37,7 +38,7 @@ function describe(node, timeline) {
       ["revision", revisionOf(node) || ""],
       ["rollout", { head: "in the wave", base: "outside of the wave" }[node.line] ?? ""],
       ["cluster", node.cluster],
-      ["locality", placeOf(node)],
+      ["locality", place(node.locality)],
       ["client", node.user_agent],
       ["server", node.server],
       ["admin port", node.admin],

@@ -3,17 +3,20 @@
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, missing, plural, state, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
+import { place } from "../words.js";
 
 const PAGE = 100;
 const STATES = ["nacked", "orphaned", "pending", "synced", "not_subscribed"]; // the worst one first
 const WORDS = { nacked: "NACKed", not_subscribed: "not subscribed" };
 const FILTERS = ["text", "group", "state", "line", "user_agent"];
 const COLUMNS = ["node", "state", "group", "revision", "since", "client", "locality"];
+const KINDS = ["push", "rollback", "rollout", "group", "nack", "order", "node", "stream"];
+export const NONE = "No node is connected. The command xds bootstrap prints a configuration that connects one.";
 
 export const nodes = {
   title: () => "Nodes",
   above: () => "/",
-  wants: (view, { kind }) => ["push", "rollback", "rollout", "group", "nack", "order", "node", "stream"].includes(kind),
+  wants: (view, { kind }) => KINDS.includes(kind),
 
   filters: (view, data) => [
     textFilter("text", "Filter", {
@@ -22,7 +25,9 @@ export const nodes = {
       size: 26,
     }),
     textFilter("group", "Group", { hint: "The exact name of a group", size: 12 }),
-    choiceFilter("state", "State", [["", "any"], ...STATES.map((each) => [each, WORDS[each] ?? each])], { hint: "Nodes with a type in this state" }),
+    choiceFilter("state", "State", [["", "any"], ...STATES.map((each) => [each, WORDS[each] ?? each])], {
+      hint: "Nodes with a type in this state",
+    }),
     choiceFilter("line", "Rollout", [["", "any"], ["head", "in the wave"], ["base", "outside of it"]]),
     choiceFilter("user_agent", "Client", [["", "any"], ...clients(data)], { hint: "The client's name and version" }),
   ],
@@ -33,11 +38,12 @@ export const nodes = {
     return get(`/nodes${queryOf(asked)}`, signal);
   },
 
-  draw: (view, data) => [
+  draw: ({ query }, data) => [
     counts(summary(data.counts)),
     missing(data.partial),
-    data.items.length ? table("Nodes", COLUMNS, data.items.map(row)) : empty(view),
-    pages(view, data),
+    data.items.length > 0 && table("Those that need a look come first", COLUMNS, data.items.map(row)),
+    data.items.length === 0 && element("p", {}, FILTERS.some((name) => query[name]) ? "No node matches the filters." : NONE),
+    pages(query, data),
   ],
 };
 
@@ -46,55 +52,45 @@ function clients(data) {
   return names.sort().map((name) => [name, name]);
 }
 
+// How many nodes there are, and in which states.
 export function summary({ total, connected, by_state: byState }) {
-  const states = STATES.filter((each) => byState[each]).map((each) => [" · ", state(each, `${byState[each].toLocaleString("en")} ${WORDS[each] ?? each}`)]);
+  const states = STATES.filter((each) => byState[each]).map((each) => {
+    return [" · ", state(each, `${byState[each].toLocaleString("en")} ${WORDS[each] ?? each}`)];
+  });
   return [`${plural(total, "node")}, ${connected.toLocaleString("en")} connected`, states];
 }
 
-// The state of a node is the worst of its types.
-export function worstType(node) {
-  const types = Object.entries(node.types);
-  for (const name of STATES) {
-    const found = types.find(([, type]) => type.state === name);
-    if (found) return found;
-  }
-  return types[0] ?? ["", null];
+// The type with the worst state, as `[alias, type]`; null without types.
+function worstType({ types }) {
+  const found = Object.entries(types);
+  const rank = ([, type]) => STATES.indexOf(type.state);
+  return found.reduce((worst, each) => (!worst || rank(each) < rank(worst) ? each : worst), null);
 }
 
-export function revisionOf(node) {
-  return Math.max(0, ...Object.values(node.types).map((type) => type.revision ?? 0));
+export function revisionOf({ types }) {
+  return Math.max(0, ...Object.values(types).map((type) => type.revision ?? 0));
 }
-
-export const placeOf = ({ locality }) => ["region", "zone", "sub_zone"].map((part) => locality?.[part]).filter(Boolean).join("/");
 
 function row(node) {
-  const [alias, worst] = worstType(node);
-  const name = node.connected ? worst?.state ?? "connected" : "disconnected";
-  const words = [state(name), name === "nacked" && element("span", { class: "why cut", title: worst.error }, `${alias}: ${worst.error}`)];
+  const [alias, worst] = worstType(node) ?? ["", { state: "not_subscribed" }];
+  const why = worst.error && element("span", { class: "why cut", title: worst.error }, `${alias}: ${worst.error}`);
   return {
     key: node.id,
     kind: node.connected ? "" : "gone",
     cells: [
       link(pathOf("/ui/nodes", node.id), node.id),
-      words,
+      [state(worst.state), !node.connected && " and gone", why],
       node.group || "none",
       [String(revisionOf(node) || "–"), node.line === "head" && " (wave)"],
-      when(node.connected ? worst?.since : node.last_seen),
-      node.user_agent,
-      placeOf(node) || "–",
+      when(node.connected ? worst.since : node.last_seen) ?? "–",
+      node.user_agent || "–",
+      place(node.locality),
     ],
   };
 }
 
-function empty({ query }) {
-  const isFiltered = FILTERS.some((name) => query[name]);
-  return element("p", {}, isFiltered
-    ? "No node matches the filters."
-    : "No node is connected. The command xds bootstrap prints a configuration that connects one.");
-}
-
-function pages({ query }, data) {
-  const same = { ...Object.fromEntries(new URLSearchParams(location.search)), page_token: "" };
+function pages(query, data) {
+  const same = { ...Object.fromEntries(FILTERS.map((name) => [name, query[name]])) };
   const links = [
     query.page_token && link(`/ui/nodes${queryOf(same)}`, "First page"),
     data.next_page_token && link(`/ui/nodes${queryOf({ ...same, page_token: data.next_page_token })}`, `Next ${PAGE} nodes`),

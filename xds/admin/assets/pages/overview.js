@@ -1,8 +1,11 @@
 // What is wrong, since when, and what changed.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { commands, counts, element, facts, link, missing, plural, progress, section, state, table, when } from "../dom.js";
-import { summary } from "./nodes.js";
+import {
+  commands, counts, element, facts, link, missing, plural, progress, section, state, table, when,
+} from "../dom.js";
+import { who } from "../words.js";
+import { NONE, summary } from "./nodes.js";
 
 const SHOWN = 10; // rows of each list; the pages that they lead to have all
 const TEXT_LIMIT = 200; // characters of a message to find its nodes by
@@ -24,23 +27,27 @@ export const overview = {
   },
 
   draw: (view, { check, nodes, nacks, rollouts, changes, about }) => [
-    counts(state(check.state, check.state === "ok" ? "all checks pass" : `checks: ${check.state}`), " · ", summary(nodes.counts)),
+    counts(state(check.state, `checks: ${check.state}`), " · ", summary(nodes.counts)),
     missing(check.partial),
     element("div", { class: "columns" },
       element("div", {},
-        rollouts.items.length > 0 && table("Rollouts", ["group", "state", "progress", "since"], rollouts.items.map(rolloutRow)),
-        nacks.items.length > 0 && table("NACKs", ["message", "nodes", "first resource", "since"], nacks.items.map(nackRow)),
-        table("Checks", ["check", "state", "what is found"], check.items.map(checkRow)),
+        listed("Rollouts", ["group", "state", "progress", "since"], rollouts.items.map(rolloutRow)),
+        listed("NACKs", ["message", "nodes", "first resource", "since"], nacks.items.map(nackRow)),
+        listed("Checks", ["check", "state", "what is found"], check.items.map(checkRow)),
       ),
       element("div", {},
-        changes.items.length > 0 && table("Last changes", ["when", "change", "group", "who", "why"], changes.items.map(changeRow)),
-        nodes.counts.total > 0 && table("Nodes by client", ["client", "nodes", "share"], clientRows(nodes.counts)),
-        nodes.counts.total === 0 && section("Nodes", element("p", {}, "No node is connected. The command xds bootstrap prints a configuration that connects one.")),
+        listed("Last changes", ["when", "change", "group", "who", "why"], changes.items.map(changeRow)),
+        listed("Nodes by client", ["client", "nodes", "share"], clientRows(nodes.counts)),
+        nodes.counts.total === 0 && section("Nodes", element("p", {}, NONE)),
       ),
     ),
     describe(...about),
   ],
 };
+
+function listed(caption, columns, rows) {
+  return rows.length > 0 && table(caption, columns, rows);
+}
 
 function rolloutRow({ group, state: name, head, wave, waves, size, since, reason }) {
   const text = `wave ${wave} of ${waves} (${size})`;
@@ -70,11 +77,12 @@ function nackRow({ id, message, type, names, guilty, nodes_total: total, first }
 }
 
 function checkRow({ check, state: name, detail, next, see }) {
-  const help = name !== "ok" && [" ", element("span", { class: "quiet" }, "next: ", element("code", {}, next), `, see ${see}`)];
-  return { key: check, cells: [check, state(name), [detail, help]] };
+  const help = element("span", { class: "quiet" }, " next: ", element("code", {}, next), `, see ${see}`);
+  return { key: check, cells: [check, state(name), [detail, name !== "ok" && help]] };
 }
 
 function changeRow({ id, time, action, group, revision, actor, author, message, subject, count }) {
+  const why = [subject, message].filter(Boolean).join(": ");
   const what = [action, revision && `revision ${revision}`, count > 1 && `${count} times`].filter(Boolean).join(", ");
   return {
     key: id,
@@ -82,8 +90,8 @@ function changeRow({ id, time, action, group, revision, actor, author, message, 
       when(time),
       what,
       group ? link(pathOf("/ui/groups", group), group) : "–",
-      [actor, author].filter(Boolean).join(", ") || "–",
-      element("span", { class: "cut", title: message }, [subject, message].filter(Boolean).join(": ") || "–"),
+      who({ actor, author }),
+      element("span", { class: "cut", title: why }, why || "–"),
     ],
   };
 }
