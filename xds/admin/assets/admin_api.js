@@ -45,7 +45,8 @@ export function queryOf(values) {
 
 // The response of a path below the API. Throws an ApiError with the server's detail.
 export async function open(path, { accept = "application/json", headers: more = {}, ...options } = {}) {
-  const response = await fetch(API + path, { headers: headers({ Accept: accept, ...more }), ...options }).catch((error) => {
+  const asked = { headers: headers({ Accept: accept, ...more }), ...options };
+  const response = await fetch(API + path, asked).catch((error) => {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The server does not answer.");
   });

@@ -1,7 +1,7 @@
 // Elements, made of text alone: nodes and clients choose their own names and messages, and no text ever becomes markup.
 
-// `values` are attributes, or handlers (`onclick`); undefined, null and false leave one out. Children are elements, texts
-// and numbers, in lists of any depth; null, undefined, false and "" are left out.
+// `values` are attributes, or handlers (`onclick`); undefined, null and false leave one out. Children are elements,
+// texts and numbers, in lists of any depth; null, undefined, false and "" are left out.
 export function element(tag, values = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(values)) {
@@ -44,7 +44,7 @@ export function table(caption, columns, rows, lead = 2) {
 
 function tableRow({ key, cells, kind }, columns, lead) {
   const made = cells.map((content, at) => {
-    const values = at < lead ? { class: "lead" } : { "data-label": columns[at] };
+    const values = at < lead ? { class: "lead" } : { "data-label": columns[at], class: content === "–" && "none" };
     return at === 0 ? element("th", { scope: "row", ...values }, content) : element("td", values, content);
   });
   return element("tr", { "data-key": key, class: kind }, made);
@@ -69,14 +69,16 @@ export function counts(...children) {
 
 // That servers do not answer; null if all do.
 export function missing(servers) {
-  return servers?.length > 0 && element("p", { role: "alert" }, `What these servers know is missing, they do not answer: ${servers.join(", ")}.`);
+  if (!servers?.length) return null;
+  const text = `What these servers know is missing, because they do not answer: ${servers.join(", ")}.`;
+  return element("p", { role: "alert" }, text);
 }
 
 export function progress(value, max, name) {
   return element("progress", { value, max, "aria-label": name });
 }
 
-// -- words -------------------------------------------------------------------------------------------------------------
+// -- words ------------------------------------------------------------------------------------------------------------
 
 const STATES = {
   ok: ["✓", "good"],
@@ -102,7 +104,8 @@ const STATES = {
 // A state: a sign and a word, never a color alone. `text` replaces the word.
 export function state(name, text = undefined) {
   const [sign, kind, word] = STATES[name] ?? ["·", "quiet"];
-  return element("span", { class: `state ${kind}` }, element("span", { "aria-hidden": "true" }, sign), ` ${text ?? word ?? name}`);
+  const drawn = element("span", { "aria-hidden": "true" }, sign);
+  return element("span", { class: `state ${kind}` }, drawn, ` ${text ?? word ?? name}`);
 }
 
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -124,11 +127,11 @@ export function plural(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
 
-// -- drawing again -----------------------------------------------------------------------------------------------------
+// -- drawing again ----------------------------------------------------------------------------------------------------
 
-// Makes `parent` show these children and changes only what differs, so that the focus, a selection and what is unfolded
-// stay. Elements are matched by `data-key` or `id`, others by their place. An element with `data-own` is left alone once
-// it is there: its page changes it itself.
+// Makes `parent` show these children and changes only what differs, so that the focus, a selection and what is
+// unfolded stay. Elements are matched by `data-key` or `id`, others by their place. An element with `data-own` is left
+// alone once it is there: its page changes it itself.
 export function show(parent, ...children) {
   const focused = document.activeElement;
   updateChildren(parent, element("div", {}, children));
@@ -172,5 +175,6 @@ function update(old, wanted) {
   for (const name of HANDLERS) if (old[name] !== wanted[name]) old[name] = wanted[name];
   const value = wanted.value;
   updateChildren(old, wanted);
-  if (["INPUT", "SELECT"].includes(old.nodeName) && old !== document.activeElement && old.value !== value) old.value = value;
+  const isField = ["INPUT", "SELECT"].includes(old.nodeName);
+  if (isField && old !== document.activeElement && old.value !== value) old.value = value; // not while one types
 }

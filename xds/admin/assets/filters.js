@@ -9,7 +9,8 @@ export function textFilter(name, label, { hint = "", placeholder = "", size = 20
   const list = `${name}-known`;
   return (view) => {
     const value = view.query[name];
-    const field = element("input", { type: "search", name, size, placeholder, title: hint, value, list: known.length > 0 && list });
+    const values = { type: "search", name, size, placeholder, title: hint, value, list: known.length > 0 && list };
+    const field = element("input", values);
     let timer = 0;
     field.oninput = (event) => {
       const typed = event.target;
@@ -17,7 +18,8 @@ export function textFilter(name, label, { hint = "", placeholder = "", size = 20
       timer = setTimeout(() => typed.isConnected && view.change({ [name]: typed.value.trim() }), TYPING_MS);
     };
     const options = known.map((each) => element("option", { value: each }));
-    return [element("label", { "data-key": name }, label, " ", field), known.length ? element("datalist", { id: list }, options) : null];
+    const shown = known.length > 0 && element("datalist", { id: list }, options);
+    return [element("label", { "data-key": name }, label, " ", field), shown];
   };
 }
 
@@ -29,7 +31,8 @@ export function choiceFilter(name, label, values, { hint = "" } = {}) {
     const shown = isKnown ? values : [...values, [chosen, chosen]];
     const options = shown.map(([value, word]) => element("option", { value, selected: value === chosen }, word));
     const onchange = (event) => view.change({ [name]: event.target.value });
-    return element("label", { "data-key": name }, label, " ", element("select", { name, title: hint, onchange }, options));
+    const field = element("select", { name, title: hint, onchange }, options);
+    return element("label", { "data-key": name }, label, " ", field);
   };
 }
 

@@ -17,8 +17,8 @@ const PILLS = {
 
 const pill = document.getElementById("live");
 
-// `read` reads and draws the page; it never throws, and answers whether the page may be read again. `wants` says whether
-// an event concerns the page.
+// `read` reads and draws the page; it never throws, and answers whether the page may be read again. `wants` says
+// whether an event concerns the page.
 export class Refresh {
   constructor(read, wants) {
     this.read = read;

@@ -3,7 +3,7 @@
 //
 //   title(view)          the heading, and the title of the tab
 //   read(view)           what the page shows, read from the API with `view.signal`; called again when something happened
-//   draw(view, data)     elements for it, in lists of any depth. `show` (dom.js) changes only what differs
+//   draw(view, data)     elements for it, in lists of any depth; only what differs is changed (`show` in dom.js)
 //   filters(view, data)  optional: fields above the page, from filters.js. Their values are in the address; `data` is
 //                        null before the first answer
 //   drawn(view, data)    optional: called once it is shown, for an element with `data-own`, such as a chart
@@ -165,13 +165,14 @@ async function go(href) {
   await open();
 }
 
-// -- links, keys and the history ---------------------------------------------------------------------------------------
+// -- links, keys and the history --------------------------------------------------------------------------------------
 
 document.addEventListener("click", (event) => {
   const anchor = event.target.closest?.("a[href]");
   if (!anchor || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   const isOurs = anchor.origin === location.origin && pageAt(anchor.pathname)[0] !== NOWHERE;
-  if (!isOurs || anchor.target || anchor.hasAttribute("download") || anchor.getAttribute("href").startsWith("#")) return;
+  const isInPage = anchor.getAttribute("href").startsWith("#");
+  if (!isOurs || isInPage || anchor.target || anchor.hasAttribute("download")) return;
   event.preventDefault();
   go(anchor.href);
 });

@@ -13,6 +13,7 @@ const KINDS = [
   ...[...CHANGES.split(","), ...OTHERS].map((kind) => [kind, kind.replaceAll("_", " ")]),
 ];
 const SINCE = [["", "1 hour ago"], ["10m", "10 minutes ago"], ["24h", "a day ago"], ["7d", "a week ago"]];
+const COLUMNS = ["when", "kind", "what", "group", "node", "detail"];
 
 export const events = {
   title: () => "Events",
@@ -44,7 +45,7 @@ export const events = {
 
   draw: (view, { items, total }) => [
     counts(total > items.length ? `the newest ${items.length} of ${plural(total, "event")}` : plural(total, "event")),
-    items.length > 0 && table("All that happened", ["when", "kind", "what", "group", "node", "detail"], items.map(row), 3),
+    items.length > 0 && table("All that happened", COLUMNS, items.map(row), 3),
   ],
 };
 

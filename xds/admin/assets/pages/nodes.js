@@ -41,8 +41,7 @@ export const nodes = {
   draw: ({ query }, data) => [
     counts(summary(data.counts)),
     missing(data.partial),
-    data.items.length > 0 && table("Those that need a look come first", COLUMNS, data.items.map(row)),
-    data.items.length === 0 && element("p", {}, FILTERS.some((name) => query[name]) ? "No node matches the filters." : NONE),
+    data.items.length > 0 ? table("Those that need a look come first", COLUMNS, data.items.map(row)) : empty(query),
     pages(query, data),
   ],
 };
@@ -89,11 +88,16 @@ function row(node) {
   };
 }
 
-function pages(query, data) {
-  const same = { ...Object.fromEntries(FILTERS.map((name) => [name, query[name]])) };
+function empty(query) {
+  return element("p", {}, FILTERS.some((name) => query[name]) ? "No node matches the filters." : NONE);
+}
+
+function pages(query, { next_page_token: next }) {
+  const chosen = Object.fromEntries(FILTERS.map((name) => [name, query[name]]));
+  const page = (token) => `/ui/nodes${queryOf({ ...chosen, page_token: token })}`;
   const links = [
-    query.page_token && link(`/ui/nodes${queryOf(same)}`, "First page"),
-    data.next_page_token && link(`/ui/nodes${queryOf({ ...same, page_token: data.next_page_token })}`, `Next ${PAGE} nodes`),
+    query.page_token && link(page(""), "First page"),
+    next && link(page(next), `Next ${PAGE} nodes`),
   ].filter(Boolean);
   return links.length > 0 && element("nav", { "aria-label": "Pages of the list", class: "pages" }, links);
 }
