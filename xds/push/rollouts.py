@@ -111,21 +111,15 @@ class Rollouts:
 
         All of these raise ``NotFoundError`` if no rollout of the group is open, and ``StoreError``.
         """
-        return await self._act(
-            group, "paused", by, message, lambda one, now: one.pause(by.actor or by.author, message, now)
-        )
+        return await self._act(group, "paused", by, message, Rollout.pause)
 
     async def resume(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Let a rollout go on that is paused or held; its wave is watched anew."""
-        return await self._act(
-            group, "resumed", by, message, lambda one, now: one.resume(by.actor or by.author, message, now)
-        )
+        return await self._act(group, "resumed", by, message, Rollout.resume)
 
     async def promote(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Serve the head to all nodes now."""
-        return await self._act(
-            group, "promoting", by, message, lambda one, now: one.promote(by.actor or by.author, message, now)
-        )
+        return await self._act(group, "promoting", by, message, Rollout.promote)
 
     async def abort(self, group: str, by: Caller, message: str = "") -> Rollout:
         """Take the push back: a new revision with the content that the nodes outside of the wave are served."""
@@ -138,11 +132,11 @@ class Rollouts:
                 return after
 
     async def _act(
-        self, group: str, action: str, by: Caller, message: str, change: Callable[[Rollout, float], Rollout]
+        self, group: str, action: str, by: Caller, message: str, change: Callable[[Rollout, str, str, float], Rollout]
     ) -> Rollout:
         while True:
             before = await self._open_rollout(group)
-            after = change(before, time())
+            after = change(before, by.actor or by.author, message, time())
             note = by.note(f"rollout.{action}", group=group, message=message, new={"head": after.head})
             if await self.step(before, after, action, note):
                 return after

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
@@ -24,10 +25,10 @@ DOCUMENT_BYTES = 1 << 26
 HAD_HEAD_S = UNIT_S["d"]  # how long after its end it matters who had the head: longer than any client keeps leftovers
 _REVISION_LIMIT = 2**63 - 1
 _TIME_LIMIT_S = 1e12
-_FIELDS = (
-    "plan", "base", "head", "state", "wave", "nodes", "had", "began_s", "since_s", "connected_n", "usual_errors",
-    "is_promoting", "reason", "by", "message", "ended_s", "content", "last_head",
-)  # fmt: skip
+_INTEGERS = ("base", "head", "wave", "connected_n", "last_head")  # the members of a document, by kind
+_TIMES = ("began_s", "since_s")
+_TEXTS = ("reason", "by", "message", "content")
+_OTHERS = ("state", "usual_errors", "is_promoting", "ended_s")
 
 
 class RolloutState(StrEnum):
@@ -214,24 +215,11 @@ def begin(
 def encode(rollout: Rollout) -> bytes:
     """The document of a rollout, without its progress."""
     document = {
+        **{name: getattr(rollout, name) for name in (*_INTEGERS, *_TIMES, *_OTHERS)},
+        **{name: getattr(rollout, name)[:TEXT_LIMIT] for name in _TEXTS},
         "plan": plan_document(rollout.plan),
-        "base": rollout.base,
-        "head": rollout.head,
-        "state": str(rollout.state),
-        "wave": rollout.wave,
         "nodes": rollout.nodes.document(),
         "had": rollout.had.document(),
-        "began_s": rollout.began_s,
-        "since_s": rollout.since_s,
-        "connected_n": rollout.connected_n,
-        "usual_errors": rollout.usual_errors,
-        "is_promoting": rollout.is_promoting,
-        "reason": rollout.reason[:TEXT_LIMIT],
-        "by": rollout.by[:TEXT_LIMIT],
-        "message": rollout.message[:TEXT_LIMIT],
-        "ended_s": rollout.ended_s,
-        "content": rollout.content,
-        "last_head": rollout.last_head,
     }
     return json.dumps(document).encode()
 
@@ -241,29 +229,24 @@ def decode(group: str, body: bytes) -> Rollout:
 
     Raises ``ValidationError`` for anything else.
     """
-    fields = FieldReader(_load(body), "", _FIELDS)
+    fields = FieldReader(_load(body), "", (*_INTEGERS, *_TIMES, *_OTHERS, *_TEXTS, "plan", "nodes", "had"))
     state = fields.choice("state", RolloutState.HELD)
+    simple: dict[str, Any] = {
+        **{name: fields.integer(name, -1, 0, _REVISION_LIMIT) for name in _INTEGERS},
+        **{name: fields.number(name, -1.0, 0.0, _TIME_LIMIT_S) for name in _TIMES},
+        **{name: fields.text(name) for name in _TEXTS},
+    }
     rollout = Rollout(
         group=group,
         plan=read_plan(fields.given("plan", {}), "/plan"),
-        base=fields.integer("base", 0, 0, _REVISION_LIMIT),
-        head=fields.integer("head", 0, 0, _REVISION_LIMIT),
         state=state,
-        wave=fields.integer("wave", -1, 0, 1_000),
         nodes=read_node_set(group, fields.given("nodes"), "/nodes"),
         had=read_node_set(group, fields.given("had"), "/had"),
-        began_s=fields.number("began_s", -1.0, 0.0, _TIME_LIMIT_S),
-        since_s=fields.number("since_s", -1.0, 0.0, _TIME_LIMIT_S),
-        connected_n=fields.integer("connected_n", 0, 0, _REVISION_LIMIT),
         usual_errors=fields.number("usual_errors", 0.0, 0.0, 1.0),
         is_promoting=fields.flag("is_promoting"),
-        reason=fields.text("reason"),
-        by=fields.text("by"),
-        message=fields.text("message"),
-        content=fields.text("content"),
-        last_head=fields.integer("last_head", 0, 0, _REVISION_LIMIT),
         ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
         progress=_RESTARTED,
+        **simple,
     )
     if rollout.wave >= len(rollout.plan.steps):
         fields.add("out_of_range", "wave", "is not a wave of the plan")
