@@ -54,18 +54,21 @@ class Zones:
 
     def push(self, gone: str = "", **cluster: Any) -> None:
         """Push the cluster; the endpoints of a zone may be marked as unhealthy."""
+        self.server.push(GROUP, self.content(gone, **cluster))
+
+    def content(self, gone: str = "", **cluster: Any) -> list[r.Json]:
+        """The cluster with its endpoints, and a listener for it."""
         zones = {zone: [each.port for each in members] for zone, members in self.upstreams.items()}
         assignment = r.zoned_load_assignment("web", zones)
         for locality in assignment["endpoints"]:
             if locality["locality"]["zone"] == gone:
                 locality["lb_endpoints"] = [{**one, "health_status": "UNHEALTHY"} for one in locality["lb_endpoints"]]
-        resources = [
+        return [
             r.steered_cluster("web", **r.http_health_check(), **cluster),
             assignment,
             r.listener("web", r.rds("web")),
             r.route_config("web", r.route("web")),
         ]
-        self.server.push(GROUP, resources)
 
     def steer(self, **fields: Any) -> r.Json:
         """Set the policy."""
@@ -153,6 +156,37 @@ def test_excess_spills_to_the_next_zone_and_comes_back(zones: Zones) -> None:
     zones.wait_decided(NEAR, near=(1.0, 1.0))
     zones.wait_all(NEAR, NEAR)
     check(zones, revision)
+
+
+@pytest.mark.parametrize("canary", [FAR, pytest.param(NEAR, marks=pytest.mark.soak)])
+def test_both_lines_of_a_rollout_are_assigned_and_a_roll_back_changes_nothing(zones: Zones, canary: str) -> None:
+    """The busy Envoy is outside of the wave, and in it."""
+    settle(zones)
+    plan = {"waves": [], "nodes": [f"envoy-{canary}"], "hold_s": 600, "timeout_s": 600, "max_errors": 1}
+    body = {"resources": [*zones.content(), r.static_cluster("extra", 1)], "rollout": plan}
+    assert zones.server.request("PUT", f"/api/v1/groups/{GROUP}/snapshot", json=body).status_code == 200
+    zones.loads[NEAR].rps = HIGH_RPS
+    zones.wait_decided(NEAR, near=(0.45, 0.75), far=(0.25, 0.55))
+    assert zones.split(NEAR)[FAR] > 0.1
+    zones.steer(interval_s=600, dwell_s=600, stale_after_s=600, fallback_after_s=600)  # no other decision meanwhile
+    before = zones.decided(NEAR)
+
+    def is_in_step() -> bool:
+        return {each["state"] for each in zones.server.types(f"envoy-{NEAR}").values()} == {"synced"}
+
+    wait_until(
+        is_in_step, "the busy Envoy has what its line is served", detail=lambda: zones.server.types("envoy-near")
+    )
+    version = endpoints_version(zones.server, f"envoy-{NEAR}")
+    assert "+" in version
+    action = {"action": "abort"}
+    assert zones.server.request("POST", f"/api/v1/groups/{GROUP}/rollout", json=action).is_success
+    for zone in (NEAR, FAR):
+        zones.server.wait_synced(GROUP, f"envoy-{zone}")
+    assert zones.decided(NEAR) == before
+    assert endpoints_version(zones.server, f"envoy-{NEAR}") == version
+    assert zones.split(NEAR)[FAR] > 0.1
+    assert zones.lost() == []
 
 
 @pytest.mark.soak

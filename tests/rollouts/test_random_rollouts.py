@@ -49,6 +49,7 @@ class Rollouts(RuleBasedStateMachine):
         self.connected = set(connected)
         self.acked: set[str] = set()
         self.nacked: dict[str, str] = {}
+        self.unaffected: set[str] = set()
         self.requests: RequestCount | None = RequestCount(0, 500)
         self.others: RequestCount | None = RequestCount(0, 500)
         self.is_complete = True
@@ -62,10 +63,10 @@ class Rollouts(RuleBasedStateMachine):
 
     def facts(self) -> Facts:
         inside, connected = self.inside(), dict.fromkeys(sorted(self.connected), "")
-        acked = (inside & self.acked) - self.nacked.keys()
-        return Facts(
-            connected, inside, acked, self.nacked, {}, self.requests, self.others, self.is_complete
-        )  # fmt: skip
+        unaffected = inside & self.unaffected
+        acked = (inside & self.acked) - self.nacked.keys() - unaffected
+        counts = self.requests, self.others
+        return Facts(connected, inside, acked, self.nacked, {}, *counts, self.is_complete, unaffected)
 
     @rule(node=NODES)
     def connect(self, node: str) -> None:
@@ -84,6 +85,11 @@ class Rollouts(RuleBasedStateMachine):
     def nack(self, node: str) -> None:
         if node in self.inside():
             self.nacked[node] = "no"
+
+    @rule(nodes=st.sets(NODES))
+    def subscribe(self, nodes: set[str]) -> None:
+        """These nodes subscribe to nothing that the push changes, all others to some of it."""
+        self.unaffected = nodes
 
     @rule(requests=COUNTS, others=COUNTS)
     def report(self, requests: RequestCount | None, others: RequestCount | None) -> None:
@@ -160,7 +166,7 @@ class Rollouts(RuleBasedStateMachine):
         """A wave goes on only after its hold, with all facts, and without a failure."""
         plan = before.plan
         assert before.state is RolloutState.RUNNING and facts.is_complete
-        assert facts.acked and facts.inside - facts.nacked.keys() <= facts.acked
+        assert facts.acked and facts.inside - facts.nacked.keys() - facts.unaffected <= facts.acked
         assert len(facts.nacked) <= plan.max_nacks
         assert self.now_s - self.restarted_s >= plan.hold_s
         if plan.max_errors is not None:
@@ -194,12 +200,12 @@ def outcome(plan: RolloutPlan, known: dict[str, Any], restarts: set[int]) -> tup
         away = first if known.get("is_away") else set[str]()
         connected = dict.fromkeys((id for id in FLEET if id not in away), "")
         inside = {id for id in connected if rollout.in_wave(Node(id))}
-        acked = set(sorted(inside)[known.get("behind_n", 0) :])
+        acked = set(sorted(inside)[known.get("behind_n", 0) + known.get("unaffected_n", 0) :])
+        unaffected = set(sorted(inside)[: known.get("unaffected_n", 0)])
         nacked = dict.fromkeys(sorted(inside)[: known.get("nacked_n", 0)], "no")
         requests, others = known.get("requests"), RequestCount(0, 500)
-        facts = Facts(
-            connected, inside, acked - nacked.keys(), nacked, {}, requests, others, known.get("is_complete", True)
-        )
+        is_complete = known.get("is_complete", True)
+        facts = Facts(connected, inside, acked - nacked.keys(), nacked, {}, requests, others, is_complete, unaffected)
         decision: RolloutDecision = decide(rollout, facts, 1_000.0 + second)
         rollout = decision.rollout
     return rollout.state, rollout.wave, rollout.reason
@@ -213,6 +219,8 @@ def outcome(plan: RolloutPlan, known: dict[str, Any], restarts: set[int]) -> tup
         {"behind_n": 1},
         {"is_away": True},
         {"is_complete": False},
+        {"unaffected_n": 1},
+        {"unaffected_n": 8},
         {"requests": RequestCount(0, 500)},
         {"requests": RequestCount(100, 500)},
         {"requests": RequestCount(0, 0)},
