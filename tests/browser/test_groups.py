@@ -14,6 +14,7 @@ import pytest
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
+from tests.browser.pictures import take_picture
 from tests.browser.simulated import FollowingNode
 from tests.browser.world import INJECTED, KEY, SECRET, identity, select
 from tests.support import resources as r
@@ -141,6 +142,7 @@ def test_a_roll_back_shows_first_what_it_changes(page: BrowserPage, server: Serv
     page.wait_for("clusters/a: changed", "main")
     assert page.evaluate("location.pathname + location.search") == f"/ui/groups/{SHOP}/diff?from=2&to=1"
     assert newest(server, SHOP)["revision"] == 2
+    take_picture(page, "difference")
     page.evaluate("document.getElementById('rollback-message').focus()")
     page.call("Input.insertText", text="the port was wrong")
     press(page, "Roll back to revision 1")

@@ -15,6 +15,7 @@ import yaml
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
+from tests.browser.pictures import take_picture
 from tests.browser.simulated import FollowingNode, ReportedLoad
 from tests.browser.world import INJECTED, identity, select
 from tests.support import resources as r
@@ -150,6 +151,8 @@ def test_load_is_stacked_in_the_colors_of_its_legend(page: BrowserPage, server: 
     assert areas[0] > 1.5 * areas[1] > 1.5 * areas[2] > 0
     errors = page.evaluate(f"({COLORS})('[data-chart=errors] canvas')")
     assert errors[names["eu/b"]] > errors[names["eu/a"]]
+    if scheme == "light":
+        take_picture(page, "load")
 
 
 def test_the_chart_takes_the_colors_of_the_other_scheme(page: BrowserPage) -> None:
@@ -173,7 +176,7 @@ def test_the_table_under_the_chart_has_its_figures(page: BrowserPage) -> None:
     assert 1 < len(rows) <= 120
     assert any(row[1:] == ["100", "1", "40", "8", "20", "0"] for row in rows), rows
     heads = page.evaluate("[...document.querySelectorAll('details thead th')].map(head => head.innerText)")
-    assert heads[:3] == ["time", "eu/a: requests/s", "eu/a: errors/s"]
+    assert heads[:3] == ["time (UTC)", "eu/a: requests/s", "eu/a: errors/s"]
 
 
 def test_wanted_and_real_shares_stand_side_by_side(page: BrowserPage, server: ServerProcess) -> None:
@@ -223,6 +226,7 @@ def test_a_chain_is_a_nested_list_down_to_its_instances(page: BrowserPage) -> No
         [6, "instance 10.0.0.2:80 ✓ passing"],
         [5, f"failover 1, v2.web.default.default.dc2: subset v2 (Service.Meta.version == v2){UNKNOWN}"],
     ]
+    take_picture(page, "service")
     page.evaluate("[...document.querySelectorAll('.chain a')].find(each => each.innerText.startsWith('admin')).click()")
     page.wait_for("Service admin", "h1")
     page.wait_for("No source has shown an instance", "main")

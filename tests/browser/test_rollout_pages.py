@@ -16,6 +16,7 @@ import pytest
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
+from tests.browser.pictures import take_picture
 from tests.browser.simulated import FollowingNode
 from tests.browser.test_groups import press
 from tests.browser.test_pages import enter_token
@@ -120,6 +121,7 @@ def test_a_rollout_is_followed_from_the_canary_to_its_roll_back(page: BrowserPag
     assert page.evaluate(ENABLED) == ["Pause", "Promote", "Abort"]
     assert "50 % of the nodes" in page.text(".waves")
     assert audit(page) == []
+    take_picture(page, "group")
     bad = roll_out(server, "a", "bad")
     page.wait_for("rolled back", "main")
     shown = page.wait_for(f"{bad}, in place of {revision - 1}", "main")
@@ -131,6 +133,24 @@ def test_a_rollout_is_followed_from_the_canary_to_its_roll_back(page: BrowserPag
     assert page.evaluate("document.querySelectorAll('main img').length") == 0
     assert page.evaluate("window.loaded") == "once"
     assert page.evaluate("document.title") == "Group edge · xds-server"
+    assert page.messages == []
+
+
+def test_the_list_of_groups_tells_of_rollouts_and_nacks(page: BrowserPage, server: ServerProcess) -> None:
+    server.push("other", [r.static_cluster("a", 80)], message="a second group")
+    roll_out(server, "a", "bad", on_failure="hold")
+    page.go("/ui/groups")
+    page.wait_for("held, wave 1 of 3", "main")
+    rows = page.evaluate(
+        "[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    revision = str(rollout(server)["revision"])
+    assert rows[0][:5] == ["edge", "4 nodes", revision, "! held, wave 1 of 3", "✗ 1 NACK"]
+    assert rows[1][:5] == ["other", "0 nodes", "1", "\u2013", "\u2013"]
+    assert rows[1][5].endswith(f"by {ADMIN}: a second group")
+    take_picture(page, "groups")
+    act(server, "abort")
+    wait_until(lambda: "NACK" not in page.text("tbody"), "the NACK is resolved", detail=page.text)
     assert page.messages == []
 
 

@@ -5,12 +5,12 @@ import { element } from "./dom.js";
 const HEIGHT = 220;
 const STYLE = element("link", { rel: "stylesheet", href: "/ui/assets/vendor/uPlot.min.css" });
 
-// `times` are seconds, `series` have a `name` and `values`, the first at the bottom. `holder` has `data-own`; it keeps
-// its chart, which only gets other data while the names stay the same.
-export async function drawChart(holder, unit, times, series) {
+// `times` are seconds within the last `windowS`; `series` have a `name` and `values`, the first at the bottom. `holder` has
+// `data-own`; it keeps its chart, which only gets other data while names and window stay the same.
+export async function drawChart(holder, unit, windowS, times, series) {
   const { default: UPlot } = await import("./vendor/uPlot.esm.js");
   if (!holder.isConnected) return;
-  const names = series.map(({ name }) => name).join("\n");
+  const names = [windowS, ...series.map(({ name }) => name)].join("\n");
   const data = stacked(times, series);
   if (holder.chart && holder.dataset.names === names) return void holder.chart.setData(data);
   document.head.append(STYLE);
@@ -21,7 +21,7 @@ export async function drawChart(holder, unit, times, series) {
   holder.replaceChildren(element("p", { class: "hint" }, unit), area, legend);
   const draw = () => {
     holder.chart?.destroy();
-    holder.chart = new UPlot(optionsOf(area, legend, series), holder.chart?.data ?? data, area);
+    holder.chart = new UPlot(optionsOf(area, legend, windowS, series), holder.chart?.data ?? data, area);
     holder.chart.ctx.canvas.ariaHidden = "true"; // the area around it has the words
   };
   draw();
@@ -46,7 +46,7 @@ class Redraw {
 
 const sizeOf = (area) => ({ width: Math.max(area.clientWidth, 200), height: HEIGHT });
 
-function optionsOf(area, legend, series) {
+function optionsOf(area, legend, windowS, series) {
   const style = getComputedStyle(legend);
   const axis = { stroke: style.color, grid: { stroke: style.borderTopColor }, ticks: { stroke: style.borderTopColor } };
   const colors = [...legend.children].map((item) => getComputedStyle(item).borderLeftColor);
@@ -55,11 +55,17 @@ function optionsOf(area, legend, series) {
     ...sizeOf(area),
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: (chart, low, high) => [0, Math.max(high * 1.05, 0.1)] } },
-    axes: [axis, { ...axis, size: 55 }],
+    scales: {
+      x: { range: (chart, first, last) => [last - windowS, last] },
+      y: { range: (chart, low, high) => [0, Math.max(high * 1.05, 0.1)] },
+    },
+    axes: [{ ...axis, space: 80, values: (chart, times) => times.map(clock) }, { ...axis, size: 55 }],
     series: [{}, ...lines.reverse()], // the highest sum is drawn first, the lower ones upon it
   };
 }
+
+// In UTC, as the API and the command line.
+export const clock = (time) => new Date(time * 1000).toISOString().slice(11, 19);
 
 function stacked(times, series) {
   const sums = times.map(() => 0);

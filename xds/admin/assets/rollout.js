@@ -39,7 +39,7 @@ export function drawRollout(view, group, progress, caller) {
       ["reason", reason],
       ["by", by && `${by}${why ? `: ${why}` : ""}`],
       ["began", when(progress.began)],
-      ["all of the wave ACK until", isOpen && when(progress.deadline)],
+      ["deadline of the wave", isOpen && when(progress.deadline)],
       ["failed requests above the others", errors !== undefined && percent(errors)],
       ["ended", when(progress.ended)],
     ].filter(([, said]) => said)),

@@ -1,7 +1,7 @@
 // The load of one cluster over time, by the locality of its endpoints, and the shares that were decided.
 
 import { find, get, pathOf, queryOf } from "../admin_api.js";
-import { drawChart } from "../chart.js";
+import { clock, drawChart } from "../chart.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
 import { percent, place, rate } from "../words.js";
@@ -51,9 +51,13 @@ export const load = {
   async drawn(view, { lines }) {
     if (!lines) return;
     const { times, targets } = byTarget(lines);
-    const at = (what) => document.querySelector(`[data-chart="${what}"]`);
-    if (at("requests")) await drawChart(at("requests"), "requests per second by target locality", times, targets.map(({ name, rps }) => ({ name, values: rps })));
-    if (at("errors")) await drawChart(at("errors"), "errors per second by target locality", times, targets.map(({ name, errors }) => ({ name, values: errors })));
+    const draw = async (what, values) => {
+      const series = targets.map((target) => ({ name: target.name, values: target[values] }));
+      const holder = document.querySelector(`[data-chart="${what}"]`);
+      if (holder) await drawChart(holder, `${what} per second by target locality`, lines.window_s, times, series);
+    };
+    await draw("requests", "rps");
+    await draw("errors", "errors");
   },
 };
 
@@ -92,9 +96,9 @@ function byTarget({ items, step_s: stepS }) {
 }
 
 function figureTable({ times, targets }) {
-  const columns = ["time", ...targets.flatMap(({ name }) => [`${name}: requests/s`, `${name}: errors/s`])];
+  const columns = ["time (UTC)", ...targets.flatMap(({ name }) => [`${name}: requests/s`, `${name}: errors/s`])];
   const rows = times.map((time, at) => {
-    const text = new Date(time * 1000).toISOString().slice(11, 19);
+    const text = clock(time);
     return { key: text, cells: [text, ...targets.flatMap(({ rps, errors }) => [rate(rps[at]), rate(errors[at])])] };
   });
   return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Figures over time" }, table("Figures over time", columns, rows.reverse(), 1));

@@ -1,0 +1,24 @@
+"""Pictures of the pages for docs/pages.md."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.browser.devtools import BrowserPage
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pages"
+WIDTH, HEIGHT_LIMIT = 1000, 900
+
+
+def take_picture(page: BrowserPage, name: str) -> None:
+    """Take a picture of the page as it is shown; `docs/pages/NAME.png` is written where `XDS_WRITE_PICTURES` is set."""
+    page.look("light", WIDTH)
+    height = min(int(page.evaluate("document.documentElement.scrollHeight")), HEIGHT_LIMIT)
+    page.look("light", WIDTH, height)
+    page.evaluate("new Promise(requestAnimationFrame)")
+    picture = page.screenshot()
+    assert picture.startswith(b"\x89PNG")
+    if os.environ.get("XDS_WRITE_PICTURES"):
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / f"{name}.png").write_bytes(picture)
