@@ -12,7 +12,7 @@ WIDTH, HEIGHT_LIMIT = 1000, 900
 
 
 def take_picture(page: BrowserPage, name: str) -> None:
-    """Take a picture of the page as it is shown; `docs/pages/NAME.png` is written where `XDS_WRITE_PICTURES` is set."""
+    """Take a picture of the page as it is shown. `XDS_WRITE_PICTURES` has it written to `FOLDER`."""
     page.look("light", WIDTH)
     height = min(int(page.evaluate("document.documentElement.scrollHeight")), HEIGHT_LIMIT)
     page.look("light", WIDTH, height)
