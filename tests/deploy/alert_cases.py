@@ -45,7 +45,42 @@ class AlertCase:
     interval: str = "15s"
 
 
+BUCKET = 'xds_server_convergence_seconds_bucket{group="default",le="%s"}'
+FAULTS = ("catalog", "registration", "store_following", "assignment")
+NO_FAULTS = {f"xds_server_{name}_failures_total": "4x80" for name in FAULTS}
+
 CASES = (
+    AlertCase(
+        "XdsServerDown",
+        {"up": "0x80"},
+        ({"up": "1x80"}, {"up": "1x60 0x5 1x15"}),  # a restart of the server
+        "xds:18080 does not answer",
+        SCRAPED,
+    ),
+    AlertCase(
+        "XdsServerFault",
+        NO_FAULTS | {"xds_server_registration_failures_total": ONCE},
+        (NO_FAULTS,),
+        "A fault of the server xds:18080 itself",
+        {"instance": SCRAPED["instance"]},
+        after="10m",
+    ),
+    AlertCase(
+        "XdsPushesSlow",
+        {BUCKET % "30.0": "0x80", BUCKET % "60.0": "0+1x80", BUCKET % "+Inf": "0+1x80"},
+        ({BUCKET % "30.0": "0+1x80", BUCKET % "60.0": "0+1x80", BUCKET % "+Inf": "0+1x80"}, {}),
+        "Pushes to group default take 59.7s until the last proxy has ACKed",
+        {"group": "default"},
+    ),
+    AlertCase(
+        "XdsRolloutTakenBack",
+        {'xds_server_rollouts_ended_total{result="rolled_back"}': ONCE},
+        (
+            {'xds_server_rollouts_ended_total{result="rolled_back"}': "3x80"},
+            {'xds_server_rollouts_ended_total{result="promoted"}': ONCE},
+        ),
+        "A careful rollout was taken back",
+    ),
     AlertCase(
         "XdsPushedCertificateExpires",
         {'xds_server_pushed_certificate_expiry_timestamp_seconds{group="edge"}': "259200x80"},

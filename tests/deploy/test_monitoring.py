@@ -35,7 +35,7 @@ ALERTS = REPOSITORY / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = REPOSITORY / "deploy" / "grafana" / "load.json"
 GROUP = "default"
 STREAM_DEADLINE_S = 100.0
-SERIES = re.compile(r"\b((?:xds|process)_\w+)(?:\{([^}]*)\})?")
+SERIES = re.compile(r"\b((?:xds|process)_\w+|up\b)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|!=|=|!~)"([^"]*)"')
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 # Labels that Prometheus adds.
@@ -157,7 +157,7 @@ def _subscribe(running: ExitStack, port: int, name: str) -> None:
 
 def _scrape(server: ServerProcess) -> Served:
     text = httpx.get(f"http://{LOOPBACK}:{server.http_port}/metrics", trust_env=False).text
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {"up": [({}, 1.0)]}  # by Prometheus itself
     for family in text_string_to_metric_families(text):
         for name in (family.name, f"{family.name}_total"):
             samples.setdefault(name, [])
@@ -198,6 +198,8 @@ def check_expression(expression: str, served: Served) -> None:
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
 def test_an_alert_uses_series_and_labels_that_are_served(rule: Json, served: Served) -> None:
     check_expression(rule["expr"], served)
+    assert {"severity"} <= set(rule["labels"])
+    assert {"summary", "description"} <= set(rule["annotations"])
     texts = " ".join(rule["annotations"].values())
     if rule["alert"] in LOAD_ALERTS | SOURCE_ALERTS:
         grouped = {label.strip() for each in GROUPING.findall(rule["expr"]) for label in each.split(",")}

@@ -1,47 +1,21 @@
-"""All metrics by name, type and labels, and the alerts that use them."""
+"""All metrics by name, type and labels."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.conftest import Harness, Start, until
-from tests.steering.assigned import Steered
-from tests.support.plane import Plane
-from xds.backup.backups import Backups
-from xds.cluster.fan_out import FanOut, Trust
-from xds.cluster.members import OneServer
-from xds.cluster.metrics import MemberMetrics
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.push.collector import Collector
 from xds.push.journal import PushJournal
-from xds.server.metrics.collectors import (
-    AuditMetrics,
-    BackupMetrics,
-    CertificateMetrics,
-    FollowingMetrics,
-    RolloutMetrics,
-    StoreMetrics,
-    WatchMetrics,
-)
-from xds.services.metrics import CatalogMetrics, SourceMetrics
-from xds.services.source_runs import Sources
-from xds.snapshots.cache import SnapshotCache
-from xds.steering.metrics import AssignmentMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
-from xds.store.retention import Retention
-from xds.store.sqlite.memory import MemoryStore
 
 PREFIX = "xds_server_"
-ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yaml"
 
 # As specified: name without the prefix and ``_total`` -> type, labels.
 SPECIFIED: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -49,6 +23,7 @@ SPECIFIED: Mapping[str, tuple[str, frozenset[str]]] = {
     for name, kind, labels in (
         ("streams", "gauge", "protocol service"),
         ("nodes", "gauge", "group"),
+        ("node_agents", "gauge", "agent"),
         ("stream_duration_seconds", "histogram", ""),
         ("streams_closed", "counter", "code"),
         ("requests", "counter", "type kind"),
@@ -165,48 +140,3 @@ async def test_series_per_node_are_off_by_default(server: Harness) -> None:
 
 async def test_the_text_is_made_once_a_second(server: Harness) -> None:
     assert server.metrics.text() is server.metrics.text()
-
-
-async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
-    await lived_through(server)
-    plane = Plane()
-    assignments = Steered(plane).assignments
-    server.metrics.registry.register(AssignmentMetrics(assignments))
-    server.metrics.registry.register(WatchMetrics(()))
-    store = MemoryStore()
-    collector = Collector(store, SnapshotCache(), Retention(), 1.0)
-    await store.open()
-    await collector.collect()
-    backups = Backups(store, plane.publisher, assignments.load)
-    backups.made = 1
-    for each in (
-        StoreMetrics(collector, store.condition),
-        FollowingMetrics(plane.publisher.following),
-        AuditMetrics({}),
-        BackupMetrics(backups),
-        MemberMetrics(alone := OneServer(), FanOut(alone, alone.secret, Trust())),
-    ):
-        server.metrics.registry.register(each)
-    server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, {}))
-    server.metrics.registry.register(SourceMetrics(Sources()))
-    server.metrics.registry.register(CertificateMetrics(plane.publisher.certificates, server.metrics))
-    rollouts = RolloutMetrics(
-        plane.publisher.rollouts, plane.publisher.journal.rollouts, plane.cache, plane.fleet, server.metrics
-    )
-    server.metrics.registry.register(rollouts)
-    server.metrics.foreign_refused["origin"] += 1
-    served = {
-        name: {frozenset(sample.labels) for sample in family.samples}
-        for family in families(server).values()
-        for name in {family.name, f"{family.name}_total", *(sample.name for sample in family.samples)}
-    }
-    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-    assert {"XdsConfigurationRefused", "XdsNodesStale", "XdsNoNodes"} <= {rule["alert"] for rule in rules}
-    for rule in rules:
-        used = re.findall(r"\b(?:xds_|process_)\w+", rule["expr"])
-        assert used, rule["alert"]
-        assert set(used) <= set(served), rule["alert"]
-        assert {"severity"} <= set(rule["labels"])
-        assert {"summary", "description"} <= set(rule["annotations"])
-    refused = next(rule for rule in rules if rule["alert"] == "XdsConfigurationRefused")
-    assert refused["for"] == "10m"

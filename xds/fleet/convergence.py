@@ -136,7 +136,7 @@ def has_content(acked: ResourceSet, target: ResourceSet) -> bool:
 class Census:
     """Counts of connected nodes.
 
-    * ``nodes``: by group; ``nacked``, ``stale``: nodes that reject a type, and nodes whose ACK is overdue, by (alias,
+    * ``nodes``: by group; ``agents``: by what the client calls itself, such as ``envoy 1.40.0``; ``nacked``, ``stale``: nodes that reject a type, and nodes whose ACK is overdue, by (alias,
       group);
     * ``missing``: requested names that do not exist, by alias, over all streams;
     * ``synced``: whether a type is synced, by (node, group, alias), for the first nodes only; ``left_out`` counts the
@@ -146,6 +146,7 @@ class Census:
     """
 
     nodes: Counter[str] = field(default_factory=Counter)
+    agents: Counter[str] = field(default_factory=Counter)
     nacked: Counter[tuple[str, str]] = field(default_factory=Counter)
     stale: Counter[tuple[str, str]] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
@@ -220,6 +221,7 @@ def take_census(
 
 def _count_node(census: Census, node: NodeRecord, stale_before: float, detailed: int) -> None:
     census.nodes[node.group] += 1
+    census.agents[node.node.user_agent] += 1
     clients = list(node.clients.values())
     census.lingering[node.group] += any(client.lingering for client in clients)
     census.held[node.group] += any(client.held for client in clients)

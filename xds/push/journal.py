@@ -20,6 +20,7 @@ from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, St
 _log = structlog.get_logger(logger_name="xds.push.publisher")
 
 _TRIGGERS: Mapping[type, str] = {FullSet: "snapshot", Delta: "resource", Rollback: "rollback", Drop: "delete_group"}
+BY_HAND, BY_ROLLOUT = "manual", "rollout"  # reasons of rollbacks
 RESULTS = ("committed", "unchanged", "invalid", "conflict", "not_found", "refused", "failed")
 
 
@@ -34,7 +35,7 @@ class PushJournal:
         # Each result starts at 0: an alert sees no increase in a series that begins with 1.
         self.commits: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.triggers: Counter[str] = Counter()
-        self.rollbacks: Counter[str] = Counter()
+        self.rollbacks: Counter[str] = Counter({BY_HAND: 0, BY_ROLLOUT: 0})
         self.rollouts: Counter[str] = Counter({state.value: 0 for state in RolloutState if not state.is_open})
         self._events = events
 
@@ -64,7 +65,7 @@ class PushJournal:
         about = {"group": group, "revision": revision, "actor": meta.actor, "author": meta.author}
         _log.info("snapshot.committed", resources_n=resources_n, **about, **counts)
         if isinstance(change, Rollback):
-            self.rollbacks["rollout" if meta.actor == SERVER else "manual"] += 1
+            self.rollbacks[BY_ROLLOUT if meta.actor == SERVER else BY_HAND] += 1
             _log.info("rollback", to=change.to, **about)
         self._record_events(group, revision, change, meta, new, counts)
 

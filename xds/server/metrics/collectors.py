@@ -33,6 +33,8 @@ from xds.store.retention import StoreCondition, StoreStats
 
 LOAD_PREFIX = "xds_lrs_"
 PAIRS = 2_000
+AGENTS = 50
+AGENT_CHARACTERS = 100
 NO_CATEGORY = "uncategorised"
 
 Pair = tuple[str, str]
@@ -66,6 +68,7 @@ class FleetMetrics(Collector):
             ("nodes_held", "Nodes whose content is withheld until clusters are warm", census.held),
         ):
             yield family(GaugeMetricFamily, name, text, self._by_group(counts), ("group",))
+        yield family(GaugeMetricFamily, "node_agents", "Connected nodes by client", _agents(census), ("agent",))
         labels = ("type", "group")
         yield family(
             GaugeMetricFamily, "nodes_nacked", "Nodes that reject a type", self._by_type(census.nacked), labels
@@ -119,6 +122,14 @@ class FleetMetrics(Collector):
                 resources[label, type_label(each.type.alias)] += len(each)
         yield family(GaugeMetricFamily, "snapshot_revision", "Revision served", revisions, ("group",))
         yield family(GaugeMetricFamily, "snapshot_resources", "Resources served", resources, ("group", "type"))
+
+
+def _agents(census: Census) -> Counter[Labels]:
+    """Nodes by their client and its version; clients choose the text, so the most frequent ones have a series."""
+    sums: Counter[Labels] = Counter()
+    for at, (agent, number) in enumerate(census.agents.most_common()):
+        sums[(agent[:AGENT_CHARACTERS] if at < AGENTS else OTHER,)] += number
+    return sums
 
 
 class WriteMetrics(Collector):
