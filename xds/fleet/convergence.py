@@ -136,7 +136,8 @@ def has_content(acked: ResourceSet, target: ResourceSet) -> bool:
 class Census:
     """Counts of connected nodes.
 
-    * ``nodes``: by group; ``agents``: by what the client calls itself, such as ``envoy 1.40.0``; ``nacked``, ``stale``: nodes that reject a type, and nodes whose ACK is overdue, by (alias,
+    * ``nodes``: by group; ``agents``: nodes by what the client calls itself, such as ``envoy 1.40.0``;
+    * ``nacked``, ``stale``: nodes that reject a type, and nodes whose ACK is overdue, by (alias,
       group);
     * ``missing``: requested names that do not exist, by alias, over all streams;
     * ``synced``: whether a type is synced, by (node, group, alias), for the first nodes only; ``left_out`` counts the
