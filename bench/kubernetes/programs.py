@@ -1,4 +1,4 @@
-"""The programs of a Kubernetes API: its server from the public Go modules (Apache-2.0), never shipped, and etcd."""
+"""Programs that are never shipped: the API server of Kubernetes from its public Go modules, and some of Debian's."""
 
 from __future__ import annotations
 
@@ -13,46 +13,53 @@ from bench.peers.go_program import GoProgram
 
 # From nothing it takes some four minutes to build on two cores.
 KUBE_APISERVER = GoProgram("kube-apiserver-1.34.1", Path(__file__).resolve().parent / "apiserver")
-ETCD_PACKAGE = "etcd-server"  # of Debian and Ubuntu
 DOWNLOAD_TIMEOUT_S = 300.0
 
 
 def etcd() -> Path:
-    """The etcd on the path, else that of Debian's package, unpacked under ``.tools/`` without installing it.
+    """The etcd on the path, else Debian's. Raises ``PeerError`` where neither is to be had."""
+    return _of_debian("etcd", "etcd-server")
 
-    Raises ``PeerError`` where neither is to be had.
-    """
-    installed = shutil.which("etcd")
+
+def prometheus() -> Path:
+    """The Prometheus on the path, else Debian's. Raises ``PeerError`` where neither is to be had."""
+    return _of_debian("prometheus", "prometheus")
+
+
+def _of_debian(program: str, package: str) -> Path:
+    """A program on the path, else that of a package of Debian or Ubuntu, unpacked into ``.tools/``, not installed."""
+    installed = shutil.which(program)
     if installed is not None:
         return Path(installed)
     folder = REPOSITORY / ".tools"
     folder.mkdir(exist_ok=True)
-    unpacked = folder / "etcd"
-    with (folder / "etcd.lock").open("w") as lock:
+    unpacked = folder / program
+    with (folder / f"{program}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not unpacked.exists():
-            _unpack(unpacked)
+            _unpack(package, unpacked)
     return unpacked
 
 
-def _unpack(target: Path) -> None:
+def _unpack(package: str, target: Path) -> None:
+    """Unpack the program that is named like the target."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _run(["apt-get", "download", ETCD_PACKAGE], folder)
+            _run(package, ["apt-get", "download", package], folder)
         except PeerError:  # a machine without lists of packages
-            _run(["apt-get", "update"], folder)
-            _run(["apt-get", "download", ETCD_PACKAGE], folder)
-        package = next(Path(folder).glob("*.deb"))
-        _run(["dpkg", "-x", str(package), folder], folder)
+            _run(package, ["apt-get", "update"], folder)
+            _run(package, ["apt-get", "download", package], folder)
+        archive = next(Path(folder).glob("*.deb"))
+        _run(package, ["dpkg", "-x", str(archive), folder], folder)
         partial = target.with_suffix(".partial")
-        shutil.copy2(Path(folder) / "usr/bin/etcd", partial)
+        shutil.copy2(Path(folder) / "usr/bin" / target.name, partial)
         partial.rename(target)
 
 
-def _run(argv: list[str], folder: str) -> None:
+def _run(package: str, argv: list[str], folder: str) -> None:
     try:
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
     except FileNotFoundError:
-        raise PeerError(f"etcd is needed: install it, or run on a system that has {argv[0]}") from None
+        raise PeerError(f"{package} is needed: install it, or run on a system that has {argv[0]}") from None
     if done.returncode:
-        raise PeerError(f"etcd is needed: {' '.join(argv)}: {done.stderr.strip()}")
+        raise PeerError(f"{package} is needed: {' '.join(argv)}: {done.stderr.strip()}")

@@ -15,7 +15,7 @@ from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.proto import wire_pb2
 
 METHOD = "/envoy.service.discovery.{}.AggregatedDiscoveryService/StreamAggregatedResources"
-STREAM_DEADLINE_S = 60.0
+STREAM_DEADLINE_S = 200.0
 
 
 class Proxy:

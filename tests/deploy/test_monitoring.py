@@ -7,24 +7,14 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
-import grpc
-import httpx
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.proxy import METHOD, Proxy
 from tests.deploy.alert_cases import CASES, AlertCase
-from tests.server.load_client import V3, report, reporter, told
-from tests.support import resources as r
-from tests.support.pki import CertificateAuthority
-from tests.support.process import LOOPBACK, REPOSITORY, wait_until
-from tests.support.server import ServerProcess
-from xds.model.resource_type import ENDPOINT
-from xds.proto import wire_pb2
+from tests.deploy.watched_server import MATCHER, SERIES, Served, steer, wait_told, watched_server
+from tests.support.process import REPOSITORY
 from xds.steering.core.assignment import ReasonCode
 
 Json = dict[str, Any]
@@ -32,11 +22,7 @@ Json = dict[str, Any]
 pytestmark = pytest.mark.xdist_group("monitoring")  # they share one server
 
 ALERTS = REPOSITORY / "deploy" / "prometheus" / "alerts.yaml"
-DASHBOARD = REPOSITORY / "deploy" / "grafana" / "load.json"
-GROUP = "default"
-STREAM_DEADLINE_S = 100.0
-SERIES = re.compile(r"\b((?:xds|process)_\w+|up\b)(?:\{([^}]*)\})?")
-MATCHER = re.compile(r'(\w+)(=~|!=|=|!~)"([^"]*)"')
+BOARDS = {path.stem: path for path in sorted((REPOSITORY / "deploy" / "grafana").glob("*.json"))}
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 # Labels that Prometheus adds.
 ADDED = {"job", "instance"}
@@ -54,125 +40,22 @@ LOAD_ALERTS = {
 SOURCE_ALERTS = {"XdsSourceFailing", "XdsSourceSilent", "XdsSourceHeld", "XdsSourceLeftOut", "XdsSourceBehind"}
 
 
-class Served(NamedTuple):
-    """The samples of a scrape, by the name of the series."""
-
-    samples: dict[str, list[tuple[dict[str, str], float]]]
-
-    def labels(self, name: str) -> set[str]:
-        return {label for labels, _ in self.samples[name] for label in labels}
-
-    def select(self, selector: str) -> list[tuple[dict[str, str], float]]:
-        """The samples of ``name{matchers}``, each with ``=`` or ``=~``."""
-        found = SERIES.fullmatch(selector)
-        assert found is not None
-        wanted = {
-            name: value if sign == "=~" else re.escape(value) for name, sign, value in MATCHER.findall(found[2] or "")
-        }
-        return [
-            one
-            for one in self.samples.get(found[1], ())
-            if all(re.fullmatch(value, one[0].get(name, "")) for name, value in wanted.items())
-        ]
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A scrape of a server with a policy whose cluster has too little capacity, errors, drops and a silent node.
-
-    A source cannot be read, one node rejects its clusters, one requests what does not exist, and a backup was made.
-    """
-    stop = Event()
+    """A scrape of `watched_server` with a policy."""
     with ExitStack() as running:
-        directory = tmp_path_factory.mktemp("server")
-        (directory / "xds.yaml").write_text(yaml.safe_dump({"sources": {"gone": {"kind": "files", "paths": ["gone"]}}}))
-        flags = ["--store", "memory", "--lrs-interval", "1s", "--config", str(directory / "xds.yaml")]
-        server = running.enter_context(ServerProcess(directory, flags))
-        server.push(GROUP, [r.steered_cluster("web"), r.zoned_load_assignment("web", {"z1": [1], "z2": [2]})])
-        reporting = Thread(target=_report, args=(server.grpc_port, stop))
-        reporting.start()
-        running.callback(reporting.join)
-        running.callback(stop.set)
-        silent = running.enter_context(Proxy(server.grpc_port, "silent", GROUP, zone="z1"))
-        silent.answer()
-        server.push("edge", [r.steered_cluster("web"), r.zoned_load_assignment("web", {"z1": [1]})])
-        refusing = running.enter_context(Proxy(server.grpc_port, "refusing", "edge"))
-        refusing.refusal = "no good"
-        refusing.answer()
-        _subscribe(running, server.grpc_port, "absent")
-        certificate = CertificateAuthority(directory).issue("pushed")
-        chain, key = certificate.path.read_text(), certificate.key_path.read_text()
-        tls = {"certificate_chain": {"inline_string": chain}, "private_key": {"inline_string": key}}
-        secret = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-        server.push("secrets", [{"@type": secret, "name": "pushed", "tls_certificate": tls}])
-        assert server.request("GET", "/api/v1/backup").status_code == 200
-        rate = {"per_locality_rps": 50}
-        policy = {"capacity": {"rates": [rate]}, "interval_s": 1, "stale_after_s": 5, "fallback_after_s": 60}
-        answer = server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=policy)
-        assert answer.status_code == 200, answer.text
-        found: list[Served] = []
-
-        def is_told() -> bool:
-            found.append(_scrape(server))
-            reasons = {labels["reason"] for labels, _ in found[-1].select("xds_assignment_reasons")}
-            seen = ("xds_server_nodes_nacked", "xds_server_missing_resources")
-            return {"overload", "partial_reports"} <= reasons and all(found[-1].samples[name] for name in seen)
-
-        wait_until(is_told, "the policy is overloaded, and a node is silent", 60.0, detail=lambda: found[-1].samples)
-        yield found[-1]
-
-
-def _report(port: int, stop: Event) -> None:
-    """A node of zone z1 that reports each second: 150 requests, some failed, and drops."""
-
-    def messages() -> Iterator[bytes]:
-        first = reporter("edge-1")
-        while not stop.is_set():
-            web = told("web", 1.0, total_successful_requests=120, total_error_requests=30, total_issued_requests=150)
-            web.dropped_requests.add(category="lb", dropped_count=10)
-            web.total_dropped_requests = 10
-            yield report(web, node=first)
-            first = b""
-            stop.wait(1.0)
-
-    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
-        try:
-            for _ in channel.stream_stream(V3)(messages(), timeout=STREAM_DEADLINE_S):
-                pass
-        except grpc.RpcError:
-            assert stop.is_set()
-
-
-def _subscribe(running: ExitStack, port: int, name: str) -> None:
-    """Request a ClusterLoadAssignment of this name, on a stream of its own."""
-    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{port}"))
-    call = channel.stream_stream(METHOD.format("v3"), request_serializer=wire_pb2.DiscoveryRequest.SerializeToString)
-    node = wire_pb2.Node(id="asking", cluster="edge").SerializeToString()
-    request = wire_pb2.DiscoveryRequest(node=node, type_url=ENDPOINT, resource_names=[name])
-    over = Event()
-    stream = call((one for one in (request, None) if one is not None or over.wait()), timeout=STREAM_DEADLINE_S)
-    running.callback(stream.cancel)
-    running.callback(over.set)
-
-
-def _scrape(server: ServerProcess) -> Served:
-    text = httpx.get(f"http://{LOOPBACK}:{server.http_port}/metrics", trust_env=False).text
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {"up": [({}, 1.0)]}  # by Prometheus itself
-    for family in text_string_to_metric_families(text):
-        for name in (family.name, f"{family.name}_total"):
-            samples.setdefault(name, [])
-        for sample in family.samples:
-            samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
-    return Served(samples)
+        server = watched_server(tmp_path_factory.mktemp("server"), running)
+        steer(server)
+        yield wait_told(server)
 
 
 def rules() -> list[Json]:
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 
-def queries() -> list[tuple[str, str]]:
-    """Title and expression of each query of the dashboard, with its variables replaced."""
-    board = json.loads(DASHBOARD.read_text())
+def queries(name: str) -> list[tuple[str, str]]:
+    """Title and expression of each query of a dashboard."""
+    board = json.loads(BOARDS[name].read_text())
     found = [(panel["title"], each["expr"]) for panel in board["panels"] for each in panel["targets"]]
     found += [(one["name"], one["expr"]) for one in board["annotations"]["list"]]
     found += [(one["name"], one["definition"]) for one in board["templating"]["list"] if one["type"] == "query"]
@@ -253,15 +136,18 @@ def test_load_alerts_fire_on_their_conditions(served: Served) -> None:
     assert sum(value for _, value in served.select('xds_lrs_dropped_total{cluster="web",category="lb"}')) > 0
 
 
-@pytest.mark.parametrize(("title", "expression"), queries(), ids=lambda one: one[:40])
-def test_a_query_of_the_dashboard_uses_series_and_labels_that_are_served(
+@pytest.mark.parametrize(
+    ("title", "expression"), [each for name in BOARDS for each in queries(name)], ids=lambda one: one[:40]
+)
+def test_a_query_of_a_dashboard_uses_series_and_labels_that_are_served(
     title: str, expression: str, served: Served
 ) -> None:
     check_expression(expression, served)
 
 
-def test_the_dashboard_is_well_formed() -> None:
-    board = json.loads(DASHBOARD.read_text())
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_dashboard_is_well_formed(name: str) -> None:
+    board = json.loads(BOARDS[name].read_text())
     panels = board["panels"]
     assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
     cells = [
@@ -274,6 +160,8 @@ def test_the_dashboard_is_well_formed() -> None:
     assert len(cells) == len(set(cells)), "no panel covers another"
     assert max(x for x, _ in cells) < 24
     variables = {one["name"] for one in board["templating"]["list"]}
+    # Without it, "all" is the list of the values that the variable has: nothing, where there is none yet.
+    assert all(one["allValue"] == ".*" for one in board["templating"]["list"] if one.get("includeAll"))
     for panel in panels:
         assert panel["datasource"]["uid"] == "${datasource}" and panel["description"]
         for each in panel["targets"]:
