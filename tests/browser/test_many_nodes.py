@@ -1,4 +1,5 @@
 """The list of 10,000 nodes in a real Chromium: how soon it stands there, what is first, and that its counts are true.
+And events beyond what the server keeps.
 
 Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 """
@@ -17,6 +18,7 @@ from bench.nodes import NACKED_EVERY, FilledServer
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
 from tests.support.background import Background
+from xds.fleet.event_log import RARE_LIMIT, EventKind
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import NodeState, Sync
 
@@ -29,10 +31,11 @@ IN_SIGHT = "[...document.querySelectorAll('tbody tr')].filter(row => row.getBoun
 
 
 class Filled(NamedTuple):
-    """A page on a server with nodes, and the fleet behind it."""
+    """A page on a server with nodes, the fleet behind it, and its loop."""
 
     page: BrowserPage
     fleet: Fleet
+    background: Background
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         try:
             with BrowserPage(f"http://127.0.0.1:{port}/docs", tmp_path_factory.mktemp("browser")) as page:
                 page.look("light", 1280)
-                yield Filled(page, server.server.fleet)
+                yield Filled(page, server.server.fleet, background)
         finally:
             background.run(server.__aexit__())
 
@@ -121,3 +124,30 @@ def test_pages_of_the_list_have_addresses(filled: Filled) -> None:
     page.evaluate("history.back()")
     page.wait_for("Next 100 nodes")
     assert [row[0] for row in page.evaluate(ROWS)] == [row[0] for row in first]
+
+
+def test_events_that_the_server_no_longer_has_leave_a_gap(filled: Filled) -> None:
+    """On a page that was paused for long."""
+    page, newest = filled.page, f"group-{RARE_LIMIT + 9}"
+    page.go(f"/ui/events?group={newest}")
+    page.wait_for("0 events", ".counts")
+    filled.background.run(happen(filled.fleet, newest, 1))
+    page.wait_for("1 event", ".counts")
+    page.wait_for("live", "#live")
+    page.evaluate("document.getElementById('live').click()")
+    page.wait_for("paused", "#live")
+    filled.background.run(happen(filled.fleet, "group", RARE_LIMIT + 9))
+    filled.background.run(happen(filled.fleet, newest, 1))
+    page.evaluate("document.getElementById('live').click()")
+    page.wait_for("events are missing here", "table")
+    assert [row[1] for row in page.evaluate(ROWS)][:3] == ["group", "lagged", "group"]
+    page.go("/ui/events?since=24h")
+    page.wait_for(f"the newest 200 of {RARE_LIMIT:,} events", ".counts")
+    assert len(page.evaluate(ROWS)) == 200
+    assert audit(page) == [] and page.messages == []
+
+
+async def happen(fleet: Fleet, group: str, times: int) -> None:
+    """Events of a group."""
+    for _ in range(times):
+        fleet.events.record(EventKind.GROUP, "configured", time(), group=group)

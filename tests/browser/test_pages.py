@@ -14,9 +14,9 @@ import pytest
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
-from tests.browser.world import connect, identity, refusal
+from tests.browser.world import connect, first_request, identity, refusal
 from tests.support import resources as r
-from tests.support.grpc_stream import sotw_ack
+from tests.support.grpc_stream import SOTW, GrpcStream, sotw_ack
 from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.browser
@@ -104,6 +104,31 @@ def test_a_page_forgets_the_token(tmp_path: Path, running: ExitStack, path: str)
     assert SIGNED_IN[path] not in page.text()
     assert "Sign out" not in page.text()
     assert page.messages == []
+
+
+def test_a_token_that_is_revoked_takes_what_the_page_has_read(tmp_path: Path, running: ExitStack) -> None:
+    server = guarded(tmp_path, running)
+    connect_with_token(running, server)
+    page = opened(running, server, "/ui/nodes", tmp_path)
+    page.wait_for("This server requires a token.")
+    enter_token(page, SECRET)
+    page.wait_for("edge-1", "table")
+    page.wait_for("live", "#live")
+    write_tokens(tmp_path / "tokens.yaml", {"proxy": (OF_A_PROXY, "xds"), "other": ("another-secret", "read")})
+    page.wait_for("a valid bearer token is required")
+    page.wait_for("This server requires a token.")
+    assert "edge-1" not in page.text()
+    enter_token(page, "another-secret")
+    page.wait_for("edge-1", "table")
+    assert "requires a token" not in page.text()
+    assert page.messages == []
+
+
+def connect_with_token(running: ExitStack, server: ServerProcess) -> None:
+    """A node of the token that may be one."""
+    metadata = [("authorization", f"Bearer {OF_A_PROXY}")]
+    stream = running.enter_context(GrpcStream(server.grpc_port, SOTW, metadata=metadata))
+    stream.send(first_request(identity("edge-1", "none")))
 
 
 def guarded(directory: Path, running: ExitStack) -> ServerProcess:

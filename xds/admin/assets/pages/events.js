@@ -14,6 +14,10 @@ const KINDS = [
 ];
 const SINCE = [["", "1 hour ago"], ["10m", "10 minutes ago"], ["24h", "a day ago"], ["7d", "a week ago"]];
 const COLUMNS = ["when", "kind", "what", "group", "node", "detail"];
+const GAPS = {
+  lagged: "events are missing here: the server no longer had them",
+  partial: "events of servers are missing here, which did not answer",
+};
 
 export const events = {
   title: () => "Events",
@@ -28,35 +32,32 @@ export const events = {
 
   // The first time all since the chosen time, then what came after the last one.
   async read({ query, kept, signal }) {
-    kept.items ??= [];
-    kept.total ??= 0;
     const { kinds, group, node, since } = query;
-    const after = kept.last ? { last_event_id: kept.last } : { since: since || "1h" };
+    const isFirst = !kept.last;
+    const after = isFirst ? { since: since || "1h" } : { last_event_id: kept.last };
+    if (isFirst) Object.assign(kept, { items: [], total: 0, rows: 0 });
     const asked = { kinds: kinds || CHANGES, group, node, follow: "false", ...after };
     for await (const event of lines(`/events${queryOf(asked)}`, signal)) {
       if (!event) continue;
       kept.last = event.id ?? kept.last;
-      kept.total += 1;
-      kept.items.unshift({ ...event, key: `event ${kept.total}` });
+      kept.total += event.kind in GAPS ? 0 : 1;
+      kept.items.unshift({ ...event, isFirst, key: `event ${(kept.rows += 1)}` });
       kept.items.length = Math.min(kept.items.length, SHOWN);
     }
     return kept;
   },
 
   draw: (view, { items, total }) => [
-    counts(total > items.length ? `the newest ${items.length} of ${plural(total, "event")}` : plural(total, "event")),
+    counts(total > SHOWN ? `the newest ${SHOWN} of ${plural(total, "event")}` : plural(total, "event")),
     items.length > 0 && table("All that happened", COLUMNS, items.map(row), 3),
   ],
 };
 
-const GAPS = {
-  lagged: "events are missing here: the server no longer had them",
-  partial: "events of servers are missing here, which did not answer",
-};
-
-function row({ key, time, kind, action, group, node, type, revision, message, server }) {
-  const gap = GAPS[kind];
-  if (gap) return { key, kind: "gap", cells: ["–", kind, gap, "–", "–", message ?? "–"] };
+function row({ key, time, kind, action, group, node, type, revision, message, server, isFirst }) {
+  if (kind in GAPS) {
+    const text = kind === "lagged" && isFirst ? "the server keeps no earlier events" : GAPS[kind];
+    return { key, kind: "gap", cells: ["–", kind, text, "–", "–", "–"] };
+  }
   return {
     key,
     cells: [
