@@ -57,7 +57,7 @@ STORY = (
     "validate", "put_snapshot", "put_group", "put_resource", "list_groups", "get_group", "get_snapshot",
     "list_resources", "get_resource", "list_revisions", "get_revision", "get_difference", "get_progress",
     "get_rollout", "list_rollouts", "change_rollout", "get_undo", "rollback", "list_nodes", "get_node",
-    "list_held", "explain_node", "explain_document", "list_nacks",
+    "get_timeline", "list_held", "explain_node", "explain_document", "list_nacks",
     "list_refused_streams", "list_certificates", "release_node", "release_group",
     "get_bootstrap", "put_assignment", "list_assignments", "get_assignment", "get_assignment_history",
     "delete_assignment", "list_load", "get_load", "get_load_series", "put_registration", "list_registrations",

@@ -102,6 +102,7 @@ COMPLETED = {
     "describe -g edge-a clusters web-2": ["web-2"],
     "explain node-1 listeners": ["listeners"],
     "troubleshoot no": ["node-1"],
+    "timeline no": ["node-1"],
     "endpoints show -g edge-a w": ["web-2"],
     "service show sh": ["shop"],
     "chain sh": ["shop"],

@@ -44,6 +44,7 @@ BY_NAME: dict[str, list[str]] = {
 }
 BY_TIME: dict[str, list[str]] = {
     "nacks": [],
+    "timeline": [ONE],
     "history": [],
     "audit": [],
     "rollout history": ["edge"],

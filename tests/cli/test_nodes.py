@@ -98,6 +98,19 @@ def test_nodes_in_trouble_come_first(remote: Remote, node: Proxy, group: str) ->
     assert (wrong.code, wrong.err.splitlines()[0]) == (2, "xds: --order=worst: expected id or trouble")
 
 
+def test_the_timeline_of_a_node(remote: Remote, node: Proxy, group: str) -> None:
+    refuse(remote, node, group)
+    found = remote.xds("timeline", f"{group}-1", "-o", "json").json()["items"]
+    assert [(item["kind"], item["revision"]) for item in found] == [("nacked", 2), ("sent", 2), ("connected", 1)]
+    table = remote.xds("timeline", f"{group}-1")
+    assert re.search(rf"nacked +{group} +2 +clusters .*not to my taste\n", table.out) and table.err == ""
+    assert re.search(rf"sent +{group} +2 .*push", table.out)
+    short = remote.xds("timeline", f"{group}-1", "--limit", "1")
+    assert "nacked" in short.out and "connected" not in short.out and short.err == "earlier items are left out\n"
+    nobody = remote.xds("timeline", "nobody")
+    assert nobody.code == 4 and "no node 'nobody' is connected or was connected recently" in nobody.err
+
+
 def test_config_shows_acked_or_sent_content(remote: Remote, node: Proxy, group: str) -> None:
     def names(*flags: str) -> list[str]:
         return remote.xds("config", f"{group}-1", *flags, "-o", "name").out.split()

@@ -162,6 +162,30 @@ async def test_a_group_is_released_everywhere(site: Site, silent: str) -> None:
     assert (await site["a"].client.post("/api/v1/groups/edge/release")).json()["partial"] == ["c"]
 
 
+async def test_the_timeline_of_a_node_that_moved_between_servers(site: Site, silent: str) -> None:
+    """Each server tells what it has seen, and the history of the group stands once."""
+    await site.put("edge", A)
+    before = site.connect("a", "n/1")
+    before.nack(site.held("a"), "bad")
+    before.leave()
+    site.connect("b", "n/1").ack(site.held("b"))
+    for asked in ("a", "b"):
+        items = (await site.get(asked, "/nodes/n%2F1/timeline"))["items"]
+        seen = sorted((item["kind"], item.get("server", "")) for item in items)
+        assert seen == [
+            ("connected", "a"),
+            ("connected", "b"),
+            ("disconnected", "a"),
+            ("nacked", ""),
+            ("sent", ""),
+        ]
+    assert (await site["a"].client.get("/api/v1/nodes/nobody/timeline")).status_code == 404
+    site.rows.append(Member("c", silent))
+    assert (await site.get("a", "/nodes/n%2F1/timeline"))["partial"] == ["c"]
+    missing = await site["a"].client.get("/api/v1/nodes/nobody/timeline")
+    assert (missing.status_code, missing.json()["partial"]) == (503, ["c"])
+
+
 @pytest.mark.parametrize("method", ["DELETE", "POST"])
 async def test_a_command_waits_for_no_silent_server(site: Site, silent: str, method: str) -> None:
     site.rows.append(Member("c", silent))

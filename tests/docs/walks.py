@@ -276,6 +276,10 @@ ADMIN_API: Walk = [
     (f"curl -sf -X POST {API}/nodes/edge-1/release", answers(released=lambda found: found in ({"clusters": 1}, {}))),
     (f"curl -sf -X POST {GROUP}/release", answers(nodes=0, released={})),
     (f"curl -sf '{API}/nodes/edge-1/explain?type=clusters&name=hello'", answers(group="default", rule="node.cluster")),
+    (
+        f"curl -sf '{API}/nodes/edge-1/timeline?limit=50'",
+        answers(items=lambda found: "connected" in {item["kind"] for item in found}, truncated=False),
+    ),
     (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
     (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
@@ -374,6 +378,7 @@ COMMAND_LINE: Walk = [
     ("xds watch --since 10m --no-follow", says("push committed", "node connected")),
     ("xds history --since 2h", says("default +push ")),
     ("xds release --node edge-1", says("1 node released |nothing lingered")),
+    ("xds timeline edge-1", says("connected", "sent")),
     ("xds explain edge-1 clusters hello", says("default", "hello")),
     ("xds explain --node-file examples/hello/node.yaml", says("default")),
     ("xds services", says("SERVICE")),

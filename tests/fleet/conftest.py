@@ -53,10 +53,11 @@ class Client:
         group: str = "default",
         peer: str = "ipv4:127.0.0.1:1",
         api: str = "",
+        now: float = 1000.0,
     ) -> None:
         self.fleet = fleet
         self.id = next(_numbers)
-        self.now = 1000.0
+        self.now = now
         self.node = Node(node, "edge", Locality("r", "z"), user_agent="envoy 1.40.0")
         fleet.stream_opened(self.id, peer, "ADS", "sotw", self.now, api)
         self.apply_events(Identified(self.node, group))

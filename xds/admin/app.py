@@ -43,6 +43,7 @@ from xds.admin.routes import (
     rollouts,
     streams,
     system,
+    timeline,
 )
 from xds.admin.routing import operation_id
 from xds.admin.server_door import ServerDoor
@@ -111,6 +112,8 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
         rollouts.internal,
         rollouts.router,
         holdings.router,
+        timeline.internal,
+        timeline.router,
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.internal,
         fleet.router,

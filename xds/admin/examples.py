@@ -98,6 +98,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "rollback": example({"to": 1}, **_EDGE, message="back to 1"),
     "list_nodes": example(**_EDGE),
     "get_node": example(**_NODE),
+    "get_timeline": example(**_NODE),
     "list_held": example(**_NODE, type="clusters"),
     "explain_node": example(**_NODE),
     "explain_document": example({"id": "edge-2", "cluster": "web", "metadata": {"role": "edge"}}),

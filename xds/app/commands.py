@@ -26,6 +26,7 @@ from xds.cli.commands import (  # noqa: F401
     nodes,
     resources,
     rollout,
+    timeline,
     troubleshoot,
     validate,
     version,

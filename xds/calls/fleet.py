@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xds.admin.models.nacks import Nack
     from xds.admin.models.nodes import NodeCounts, NodeStatus, ReleasedNodes
     from xds.admin.models.streams import RefusedPeers
+    from xds.admin.models.timeline import NodeTimeline
 
 NDJSON = "application/x-ndjson"
 LAST_EVENT_ID = "last-event-id"
@@ -95,6 +96,11 @@ def explain(id: str, *, type: str = "", name: str = "") -> ApiCall[NodeExplanati
 def explain_node(node: Mapping[str, Any], *, type: str = "", name: str = "") -> ApiCall[NodeExplanation]:
     """What a node would be served, and why. ``node`` is one as in a bootstrap; it need not be connected."""
     return ask(operations.EXPLAIN_DOCUMENT, query=flags(type=type, name=name), body=dict(node))
+
+
+def timeline(id: str, *, limit: int | None = None) -> ApiCall[NodeTimeline]:
+    """What happened to a node, newest first: connections, pushes to its group, rollouts, NACKs, late ACKs, moves."""
+    return ask(operations.GET_TIMELINE, id, query=flags(limit=limit))
 
 
 def nacks(

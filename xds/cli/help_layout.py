@@ -10,7 +10,8 @@ SECTIONS: dict[str, list[str]] = {
     "Begin": ["demo", "init", "envoy"],
     "Push": ["apply", "put", "delete", "diff", "validate", "convert", "export", "rollout"],
     "Inspect": [
-        *("nodes", "nacks", "config", "explain", "troubleshoot", "describe", "get", "watch", "history", "release"),
+        *("nodes", "nacks", "config", "explain", "timeline", "troubleshoot", "describe", "get", "watch", "history"),
+        "release",
     ],
     "Services and traffic": ["endpoints", "load"],
     "Groups and rights": ["group", "auth", "whoami", "audit"],

@@ -52,6 +52,7 @@ class Calls:
     release_node = Sent(fleet.release_node)
     release_group = Sent(of_groups.release_group)
     node_resources = Paged(fleet.node_resources)
+    timeline = Sent(fleet.timeline)
     explain = Sent(fleet.explain)
     explain_node = Sent(fleet.explain_node)
     nacks = Paged(fleet.nacks)

@@ -249,16 +249,20 @@ def record_node(log: EventLog, action: str, stream: StreamRecord, now: float) ->
     log.record(EventKind.NODE, action, now, group=stream.group, node=node_id(stream))
 
 
-def record_moved(log: EventLog, stream: StreamRecord, group: str, now: float) -> None:
-    """Record that a node moved to another group or matches none: once per node, not for each of its streams."""
+def record_moved(log: EventLog, stream: StreamRecord, group: str, now: float) -> bool:
+    """Record that a node moved to another group or matches none: once per node, not for each of its streams.
+
+    Returns whether it was recorded.
+    """
     node = stream.node
-    if node is None or (group == node.group and not node.orphaned_recorded):
-        return
+    if node is None or (group == node.group and not node.orphaned_recorded) or (not group and node.orphaned_recorded):
+        return False
     if group:
         log.record(EventKind.NODE, "moved", now, group=group, node=node.node.id, details={"previous": node.group})
-    elif not node.orphaned_recorded:
+    else:
         log.record(EventKind.NODE, "orphaned", now, group=node.group, node=node.node.id, message=ORPHANED)
     node.orphaned_recorded = not group
+    return True
 
 
 def record_acked(log: EventLog, stream: StreamRecord, accepted: ResourceSet, revision: int | None, now: float) -> None:

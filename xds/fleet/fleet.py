@@ -25,6 +25,7 @@ from xds.fleet.event_log import (
 )
 from xds.fleet.kept_nodes import KeptNodes
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog
+from xds.fleet.node_past import LATE_S, Moment, MomentKind, MomentWriter, NodePast
 from xds.fleet.node_records import (
     NO_STATES,
     Holding,
@@ -91,6 +92,7 @@ class Fleet:
         self._cut_recorded: dict[str, int] = {}  # group -> the newest revision recorded as removed early
         self._partial_sets = PartialSets()
         self._clock_offset_s = 0.0  # epoch seconds minus the engine's clock
+        self._moments = MomentWriter()
         self._revisions: dict[int, int] = {}  # ResourceSet.id -> newest revision that contains it
 
     # Writing
@@ -134,6 +136,9 @@ class Fleet:
         record_stream(self.events, "closed", stream, now)
         if not node.streams:
             record_node(self.events, "disconnected", stream, now)
+            self._remember(node, Moment(node.connected, MomentKind.CONNECTED))
+            self._remember(node, Moment(now, MomentKind.DISCONNECTED))
+            node.connected = 0.0
             self._note_left(node, now)
         return needs_report
 
@@ -231,6 +236,17 @@ class Fleet:
         """Those of some nodes that pass a filter, in the given order. No state of a node is built."""
         records = filter(None, map(self._nodes.get, ids))
         return [node for record in records if (node := listed_node(record, chosen, now)) is not None]
+
+    def past(self, node_id: str) -> NodePast | None:
+        """What a node has been through; None as for ``node``."""
+        record = self._nodes.get(node_id)
+        if record is None:
+            return None
+        moments = self._moments.read(record.past)
+        if record.connected:
+            moments.append(Moment(record.connected, MomentKind.CONNECTED))
+        in_order = tuple(sorted(moments, key=lambda moment: moment.time))
+        return NodePast(record.group, record.first_seen, in_order, self._moments.is_full(record.past))
 
     def standing(self, node_id: str, now: float) -> NodeStanding | None:
         """What this server has of a node; None as for ``node``."""
@@ -409,6 +425,8 @@ class Fleet:
     def _identified(self, stream: StreamRecord, event: Identified, now: float) -> None:
         node = self._record_of(event.node, now)
         is_first_stream = not node.streams
+        if node.group not in ("", event.group):
+            self._moved(node, event.group, now)
         node.node = event.node
         node.group = event.group
         node.last_states, node.polls = NO_STATES, None
@@ -416,13 +434,15 @@ class Fleet:
         stream.node = node
         stream.group = event.group
         if is_first_stream:
+            node.connected = now
             record_node(self.events, "connected", stream, now)
         record_stream(self.events, "opened", stream, now)
 
     def _view_changed(self, stream: StreamRecord, event: ViewChanged, now: float) -> None:
         self.changes += 1
         stream.orphaned = not event.group
-        record_moved(self.events, stream, event.group, now)
+        if record_moved(self.events, stream, event.group, now) and stream.node is not None:
+            self._moved(stream.node, event.group, now)
         if event.group:
             stream.group = event.group
             if stream.node is not None:
@@ -432,10 +452,10 @@ class Fleet:
         if event.response.heartbeat:
             return
         record = stream.types.get(event.type_url) or stream.record_of(event.type_url, now)
-        record.sent = event.response.resource_set
-        if record.state is not Sync.PENDING:
+        if record.state is not Sync.PENDING or record.sent is None:
             record.state = Sync.PENDING
             record.since = now
+        record.sent = event.response.resource_set
 
     def _acked(self, stream: StreamRecord, event: Acked, now: float) -> None:
         if event.response.heartbeat:
@@ -443,6 +463,8 @@ class Fleet:
         self.changes += 1
         record = stream.types.get(event.type_url) or stream.record_of(event.type_url, now)
         record.acked = event.response.resource_set
+        if now - record.since > LATE_S and record.state is Sync.PENDING:
+            self._acked_late(stream, record, event.response.resource_set, now)
         if self.nack_log:
             self._resolve_accepted(stream, record, event.response.resource_set, event.response.names, now)
         self._mark_synced(record, now)
@@ -450,6 +472,20 @@ class Fleet:
             accepted = event.response.resource_set
             revision = self._revisions.get(comparable_set(accepted).origin_id)
             record_acked(self.events, stream, accepted, revision, now)
+
+    def _acked_late(self, stream: StreamRecord, record: TypeRecord, accepted: ResourceSet, now: float) -> None:
+        if stream.node is not None:
+            revision = self._revisions.get(comparable_set(accepted).origin_id, 0)
+            late_s = round(now - record.since)
+            moment = Moment(now, MomentKind.ACKED, stream.group, "", alias_of(record.type_url), revision, late_s)
+            self._remember(stream.node, moment)
+
+    def _moved(self, node: NodeRecord, group: str, now: float) -> None:
+        kind = MomentKind.MOVED if group else MomentKind.ORPHANED
+        self._remember(node, Moment(now, kind, group, node.group))
+
+    def _remember(self, node: NodeRecord, moment: Moment) -> None:
+        node.past = self._moments.added(node.past, moment)
 
     def _synced(self, stream: StreamRecord, event: Synced, now: float) -> None:
         self.changes += 1

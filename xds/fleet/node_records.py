@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
+from xds.fleet.node_past import NOTHING
 from xds.fleet.order_state import (
     LINGERS_SHOWN,
     NO_CLIENTS,
@@ -142,19 +143,22 @@ class NodeRecord:
     ``last_states`` are the last states of the types of closed streams by alias, for a disconnected node.
     ``orphaned_recorded`` and ``synced_revision`` are the latest facts in the event log: whether no group matches, and
     the revision with which the node is synced. ``reporters`` counts its load report streams, which are no ``streams``:
-    no push waits for them. ``polls`` are its polls since its last stream was opened.
+    no push waits for them. ``polls`` are its polls since its last stream was opened. ``past`` is what it has been
+    through (`MomentWriter`), without that it is ``connected``, since when; 0.0: it is not.
 
     Most nodes have one stream, and nothing lingers: a tuple and None take less memory than two dicts.
     """
 
     __slots__ = (
         "_clients",
+        "connected",
         "first_seen",
         "group",
         "last_seen",
         "last_states",
         "node",
         "orphaned_recorded",
+        "past",
         "polls",
         "reporters",
         "streams",
@@ -173,6 +177,8 @@ class NodeRecord:
         self._clients: dict[ClientKey, ClientOrderState] | None = None
         self.orphaned_recorded = False
         self.synced_revision = 0
+        self.past = NOTHING
+        self.connected = 0.0
 
     @property
     def clients(self) -> Clients:

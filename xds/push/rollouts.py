@@ -20,6 +20,7 @@ from xds.push.base_content import base_content
 from xds.push.content import GroupContent
 from xds.push.rollout_step import ChangedRolloutError, Effect, RolloutStep, ServedRollout
 from xds.push.served import ServedGroups
+from xds.rollouts.line_changes import LineChanges
 from xds.rollouts.rollout import Rollout, RolloutState, decode, encode
 from xds.snapshots.lines import GroupSplit
 from xds.store.audit_entries import AuditNote
@@ -38,7 +39,7 @@ class Rollouts:
 
     ``roll_back`` pushes the content of the base of a rollout, and stores it as it is afterwards. ``refresh`` takes over
     what the store has of groups, whose locks are held. ``told`` is called with what has happened to a rollout.
-    ``changed`` is set at each change.
+    ``changed`` is set at each change. ``line_changes`` are those that this server has seen.
     """
 
     kinds = (KIND,)
@@ -55,6 +56,7 @@ class Rollouts:
         told: Callable[[str, Rollout], None],
     ) -> None:
         self.known = KnownDocuments(store, self)
+        self.line_changes = LineChanges()
         self.lock = asyncio.Lock()
         self.changed = asyncio.Event()
         self._groups = groups
@@ -201,8 +203,10 @@ class Rollouts:
             self._rollouts.pop(group, None)
             self._moved_s.pop(group, None)
             self._headed_s.pop(group, None)
+            self.line_changes.forget(group)
             return
         rollout = served.rollout
+        self.line_changes.note(rollout)
         self._rollouts[group] = rollout
         self._served[group] = served if rollout.is_open else ServedRollout(rollout)
         if before is None:

@@ -1,0 +1,115 @@
+"""The timeline of a node, from what servers have seen of it and the history of its groups."""
+
+from __future__ import annotations
+
+from xds.fleet.node_past import Moment, MomentKind, NodePast
+from xds.fleet.state import NackRecord, NackState
+from xds.push.timeline import GroupPast, TimelineItem, groups_of, timeline
+from xds.rollouts.line_changes import LineOfNode
+from xds.store.base import Meta, RevisionInfo
+
+CONNECTED, DISCONNECTED, ACKED, MOVED, ORPHANED = MomentKind
+
+
+def pushed(
+    revision: int, time: float, group: str = "edge", message: str = "", kind: str = "push", content_of: int = 0
+) -> RevisionInfo:
+    return RevisionInfo(group, revision, Meta("me", message, time), {}, 1, kind=kind, content_of=content_of)
+
+
+def told(items: list[TimelineItem]) -> list[tuple[float, str, str, int | None]]:
+    """Oldest first: time, kind, group and revision."""
+    return [(item.time, item.kind.value, item.group, item.revision) for item in reversed(items)]
+
+
+HISTORY = GroupPast([pushed(1, 10.0), pushed(2, 110.0, message="why"), pushed(3, 130.0), pushed(4, 150.0)])
+
+
+def test_a_push_while_it_is_connected_was_sent() -> None:
+    past = NodePast("edge", 100.0, (Moment(100.0, CONNECTED), Moment(120.0, DISCONNECTED), Moment(140.0, CONNECTED)))
+    items = timeline({"": past}, (), {"edge": HISTORY})
+    assert told(items) == [
+        (100.0, "connected", "edge", 1),
+        (110.0, "sent", "edge", 2),
+        (120.0, "disconnected", "edge", 2),
+        (130.0, "pushed", "edge", 3),
+        (140.0, "connected", "edge", 3),
+        (150.0, "sent", "edge", 4),
+    ]
+    assert (items[-2].text, items[-2].by) == ("push: why", "me")
+
+
+def test_groups_by_the_time_in_which_it_was_there() -> None:
+    past = NodePast(
+        "blue", 100.0, (Moment(100.0, CONNECTED), Moment(120.0, ORPHANED, "", "edge"), Moment(140.0, MOVED, "blue"))
+    )
+    blue = GroupPast([pushed(7, 105.0, "blue"), pushed(8, 145.0, "blue", kind="rollback", content_of=6)])
+    assert groups_of({"": past}) == {"edge", "blue"}
+    items = timeline({"": past}, (), {"edge": HISTORY, "blue": blue})
+    assert told(items) == [
+        (100.0, "connected", "edge", 1),
+        (110.0, "sent", "edge", 2),
+        (120.0, "orphaned", "", None),
+        (140.0, "moved", "blue", None),
+        (145.0, "sent", "blue", 8),
+    ]
+    assert items[0].text == "rollback to 6"
+
+
+def test_several_servers_are_merged_by_time() -> None:
+    a = NodePast("edge", 100.0, (Moment(100.0, CONNECTED), Moment(120.0, DISCONNECTED)))
+    b = NodePast("edge", 121.0, (Moment(121.0, CONNECTED), Moment(160.0, ACKED, "edge", "", "clusters", 4, 10)))
+    items = timeline({"a": a, "b": b}, (), {"edge": HISTORY})
+    assert [(item.time, item.kind.value, item.server) for item in items] == [
+        (160.0, "acked", "b"),
+        (150.0, "sent", ""),
+        (130.0, "sent", ""),
+        (121.0, "connected", "b"),
+        (120.0, "disconnected", "a"),
+        (110.0, "sent", ""),
+        (100.0, "connected", "a"),
+    ]
+    assert (items[0].revision, items[0].text, items[0].late_s) == (4, "10 s after it was sent", 10)
+
+
+def test_what_only_a_wave_was_served() -> None:
+    past = NodePast("edge", 100.0, (Moment(100.0, CONNECTED),))
+    lines = [LineOfNode(135.0, True, 3, "wave 2 of 3"), LineOfNode(149.0, False, 2, "edge-1 rejected it")]
+    items = timeline({"": past}, (), {"edge": GroupPast(HISTORY.revisions, {3}, lines)})
+    assert told(items)[2:5] == [
+        (130.0, "pushed", "edge", 3),
+        (135.0, "line", "edge", 3),
+        (149.0, "line", "edge", 2),
+    ]
+    assert [(item.line, item.text) for item in items if item.line] == [
+        ("base", "edge-1 rejected it"),
+        ("head", "wave 2 of 3"),
+    ]
+
+
+def test_a_nack_and_its_end() -> None:
+    past = NodePast("edge", 100.0, (Moment(100.0, CONNECTED),))
+    about = ("edge-1", "edge", "clusters", "", "2", "n", 13, "no such port")
+    record = NackRecord(7, *about, 111.0, 112.0, ("a", "b"), 2, 3, NackState.RESOLVED, 131.0, ("b",))
+    items = timeline({"": past}, [record], {"edge": HISTORY})
+    assert told(items)[2:5] == [
+        (111.0, "nacked", "edge", 2),
+        (130.0, "sent", "edge", 3),
+        (131.0, "resolved", "edge", None),
+    ]
+    (nacked,) = (item for item in items if item.kind == "nacked")
+    assert (nacked.text, nacked.names, nacked.nack, nacked.count, nacked.type) == (
+        "no such port",
+        ("b",),
+        7,
+        3,
+        "clusters",
+    )
+
+
+def test_a_node_that_only_polls() -> None:
+    assert told(timeline({"": NodePast("edge", 120.0)}, (), {"edge": HISTORY})) == [
+        (130.0, "pushed", "edge", 3),
+        (150.0, "pushed", "edge", 4),
+    ]
+    assert timeline({"": NodePast("", 120.0)}, (), {}) == []
