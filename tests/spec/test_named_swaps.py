@@ -238,6 +238,22 @@ def test_a_stream_for_clusters_that_ends_alone_is_waited_for(
     assert_in_step(client, site("b", listener="to:b"))
 
 
+def test_a_stream_for_clusters_that_ends_alone_gets_no_earlier_versions(server: Server, variant: Variant) -> None:
+    """Off ADS. In SotW, the label of clusters of which one lingers names no set."""
+    client = live(server, variant, site("a", "b"), split=True)
+    content = site("a", text="@2")
+    push(server, content, source="api")
+    spend(1, client)
+    link = next(each for each in client.links if each.type_url == CLUSTER)
+    link.disconnect()
+    link.begin_anew()
+    link.resume(CLUSTER)
+    spend(1, client)
+    assert client.serving()[CLUSTER] == {"a": "@2", "b": "@1"}
+    spend(DRAINED_S, client)
+    assert_in_step(client, content)
+
+
 def test_a_stream_for_listeners_that_ends_alone_is_waited_for(server: Server, variant: Variant) -> None:
     """Off ADS. A push leads over an internal listener that the client has not before the stream is back."""
     client = live(server, variant, site("a"), split=True)

@@ -282,6 +282,7 @@ class ClientState:
         watch.hold_unknown(ShownContent(is_unknown=watch.type.full_state and bool(shown)))
         if watch.type.is_route_target:
             self.released, self.lingering = with_left_clusters(facts, shown.label)
+            self._begin(now_s, is_return=True)
         elif watch.shown.is_unknown:
             self.transition = with_withheld(facts, self._begin(now_s, is_return=True), url)
 
