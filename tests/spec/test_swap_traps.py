@@ -13,6 +13,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENE
 from xds.protocol.clients import ClientTable
 from xds.protocol.dialect import Variant
 from xds.protocol.events import LingerCut, Send
+from xds.snapshots.removal_log import VERSIONS_KEPT
 
 OFFER_TIMEOUT_S, ORDER_TIMEOUT_S = 5.0, 30.0
 WAITED_S = ORDER_TIMEOUT_S + OFFER_TIMEOUT_S + 1  # nothing unproved waits longer
@@ -356,6 +357,42 @@ def test_trap_8_a_route_waits_for_the_filter_that_guards_it(server: Server, vari
     push(server, content)
     spend(DRAINED_S, client)
     assert not client.exposures
+    assert_in_step(client, content)
+
+
+def test_trap_8_a_returning_client_that_acks_nothing_new_may_still_warm_its_listener(
+    server: Server, variant: Variant
+) -> None:
+    """The listener that it shows warms for a secret. In Delta the server answers its first request with nothing."""
+    client = live(server, variant, site("a"))
+    push(server, site("a", listener="r1 authz sds:s"))
+    spend(1, client)
+    client.disconnect()
+    content = joined(site("a", "c", listener="r1 authz sds:s @2"), {ROUTE: {"r1": f"a c {ADMIN}"}})
+    push(server, content)
+    client.reconnect()
+    spend(10, client)
+    assert not client.exposures
+    content = joined(content, {SECRET: {"s": "1"}})
+    push(server, content)
+    spend(DRAINED_S, client)
+    assert not client.exposures
+    assert_in_step(client, content)
+
+
+def test_trap_8_a_route_of_a_listener_of_which_the_log_has_only_later_versions_waits(server: Server) -> None:
+    """In Delta a client shows a version. What it refers to is not known after ten later ones."""
+    client = live(server, Variant.DELTA, site("a"))
+    client.disconnect()
+    server.restart()
+    for number in range(VERSIONS_KEPT + 1):
+        push(server, site("a", listener=f"r1 @{number}"))
+    content = joined(site("a", listener="r1 authz sds:s"), {ROUTE: {"r1": f"a {ADMIN}"}, SECRET: {"s": "1"}})
+    push(server, content)
+    client.reconnect()
+    spend(1, client)
+    assert not client.exposures
+    spend(DRAINED_S, client)
     assert_in_step(client, content)
 
 

@@ -166,9 +166,7 @@ def _without_needed(
     url, releases = facts.url_of("listeners"), facts.releases
     goal, acked = facts.goal.get(url), facts.watches.acked(url) or before.ready.get(url)
     changed = releases.diff(acked, goal)
-    needed = changed.newly_named
-    if needed and (before.is_ready_unproved or facts.watches.may_hold_anything(url)):  # its listeners may use it
-        needed = facts.watches.not_fetched(needed)
+    needed = facts.watches.not_fetched(changed.newly_named)  # a listener becomes ready with what the client has
     filtered = listeners_naming(changing, facts.goal)
     if filtered:
         # The filters are sent before the listener, which then uses the new filters and the new routes.
@@ -248,7 +246,7 @@ def _with_earlier_ready(facts: ClientFacts, before: Held, acked: ResourceSet, ch
     ready = before.ready.get(url)
     if not facts.is_aggregated or acked is facts.goal.get(url) or acked is ready:
         return before
-    named = facts.releases.diff(ready, acked).newly_named
+    named = facts.releases.diff(empty_set(url) if before.is_ready_unproved else ready, acked).newly_named
     if named and facts.watches.not_fetched(named):
         return before
     release = facts.releases.replaced(facts.released, acked)
