@@ -34,6 +34,7 @@ T = TypeVar("T")
 READ_AT_ONCE = 200  # nodes that are read, but not rendered
 RENDERED_AT_ONCE = 10
 VERSIONS_SHOWN = 100
+GROUPS_SHOWN = 1_000
 # Counts for another server: numbers of nodes with streams here, and the nodes without, which are not counted yet.
 SURE, WEAK = "sure", "weak"
 
@@ -164,14 +165,15 @@ async def _counts(
     by_server = {own_name(deps, request): list(weak)}
     for server, document in others.documents.items():
         found = document["counts"]
-        tally.numbers.update({(Sync(state), present, agent): number for state, present, agent, number in found[SURE]})
+        tally.numbers.update({(Sync(state), *alike): number for state, *alike, number in found[SURE]})
         by_server[server] = [ListedNode(id, Sync(state), *rest) for id, state, *rest in found[WEAK]]
     ids = [node.id for nodes in by_server.values() for node in nodes] if others.documents else []
     best = await _best_servers(deps, request, ids)
     for server, nodes in by_server.items():
         tally.add(node for node in nodes if best.get(node.id, server) == server)
     states = {state.value: number for state, number in tally.by_state().items()}
-    return dict(document_of(NodeCounts(tally.total, tally.connected, states, tally.by_version(VERSIONS_SHOWN))))
+    by_version, by_group = tally.by_version(VERSIONS_SHOWN), tally.by_group(GROUPS_SHOWN)
+    return dict(document_of(NodeCounts(tally.total, tally.connected, states, by_version, by_group)))
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

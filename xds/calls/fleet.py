@@ -50,7 +50,7 @@ def nodes(
 def node_counts(
     *, group: str = "", state: str = "", selector: str = "", line: str = "", text: str = "", user_agent: str = ""
 ) -> ApiCall[NodeCounts]:
-    """The numbers of nodes that `nodes` returns for the same arguments, by state and version."""
+    """The numbers of nodes that `nodes` returns for the same arguments, by state, version and group."""
     chosen = flags(group=group, state=state, selector=selector, line=line, text=text, user_agent=user_agent)
     query = {**chosen, **flags(counts=True, limit=1)}
     return ask(operations.LIST_NODES, query=query, read=lambda value: read_object(_counts_class(), value["counts"]))

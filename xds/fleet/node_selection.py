@@ -82,13 +82,14 @@ def _has_text(record: NodeRecord, text: str, has_nacks: bool) -> bool:
 
 
 class ListedNode(NamedTuple):
-    """A node of a list: its worst state, whether it is connected or polls, and its client's version."""
+    """A node of a list: its worst state, whether it is connected or polls, its client's version, and its group."""
 
     id: str
     state: Sync
     is_present: bool
     has_streams: bool
     user_agent: str
+    group: str
 
 
 def listed_node(record: NodeRecord, chosen: NodeFilter, now: float) -> ListedNode | None:
@@ -98,21 +99,21 @@ def listed_node(record: NodeRecord, chosen: NodeFilter, now: float) -> ListedNod
         return None
     has_streams = bool(record.streams)
     is_present = has_streams or record.is_present(now)
-    return ListedNode(record.node.id, worst_of(states), is_present, has_streams, record.node.user_agent)
+    return ListedNode(record.node.id, worst_of(states), is_present, has_streams, record.node.user_agent, record.group)
 
 
 class NodeTally:
     """Counts of listed nodes: each counts in its worst state; one without types is not subscribed.
 
-    ``numbers`` are of nodes that are alike: in the same state, present or not, and of the same version.
+    ``numbers`` are of nodes that are alike: in the same state, present or not, of the same version and group.
     """
 
-    def __init__(self, numbers: Mapping[tuple[Sync, bool, str], int] = MappingProxyType({})) -> None:
+    def __init__(self, numbers: Mapping[tuple[Sync, bool, str, str], int] = MappingProxyType({})) -> None:
         self.numbers = Counter(numbers)
 
     def add(self, nodes: Iterable[ListedNode]) -> None:
         """Count nodes."""
-        self.numbers.update([(node.state, node.is_present, node.user_agent) for node in nodes])
+        self.numbers.update([(node.state, node.is_present, node.user_agent, node.group) for node in nodes])
 
     @property
     def total(self) -> int:
@@ -122,18 +123,25 @@ class NodeTally:
     @property
     def connected(self) -> int:
         """The number of nodes that are connected or poll."""
-        return sum(number for (_, is_present, _), number in self.numbers.items() if is_present)
+        return sum(number for (_, is_present, *_), number in self.numbers.items() if is_present)
 
     def by_state(self) -> dict[Sync, int]:
         """The number of nodes in each state."""
         found = dict.fromkeys(Sync, 0)
-        for (state, _, _), number in self.numbers.items():
+        for (state, *_), number in self.numbers.items():
             found[state] += number
         return found
 
     def by_version(self, limit: int) -> dict[str, int]:
         """The number of nodes of the most frequent versions."""
         found: Counter[str] = Counter()
-        for (_, _, version), number in self.numbers.items():
+        for (_, _, version, _), number in self.numbers.items():
             found[version] += number
         return dict(found.most_common(limit))
+
+    def by_group(self, limit: int) -> dict[str, int]:
+        """The number of nodes that are connected or poll, of the groups with the most; those of no group under ""."""
+        found: Counter[str] = Counter()
+        for (_, is_present, _, group), number in self.numbers.items():
+            found[group] += number if is_present else 0
+        return dict((+found).most_common(limit))

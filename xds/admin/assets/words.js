@@ -1,5 +1,12 @@
 // Words that several pages say.
 
+import { element } from "./dom.js";
+
+// What is missing where servers do not answer; null where all do.
+export function missing(what, partial = []) {
+  return partial.length > 0 && element("p", { role: "alert" }, `${what} of servers that do not answer are missing: ${partial.join(", ")}.`);
+}
+
 // Who made a change: the principal, and what the client says about itself.
 export function who({ actor, author }) {
   if (!actor || actor === author) return author || "nobody by name";

@@ -414,13 +414,15 @@ class NodeCounts:
     * ``connected``: those that are connected, or poll;
     * ``by_state``: by the worst state of a type: ``nacked``, ``orphaned``, ``pending``, ``synced``, ``not_subscribed``
       (also without a type); all states are present;
-    * ``by_version``: by ``user_agent``, the most frequent ones.
+    * ``by_version``: by ``user_agent``, the most frequent ones;
+    * ``by_group``: those that are connected, or poll, by group, of the 1,000 groups with the most; ``""``: in no group.
     """
 
     total: int
     connected: int
     by_state: Mapping[str, int]
     by_version: Mapping[str, int]
+    by_group: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
-import { who } from "../words.js";
+import { missing, who } from "../words.js";
 import { drawRollout, planWords } from "../rollout.js";
 
 const REVISIONS = 25;
@@ -20,23 +20,25 @@ export const group = {
   async read({ params, query, signal }) {
     const path = pathOf("/groups", params.group);
     const asked = queryOf({ limit: REVISIONS, page_token: query.page_token, endpoints: query.endpoints });
-    const [present, progress, history, nacks, caller] = await Promise.all([
+    const [present, progress, history, nacks, nodes, caller] = await Promise.all([
       find(path, signal),
       find(`${path}/rollout`, signal),
       find(`${path}/revisions${asked}`, signal),
       get(`/nacks${queryOf({ group: params.group, state: "open", by: "message", limit: NACKS })}`, signal),
+      get(`/nodes${queryOf({ group: params.group, limit: 1, counts: "true" })}`, signal), // those of all servers
       get("/whoami", signal),
     ]);
     const names = query.type && present?.revision ? await namesOf(path, present.revision, query.type, signal) : null;
-    return { present, progress, history, nacks, caller, names };
+    return { present, progress, history, nacks, nodes, caller, names };
   },
 
-  draw(view, { present, progress, history, nacks, caller, names }) {
+  draw(view, { present, progress, history, nacks, nodes, caller, names }) {
     const { group } = view.params;
     const revisions = history?.items ?? [];
     if (!present && !revisions.length) return element("p", {}, "There is no such group. ", link("/ui/groups", "All groups"));
     return [
-      present ? presentFacts(present) : element("p", {}, "The group is deleted. Its revisions stay, and a roll-back brings it back."),
+      present ? presentFacts({ ...present, nodes: nodes.counts.connected }) : element("p", {}, "The group is deleted. Its revisions stay, and a roll-back brings it back."),
+      missing("Nodes and NACKs", nodes.partial),
       progress?.state && drawRollout(view, group, progress, caller),
       nacks.items.length > 0 && nackTable(nacks.items),
       present?.revision > 0 && resourceTable(view, present, progress),

@@ -2,31 +2,35 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { who } from "../words.js";
+import { missing, who } from "../words.js";
 
 const PAGE = 100;
 const NACKS = 500; // equal ones are one
+const COUNTED = 1000; // groups with the most nodes, which the server counts
 
 export const groups = {
   title: () => "Groups",
 
   async read({ query, signal }) {
-    const [page, rollouts, nacks] = await Promise.all([
+    const [page, rollouts, nacks, nodes] = await Promise.all([
       get(`/groups${queryOf({ limit: PAGE, page_token: query.page_token })}`, signal),
       get("/rollouts", signal),
       get(`/nacks${queryOf({ state: "open", by: "message", limit: NACKS })}`, signal),
+      get("/nodes?limit=1&counts=true", signal), // those of all servers: a group has those of the server that is asked
     ]);
-    return { page, rollouts: rollouts.items, nacks: nacks.items };
+    return { page, rollouts: rollouts.items, nacks: nacks.items, nodesOf: nodes.counts.by_group, partial: nodes.partial };
   },
 
-  draw({ query }, { page, rollouts, nacks }) {
+  draw({ query }, { page, rollouts, nacks, nodesOf, partial }) {
     const rolloutOf = new Map(rollouts.map((each) => [each.group, each]));
     const nacksOf = new Map();
     for (const { group, nodes_total: nodes } of nacks) nacksOf.set(group, (nacksOf.get(group) ?? 0) + nodes);
-    const rows = page.items.map((each) => row(each, rolloutOf.get(each.group), nacksOf.get(each.group) ?? 0));
+    const least = Object.keys(nodesOf).length < COUNTED ? 0 : null;
+    const rows = page.items.map((each) => row({ ...each, nodes: nodesOf[each.group] ?? least }, rolloutOf.get(each.group), nacksOf.get(each.group) ?? 0));
     const columns = ["group", "nodes", "revision", "rollout", "open NACKs", "last change"];
     return [
       counts(plural(rows.length, "group"), (query.page_token || page.next_page_token) && " on this page"),
+      missing("Nodes and NACKs", partial),
       rows.length ? table("Groups", columns, rows) : element("p", {}, "There is no group yet. ", element("code", {}, "xds apply"), " makes one."),
       element("p", {}, page.next_page_token && link(`/ui/groups${queryOf({ page_token: page.next_page_token })}`, "more groups")),
     ];
@@ -37,7 +41,7 @@ function row({ group, nodes, revision, ...last }, rollout, nacked) {
   const change = revision ? [when(last.time), " by ", who(last), last.message && `: ${last.message}`] : "settings alone";
   const cells = [
     link(pathOf("/ui/groups", group), group),
-    link(`/ui/nodes${queryOf({ group })}`, plural(nodes, "node")),
+    link(`/ui/nodes${queryOf({ group })}`, nodes === null ? "few nodes" : plural(nodes, "node")),
     revision || "–",
     rollout ? state(rollout.state, `${rollout.state}, wave ${rollout.wave} of ${rollout.waves}`) : "–",
     nacked ? link(`/ui/nodes${queryOf({ group, state: "nacked" })}`, state("nacked", plural(nacked, "NACK"))) : "–",

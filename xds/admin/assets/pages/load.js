@@ -4,7 +4,7 @@ import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { clock, drawChart } from "../chart.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
-import { percent, place, rate } from "../words.js";
+import { missing, percent, place, rate } from "../words.js";
 
 const WINDOWS = [["", "2 minutes"], ["1h", "1 hour"]];
 const SERIES = 12;
@@ -35,7 +35,7 @@ export const load = {
     const over = byTarget(lines);
     return [
       loadFacts(now),
-      [...(now.partial ?? [])].length > 0 && element("p", { role: "alert" }, `What clients report to servers that do not answer is missing: ${now.partial.join(", ")}.`),
+      missing("Reports", now.partial),
       section(
         "Over time",
         element("div", { "data-key": "chart of requests", "data-own": true, "data-chart": "requests" }),

@@ -2,7 +2,7 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { percent, rate } from "../words.js";
+import { missing, percent, rate } from "../words.js";
 
 const PAGE = 100;
 const BAD = 0.05; // of all tries
@@ -13,10 +13,10 @@ export const loads = {
 
   read: ({ query, signal }) => get(`/load${queryOf({ limit: PAGE, page_token: query.page_token })}`, signal),
 
-  draw(view, { items, reporting, partial = [], next_page_token: next }) {
+  draw(view, { items, reporting, partial, next_page_token: next }) {
     return [
       counts(plural(items.length, "cluster"), `, reported every ${reporting.interval_s} s`),
-      partial.length > 0 && element("p", { role: "alert" }, `What clients report to servers that do not answer is missing: ${partial.join(", ")}.`),
+      missing("Reports", partial),
       items.length
         ? table("Clusters", ["cluster", "requests per second", "failed", "dropped per second", "nodes", "groups", "reported"], items.map(row), 3)
         : element("p", {}, "No node reports load. The command xds bootstrap prints a configuration that lets an Envoy report it."),
