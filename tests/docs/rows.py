@@ -21,6 +21,7 @@ from tests.bench.test_bench import BENCHES
 from tests.deploy.dockerfile import read_stages
 from tests.deploy.native import compose
 from tests.support.clone import ON_PATH, SERVE, Clone, Row
+from tests.support.envoy import FLAGS as ENVOY_FLAGS
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment, free_port, wait_until
 
 DEMO_TIMEOUT_S = 100
@@ -43,6 +44,19 @@ def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subpr
         env=child_environment({**inherited, **(environment or {})}),
         check=False,
     )
+
+
+def entered(clone: Clone, command: str) -> None:
+    """``mkdir FOLDER && cd FOLDER``, for the commands that follow."""
+    folder = command.split()[1]
+    assert command == f"mkdir {folder} && cd {folder}"
+    (clone.directory / folder).mkdir()
+    clone.enter(folder)
+
+
+def starts_envoy(clone: Clone, command: str) -> None:
+    """``xds envoy``, whose server the commands that follow ask."""
+    clone.start("envoy", " ".join([command, "--", *ENVOY_FLAGS]))
 
 
 def wheel(clone: Clone, command: str) -> None:
@@ -71,7 +85,7 @@ def _pip(words: list[str], directory: Path) -> None:
 
 def written(clone: Clone, command: str) -> None:
     """``xds init`` writes a file of the name that the page goes on with; it gets the ports of the clone."""
-    path = clone.directory / f"{command.rsplit(maxsplit=1)[-1]}.yaml"
+    path = (clone.directory / command.rsplit(maxsplit=1)[-1]).with_suffix(".yaml")
     clone.run(command)
     path.write_text(clone.adapted(path.read_text()))
 

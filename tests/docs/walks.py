@@ -14,6 +14,7 @@ from tests.docs.rows import (
     contained,
     demo,
     dry,
+    entered,
     events,
     installable,
     make_demo,
@@ -23,6 +24,7 @@ from tests.docs.rows import (
     released,
     serve,
     soon,
+    starts_envoy,
     watch_directory,
     wheel,
     written,
@@ -72,6 +74,8 @@ README: Walk = [
 ]
 
 INSTALL: Walk = [
+    ("pip wheel --no-deps -w dist .", wheel),
+    (f"pip install 'dist/xds_server-{xds.__version__}-py3-none-any.whl[envoy]'", installable),
     ("pip install xds-server", released),
     ("pipx install 'xds-server[envoy]'", released),
     ("uvx --from xds-server xds serve", released),
@@ -81,6 +85,70 @@ INSTALL: Walk = [
         " xds-server serve --insecure",
         contained,
     ),
+]
+
+FIRST_HOUR: Walk = [
+    ("mkdir xds-first-hour && cd xds-first-hour", entered),
+    ("xds serve", serve),
+    ("xds envoy --node-id shop-1 --cluster shop", envoy_command("shop-1")),
+    ("python -m http.server 18001 --bind 127.0.0.1", UPSTREAM),
+    ("xds init hello -o shop.yaml", written),
+    ("xds validate -f shop.yaml", says("0 errors")),
+    (
+        "xds convert ../examples/hello/envoy-static.yaml --snapshot converted.yaml --bootstrap bootstrap.yaml",
+        says("converted.yaml"),
+    ),
+    ("xds validate -f converted.yaml", says("0 errors")),
+    ('xds apply -g shop -f shop.yaml -m "begin" --wait', says("revision 1", "1 of 1 nodes")),
+    ("curl http://127.0.0.1:10000/", says("Directory listing")),
+    ("xds nodes", says("^shop-1 +shop .* shop ")),
+    ("xds explain shop-1", says("shop")),
+    ("xds get snapshot -g shop", says("hello")),
+    ("xds envoy --node-id shop-2 --cluster shop --metadata tier=test", envoy_command("shop-2")),
+    ("xds apply -g shop-test -f shop.yaml", says("group shop-test: revision 1")),
+    (
+        'xds group set shop-test --selector \'node.cluster == "shop" and node.metadata.tier == "test"\'',
+        says("shop-test"),
+    ),
+    ("xds explain shop-2", says("shop-test")),
+    ("xds nodes", sees("^shop-1 .* shop ", "^shop-2 .* shop-test ")),
+    (
+        "sed 's/address: 127.0.0.1, port_value: 10000/address: 192.0.2.1, port_value: 10000/' shop.yaml > broken.yaml",
+        says(),
+    ),
+    (
+        'xds apply -g shop -f broken.yaml -m "another address" --wait',
+        fails(1, "[Cc]annot bind '192.0.2.1:10000'"),
+    ),
+    ("curl http://127.0.0.1:10000/", says("Directory listing")),
+    ("xds nacks", says("192.0.2.1")),
+    ("xds rollout undo shop --wait", says("1 of 1 nodes")),
+    ("xds nacks --state open", no_nacks),
+    ("xds rollout history shop", says("another address", "begin")),
+    ("python -m http.server 18002 --bind 127.0.0.1", starts("second upstream", "18002")),
+    ("xds endpoints add hello 127.0.0.1:18002 -g shop", says("127.0.0.1:18002")),
+    ("xds endpoints show hello -g shop", says("127.0.0.1:18001", "127.0.0.1:18002")),
+    ("xds endpoints drain hello 127.0.0.1:18002 -g shop", says("DRAINING")),
+    ("head -c 32 /dev/urandom | base64 | tr -d '\\n' > operator.token", says()),
+    ("head -c 32 /dev/urandom | base64 | tr -d '\\n' > proxies.token", says()),
+    (
+        "printf 'auth: {tokens: [{name: operator, scopes: [admin], sha256: %s},"
+        " {name: proxies, scopes: [xds], sha256: %s}]}'"
+        " $(sha256sum operator.token proxies.token | cut -c-64) > xds.yaml",
+        says(),
+    ),
+    (
+        "xds serve --config xds.yaml --store memory --grpc 127.0.0.1:18100 --http 127.0.0.1:18180",
+        starts("second", "18180", "/readyz"),
+    ),
+    (
+        "xds envoy --node-id shop-3 --cluster shop --token-file proxies.token --xds-addr 127.0.0.1:18100",
+        starts_envoy,
+    ),
+    ("export XDS_ADDR=http://127.0.0.1:18180", exported),
+    ("xds nodes", fails(6)),
+    ("xds nodes --token-file proxies.token", fails(6)),
+    ("xds nodes --token-file operator.token", sees("^shop-3 ")),
 ]
 
 KUBERNETES: Walk = [
@@ -684,6 +752,7 @@ ROLLOUTS: Walk = [
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "install.md": (nothing, INSTALL),
+    "first-hour.md": (nothing, FIRST_HOUR),
     "kubernetes.md": (PODS.prepare, KUBERNETES),
     "CONTRIBUTING.md": (nothing, CONTRIBUTING),
     "configuration.md": (nothing, CONFIGURATION),
