@@ -107,6 +107,16 @@ def test_a_nack_and_its_end() -> None:
     )
 
 
+def test_nothing_is_told_of_the_time_before_the_moments_that_are_kept() -> None:
+    past = NodePast("edge", 5.0, (Moment(120.0, DISCONNECTED), Moment(140.0, CONNECTED)), is_cut=True)
+    assert told(timeline({"": past}, (), {"edge": HISTORY})) == [
+        (120.0, "disconnected", "edge", 2),
+        (130.0, "pushed", "edge", 3),
+        (140.0, "connected", "edge", 3),
+        (150.0, "sent", "edge", 4),
+    ]
+
+
 def test_a_node_that_only_polls() -> None:
     assert told(timeline({"": NodePast("edge", 120.0)}, (), {"edge": HISTORY})) == [
         (130.0, "pushed", "edge", 3),

@@ -67,6 +67,11 @@ class NodePast:
     is_cut: bool = False
 
     @property
+    def known_since(self) -> float:
+        """From when on everything is known."""
+        return self.moments[0].time if self.is_cut else self.first_seen
+
+    @property
     def latest(self) -> float:
         """When the last of it was."""
         return self.moments[-1].time if self.moments else self.first_seen

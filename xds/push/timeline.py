@@ -113,7 +113,7 @@ def timeline(
 
 
 def _story(pasts: Mapping[str, NodePast]) -> _Story:
-    began = min(past.first_seen for past in pasts.values())
+    began = min(past.known_since for past in pasts.values())
     moves = sorted(
         (moment.time, moment.group, moment.previous)
         for past in pasts.values()
@@ -128,7 +128,7 @@ def _story(pasts: Mapping[str, NodePast]) -> _Story:
 
 
 def _connections(past: NodePast) -> Iterator[tuple[float, float]]:
-    opened = past.first_seen
+    opened = past.known_since
     for moment in past.moments:
         if moment.kind is MomentKind.CONNECTED:
             opened = moment.time

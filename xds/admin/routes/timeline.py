@@ -82,7 +82,7 @@ async def get_timeline(
     if not seen:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
     pasts = {server: each.past for server, each in seen.items()}
-    began = min(past.first_seen for past in pasts.values())
+    began = min(past.known_since for past in pasts.values())
     latest = max(seen.values(), key=lambda each: each.past.latest)
     groups, is_cut = {}, any(past.is_cut for past in pasts.values())
     for group in islice(sorted(groups_of(pasts)), GROUPS_LIMIT):
