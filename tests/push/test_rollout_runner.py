@@ -148,6 +148,19 @@ async def test_it_is_held_where_the_plan_says_so(plane: Plane, runner: RolloutRu
     assert have(plane, "b") == {first}
 
 
+async def test_a_nack_that_names_nothing_counts_beside_what_did_not_change(plane: Plane, runner: RolloutRunner) -> None:
+    """Its response had the whole set, also what the base has as well."""
+    await plane.publisher.push(GROUP, clusters("a"))
+    proxies = Proxies(plane)
+    proxies.answer()
+    await plane.publisher.push(GROUP, clusters("a", "b"), options=PushOptions(rollout={**PLAN, "on_failure": "hold"}))
+    (first,) = (name for name, names in served(plane, nodes=proxies.clients).items() if "b" in names)
+    proxies.answer(refused="b")
+    await runner.look()
+    assert rollout(plane).state is RolloutState.HELD
+    assert rollout(plane).reason == f"{first} rejected it: clusters: cannot bind"
+
+
 async def retried(plane: Plane, runner: RolloutRunner) -> tuple[Proxies, str]:
     """A rollout was taken back by a NACK, and is tried again before its node has ACKed the base."""
     proxies = await pushed(plane)

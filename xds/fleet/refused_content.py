@@ -184,11 +184,20 @@ class RefusedContent:
         names = self.names
         if not names:
             return self.refused.origin_id == target.origin_id or self.refused.digest == target.digest
+        return any(self._is_in(name, target) for name in names)
+
+    def concerns_more_than(self, base: ResourceSet, target: ResourceSet) -> bool:
+        """Whether a pushed set contains rejected content that ``base`` does not.
+
+        A response of SotW has the whole set, so suspects are also what ``base`` has as well.
+        """
+        if not self.names:
+            return self.concerns(target) and not self.concerns(base)
+        return any(self._is_in(name, target) and not self._is_in(name, base) for name in self.names)
+
+    def _is_in(self, name: str, target: ResourceSet) -> bool:
         resources, refused = target.resources, self.refused
-        return any(
-            name in resources and refused.overlaid.get(name, _version(refused, name)) == resources[name].version
-            for name in names
-        )
+        return name in resources and refused.overlaid.get(name, _version(refused, name)) == resources[name].version
 
 
 def _version(resource_set: ResourceSet, name: str) -> str:

@@ -204,14 +204,14 @@ class _Look:
             if node is None or target is None or not rollout.in_wave(node) or not refusal.concerns(target):
                 continue
             is_of_attempt = record.last >= since_s or (was_sent and record.node in self._nacking)
-            if is_of_attempt and not self._is_older(refusal):
+            if is_of_attempt and self._is_newer(refusal, target):
                 self.nacked.setdefault(record.node, _words(record))
                 self.waiting.pop(record.node, None)
 
-    def _is_older(self, refusal: RefusedContent) -> bool:
-        """Whether a node rejects what the base has as well."""
+    def _is_newer(self, refusal: RefusedContent, target: ResourceSet) -> bool:
+        """Whether a node rejects what the base does not have as well."""
         base = self._base.get(refusal.record.type_url)
-        return base is not None and refusal.concerns(base)
+        return base is None or refusal.concerns_more_than(base, target)
 
 
 def _changed(cache: SnapshotCache, before: ResourceSet, after: ResourceSet) -> frozenset[str]:
