@@ -34,6 +34,7 @@ FEATURES = (
     "late",  # the assignments of new clusters come a moment after the push
 )
 COMING_BACK = frozenset(("cuts", "restarts", "replicas"))
+REFUSING = frozenset(("refusals", "picky"))
 ZONE = "za"
 DELAYED_S = 8.0  # at most, while something is on its way
 BACK_S = 1.5  # streams that come back do so within a moment
@@ -282,13 +283,15 @@ class World:
         """Whether a client goes live without what it waits for, if its clusters are to be proved anew.
 
         "A cluster or a listener that warms for 15 s", and "A listener that warms for a new route configuration"
-        (docs/protocol.md#what-is-not-promised). Until the clusters that warm are checked, it requests no clusters.
+        (docs/protocol.md#what-is-not-promised). Until the clusters that warm are checked, it requests no clusters. "A
+        push that a SotW client refuses without a name, when the client reconnects": for how long is not known.
         """
         warming = client.warming.values()
         check_s = max((each.parsed.check_s for each in warming), default=0.0)
         waiting = [each for each in (*warming, *client.opening.values()) if each.waits]
         back_s = self.server.now + away_s + BACK_S + (PROOF_S if self.split else check_s)
-        return any(each.since + FETCH_S <= back_s for each in waiting)
+        may_be_stuck = self.split and self.features & REFUSING and self.features & COMING_BACK
+        return any(may_be_stuck or each.since + FETCH_S <= back_s for each in waiting)
 
     def _disconnect(self, client: EnvoyLike, *, is_noticed: bool) -> None:
         self.away = {link: other for link, other in self.away.items() if other is not client}
@@ -325,7 +328,9 @@ class World:
             self.away[link] = client
 
     def _come_back(self, link: Link) -> None:
-        self.away.pop(link).resume(link)
+        client = self.away.pop(link)
+        self.watches[self.clients.index(client)].note_return()
+        client.resume(link)
 
     def _come_all_back(self) -> None:
         for link in list(self.away):
@@ -396,7 +401,7 @@ def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[
         features -= {"restarts", "replicas", "twins"}
     if variant is Variant.SOTW:
         features -= {"ttls"}
-    if split and features & {"refusals", "picky"}:
+    if split and features & REFUSING:
         features -= {"restarts"} if variant is Variant.SOTW else {"cuts", "restarts"}
     if split and "restarts" in features:
         features -= {"groups"}

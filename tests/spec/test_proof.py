@@ -72,6 +72,17 @@ def test_the_hold_of_a_rejected_cluster_outlives_a_roll_back(
     assert client.serving()[ROUTE] == {"r1": "b"}
 
 
+@SPLIT
+def test_the_wait_for_a_repaired_cluster_begins_with_the_repair(server: Server, variant: Variant, split: bool) -> None:
+    """It was refused for longer than content waits for a cluster that cannot be proved."""
+    client = live(server, variant, A, split=split)
+    assert pushed(client, joined(B, {CLUSTER: {"b": "bad"}}), ORDER_TIMEOUT_S + SOON_S) == "a"
+    assert pushed(client, joined(B, {CLUSTER: {"b": "hc:20"}}), 20 - SOON_S) == "a"
+    spend(ORDER_TIMEOUT_S, client)
+    assert client.serving()[ROUTE]["r1"] == "b"
+    assert not client.lost
+
+
 def test_the_repair_after_a_roll_back_is_sent_behind_its_assignment(server: Server, client: Client) -> None:
     """The cluster lingers, so its assignment alone is sent; its ACK is the proof."""
     push(server, A)

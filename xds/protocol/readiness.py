@@ -97,7 +97,8 @@ def with_cold_clusters(
         acked_since_s = now_s if before.acked_since_s is None else before.acked_since_s
     # Most often equal sets are one object. Python compares even these name by name.
     is_same = cold.names is before.cold.names or cold.names == before.cold.names
-    waits = before.waits if is_same else _waiting(before.waits, cold.names, now_s)
+    repaired = before.cold.rejected - cold.rejected
+    waits = before.waits if is_same and not repaired else _waiting(before.waits, cold.names, repaired, now_s)
     after = Readiness(cold, waits, before.is_one_by_one, acked_since_s, warm_from_s)
     return before if after == before else after
 
@@ -307,9 +308,10 @@ def _assignments(cluster: Resource) -> list[Reference]:
     return [each for each in cluster.references if alias_of(each.type_url) == "endpoints"]
 
 
-def _waiting(waits: Iterable[Wait], cold: frozenset[str], now_s: float) -> tuple[Wait, ...]:
-    """The waits for clusters that are still ``cold``; those for the other cold ones begin now."""
-    kept = [each if each.names <= cold else Wait(each.since_s, each.names & cold) for each in waits]
+def _waiting(waits: Iterable[Wait], cold: frozenset[str], repaired: frozenset[str], now_s: float) -> tuple[Wait, ...]:
+    """The waits for clusters that are still ``cold``; those for others and for the ``repaired`` begin now."""
+    going_on = cold - repaired
+    kept = [each if each.names <= going_on else Wait(each.since_s, each.names & going_on) for each in waits]
     new = cold.difference(*(each.names for each in kept)) if kept else cold
     return tuple(each for each in (*kept, Wait(now_s, new)) if each.names)
 
