@@ -11,11 +11,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pages"
 WIDTH, HEIGHT_LIMIT = 1000, 900
 
 
-def take_picture(page: BrowserPage, name: str) -> None:
+def take_picture(page: BrowserPage, name: str, width: int = WIDTH) -> None:
     """Take a picture of the page as it is shown. `XDS_WRITE_PICTURES` has it written to `FOLDER`."""
-    page.look("light", WIDTH)
+    page.look("light", width)
     height = min(int(page.evaluate("document.documentElement.scrollHeight")), HEIGHT_LIMIT)
-    page.look("light", WIDTH, height)
+    page.look("light", width, height)
     page.evaluate("new Promise(requestAnimationFrame)")
     picture = page.screenshot()
     assert picture.startswith(b"\x89PNG")

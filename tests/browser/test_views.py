@@ -18,8 +18,10 @@ from tests.browser.world import GONE, KEY, VIEWS
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+LOOKS = [("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400), ("light", 800)]
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("path", VIEWS)
 def test_a_page_is_whole(browser: BrowserPage, path: str, scheme: str, width: int) -> None:
     browser.look(scheme, width)

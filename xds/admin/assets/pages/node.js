@@ -1,10 +1,12 @@
 // One node: what it is, what it runs and since when, what it waits for, and what happened to it.
 
 import { find, pathOf, queryOf } from "../admin_api.js";
-import { commands, counts, element, facts, link, missing, plural, section, state, table, when } from "../dom.js";
+import { commands, counts, element, facts, link, missing, plural, section, span, state, table, when } from "../dom.js";
 import { place } from "../words.js";
 import { revisionOf } from "./nodes.js";
 
+const SHOWN = 50; // moments of the timeline; the command line has more
+const TIMELINE = ["when", "what", "revision", "type", "detail"];
 const TYPES = ["type", "state", "since", "revision", "version ACKed", "subscribed"];
 
 export const node = {
@@ -13,12 +15,13 @@ export const node = {
   wants: ({ params, kept }, event) => event.node === params.id || (!event.node && event.group === kept.group),
 
   async read({ params, kept, signal }) {
-    const found = await find(pathOf("/nodes", params.id), signal);
+    const path = pathOf("/nodes", params.id);
+    const [found, timeline] = await Promise.all([find(path, signal), find(`${path}/timeline?limit=${SHOWN}`, signal)]);
     kept.group = found?.group;
-    return found;
+    return found && { found, timeline: timeline ?? { items: [] } };
   },
 
-  draw: ({ params }, found) => (found ? describe(found) : gone(params.id)),
+  draw: ({ params }, data) => (data ? describe(data.found, data.timeline) : gone(params.id)),
 };
 
 function eventsOf(id) {
@@ -33,7 +36,7 @@ function gone(id) {
   ];
 }
 
-function describe(node) {
+function describe(node, timeline) {
   const { group, line, polls } = node;
   const types = Object.entries(node.types);
   return [
@@ -56,13 +59,16 @@ function describe(node) {
     types.length > 0 && table("Types", TYPES, types.map(typeRow)),
     section("Waiting", node.held.map(held)),
     section("Lingering", node.lingering.map(lingering), notShown(node)),
+    timeline.items.length > 0 && table("Timeline", TIMELINE, timeline.items.map(moment)),
+    timeline.truncated && element("p", { class: "quiet" }, "Earlier moments are not kept, or not shown."),
     section("Streams", node.streams.map(stream)),
     section("On the command line", commands(...forTerminal(quoted(node.id)))),
   ];
 }
 
 function forTerminal(id) {
-  return [`xds describe node ${id}`, `xds explain ${id}`, `xds config ${id}`, `xds nacks --node ${id}`];
+  const commandNames = ["describe node", "explain", "config", "timeline", "nacks --node"];
+  return commandNames.map((name) => `xds ${name} ${id}`);
 }
 
 // As a shell takes it.
@@ -138,4 +144,29 @@ function stream({ service, variant, api, peer, principal, load, linkerd, opened 
     linkerd?.skipped.length > 0 && `cannot be expressed: ${linkerd.skipped.join(", ")}`,
   ];
   return element("p", {}, parts.filter(Boolean).join(", "), ", opened ", when(opened));
+}
+
+// What happened: a push in step stands once for the group, the rest is of the node alone.
+const HAPPENED = {
+  sent: () => "was sent",
+  pushed: () => "pushed, not sent at once",
+  line: ({ line }) => (line === "head" ? "got into the wave" : "left the wave"),
+  acked: ({ late_s: late }) => `ACKed after ${span(late)}`,
+  nacked: ({ count }) => state("nacked", count > 1 ? `NACKed ${count} times` : "NACKed"),
+  resolved: () => state("synced", "NACK resolved"),
+  moved: ({ previous, group }) => `moved from ${previous || "no group"} to ${group || "no group"}`,
+  orphaned: () => state("orphaned", "no group matches"),
+};
+
+function moment(each, at) {
+  const { time, kind, revision, type, text, by, names, server } = each;
+  const detail = [names?.join(", "), text, by && `by ${by}`, server && `at ${server}`].filter(Boolean).join("; ");
+  const cells = [
+    when(time),
+    HAPPENED[kind]?.(each) ?? kind,
+    revision ?? "–",
+    type ?? "–",
+    element("span", { class: kind === "nacked" ? "why cut" : "cut", title: detail }, detail || "–"),
+  ];
+  return { key: `${time} ${kind} ${type ?? ""} ${at}`, cells };
 }

@@ -83,7 +83,7 @@ function checkRow({ check, state: name, detail, next, see }) {
 
 function changeRow({ id, time, action, group, revision, actor, author, message, subject, count }) {
   const why = [subject, message].filter(Boolean).join(": ");
-  const what = [action, revision && `revision ${revision}`, count > 1 && `${count} times`].filter(Boolean).join(", ");
+  const what = [action.replace(/[._]/g, " "), revision && `revision ${revision}`, count > 1 && `${count} times`].filter(Boolean).join(", ");
   return {
     key: id,
     cells: [
