@@ -16,7 +16,6 @@ from tests.support.envoy import EnvoyProcess
 from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.process import free_port, wait_until
 from tests.support.resources import static_cluster
-from xds.cli.nack_table import merge_equal
 
 
 @pytest.fixture(autouse=True)
@@ -103,18 +102,6 @@ def test_equal_nacks_are_one_row(remote: Remote) -> None:
         assert len(remote.xds("nacks", "-g", "edge", "--each").out.splitlines()) == 5
         assert len(remote.xds("nacks", "-g", "edge", "-o", "json").json()["items"]) == 4
         assert len(remote.xds("nacks", "-g", "edge", "--sort-by", "node").out.splitlines()) == 5
-
-
-def test_rejected_resources_come_first_and_many_nodes_are_counted() -> None:
-    def record(node: str, guilty: list[str], last: str) -> dict[str, object]:
-        common = {"type": "clusters", "group": "edge", "state": "open", "count": 1, "names": ["a", "b"], "resources": 2}
-        return {**common, "node": node, "guilty": guilty, "message": f"about {guilty}", "last": last}
-
-    many = [record(f"n{number}", [], f"2026-01-01T00:00:{number:02}Z") for number in range(20)]
-    first, second = merge_equal([*many, record("x", ["b"], "2025-01-01T00:00:00Z")])
-    assert (first["guilty"], first["nodes"]) == (["b"], ["x"])
-    assert (len(second["nodes"]), second["count"], second["last"]) == (20, 20, "2026-01-01T00:00:19Z")
-    assert second["nodes"][:3] == ["n0", "n1", "n2"]
 
 
 def test_the_admin_port_of_an_envoy_is_shown(remote: Remote, tmp_path: Path) -> None:

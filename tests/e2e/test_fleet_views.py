@@ -146,7 +146,7 @@ def _state(item: dict[str, Any]) -> int:
     return min((WORST.index(type["state"]) for type in item["types"].values()), default=len(WORST) - 1)
 
 
-@pytest.mark.parametrize("steps_n", [12, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("steps_n", [12, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 def test_all_views_agree_after_a_random_run(
     tmp_path: Path, server: ServerProcess, running: ExitStack, steps_n: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
+from xds.fleet.node_selection import NodeFilter
 from xds.fleet.state import NodeState, Sync, TypeState
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import Snapshot
@@ -134,9 +135,9 @@ def test_nodes_that_left_are_bounded_in_number_and_time() -> None:
     fleet = Fleet(disconnected_kept_s=60, disconnected_limit=2)
     for number in range(4):
         Client(fleet, f"n{number}").close()
-    assert [state.id for state in fleet.nodes()] == ["n2", "n3"]
+    assert fleet.ids_after() == ["n2", "n3"]
     fleet.stream_opened(999, "peer", "ADS", "sotw", 5000.0)
-    assert not list(fleet.nodes())
+    assert not fleet.ids_after()
 
 
 def test_events_of_an_unknown_stream_are_dropped(fleet: Fleet) -> None:
@@ -161,7 +162,7 @@ def test_nodes_are_counted_by_group(fleet: Fleet) -> None:
     Client(fleet, "b", "edge")
     Client(fleet, "c", "")
     assert fleet.nodes_by_group() == {"edge": 2, "": 1}
-    assert [state.id for state in fleet.nodes("edge")] == ["a", "b"]
+    assert [node.id for node in fleet.listed(fleet.ids_after(), NodeFilter(group="edge"), 1.0)] == ["a", "b"]
 
 
 def test_a_type_is_the_same_in_whichever_api_it_is_asked_for(fleet: Fleet) -> None:

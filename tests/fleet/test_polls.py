@@ -92,7 +92,7 @@ def test_a_node_that_went_shows_its_last_state_and_is_forgotten_in_time() -> Non
     poll_at(fleet, (0, 1, 2))
     assert not known(fleet).is_present(50) and type_of(fleet).version_sent == "1"
     poll(fleet, 70, node=Node("n2"))
-    assert [node.id for node in fleet.nodes()] == ["n2"]
+    assert fleet.ids_after() == ["n2"]
 
 
 # What is shown
@@ -218,7 +218,7 @@ def test_polls_under_many_ids_evict_each_other_alone() -> None:
     left.close()
     for number in range(100):
         poll(fleet, left.now, node=Node(f"n{number}"))
-    assert [node.id for node in fleet.nodes()] == ["left", "n97", "n98", "n99", "streams"]
+    assert fleet.ids_after() == ["left", "n97", "n98", "n99", "streams"]
     assert [record.state for record in fleet.nack_log.select()] == ["open"]
     poll(fleet, left.now, node=Node("n97"))
     poll(fleet, left.now, node=Node("n100"))

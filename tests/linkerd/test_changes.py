@@ -306,7 +306,7 @@ def test_a_token_with_half_a_character_names_nobody(site: LinkerdSite, client: L
     site.put("web", instance("10.0.0.1"))
     stream = client.get(HOST, token)
     added(stream.next())
-    for node in site.fleet.nodes():
+    for node in filter(None, map(site.fleet.node, site.fleet.ids_after())):
         node.id.encode()
         (node.cluster + node.locality.zone).encode()
 

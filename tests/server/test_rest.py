@@ -256,7 +256,7 @@ async def test_a_refused_poll_makes_no_node(poller: Poller) -> None:
     await poller.poll(node={"id": ""})
     await poller.poll(node={"id": "n" * 5_000})
     await poller.poll("endpoints", resource_names=[f"c{number}" for number in range(11)])
-    assert not list(poller.fleet.nodes())
+    assert not poller.fleet.ids_after()
 
 
 async def test_a_poll_is_answered_as_a_stream(start: Start) -> None:

@@ -60,7 +60,10 @@ def place_of_nack(nack: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def nacks_by_message(pages: Iterable[Json]) -> list[Json]:
-    """The equal NACKs of pages, merged as `xds.fleet.merged_nacks` merges those of one server."""
+    """The equal NACKs of pages, merged as `xds.fleet.merged_nacks` merges those of one server.
+
+    Each may already stand for several nodes.
+    """
     equal: dict[tuple[object, ...], list[Json]] = {}
     for page in pages:
         for nack in page["items"]:
@@ -72,10 +75,11 @@ def nacks_by_message(pages: Iterable[Json]) -> list[Json]:
 
 def _merged_nack(equal: Sequence[Json]) -> Json:
     latest = max(equal, key=place_of_nack)
-    nodes = sorted({node for each in equal for node in each["nodes"]}, key=natural_key)
+    nodes = sorted({node for each in equal for node in each.get("nodes", (each["node"],))}, key=natural_key)
+    totals = [(each["nodes_total"], len(each["nodes"])) if "nodes" in each else (1, 1) for each in equal]
     # A node that moved is counted once, as far as all nodes are listed.
-    is_listed = all(each["nodes_total"] == len(each["nodes"]) for each in equal)
-    total = len(nodes) if is_listed else sum(each["nodes_total"] for each in equal)
+    is_listed = all(total == listed for total, listed in totals)
+    total = len(nodes) if is_listed else sum(total for total, _ in totals)
     return {
         **latest,
         "count": sum(each["count"] for each in equal),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from xds.cli.lingering import first_names
 from xds.cli.table import Column, TableLayout
-from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
 
@@ -52,26 +50,3 @@ MERGED_NACKS = TableLayout(
         Column("MESSAGE", "message", is_prose=True),
     ),
 )
-
-
-def merge_equal(records: Iterable[Json]) -> list[Json]:
-    """Merge equal NACKs of several nodes: the latest record, with all ``nodes`` and the sum of the counts.
-
-    Open NACKs come first, then those whose rejected resources are known, those of the most nodes, and the latest.
-    """
-    merged_by_key: dict[tuple[object, ...], Json] = {}
-    for record in records:
-        key = (record["type"], record["group"], record["state"], record["message"], tuple(record["guilty"]))
-        if key not in merged_by_key:
-            merged_by_key[key] = {**record, "nodes": [record["node"]]}
-            continue
-        merged = merged_by_key[key]
-        merged["nodes"].append(record["node"])
-        merged["count"] += record["count"]
-        merged["last"] = max(merged["last"], record["last"])
-    for merged in merged_by_key.values():
-        merged["nodes"] = sorted(set(merged["nodes"]), key=natural_key)
-    latest_first = sorted(merged_by_key.values(), key=lambda merged: str(merged["last"]), reverse=True)
-    return sorted(
-        latest_first, key=lambda merged: (merged["state"] != "open", not merged["guilty"], -len(merged["nodes"]))
-    )

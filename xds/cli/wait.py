@@ -13,7 +13,6 @@ from xds.calls import groups
 from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import first_names, held_text
-from xds.cli.nack_table import merge_equal
 from xds.cli.output import counted, one_line, say
 
 if TYPE_CHECKING:
@@ -80,10 +79,13 @@ def report(group: str, revision: int, state: Json) -> None:
 
 def refusals(state: Json) -> str:
     """The NACKs of a push, with the error messages of the nodes. Equal NACKs of several nodes are one line."""
-    records = merge_equal(state["nacks"])[:SHOWN]
-    lines = (
-        f"{first_names(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records
-    )
+    from xds.admin.merged_pages import nacks_by_message
+
+    records = nacks_by_message([{"items": state["nacks"]}])[:SHOWN]
+    lines = [
+        f"{first_names(one['nodes'], one['nodes_total'])} rejected {_rejected(one)}: {one['message']}"
+        for one in records
+    ]
     return "\n".join(map(one_line, lines)) or f"{counted(state['nacked'], 'node')} rejected the push"
 
 

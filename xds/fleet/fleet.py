@@ -218,16 +218,6 @@ class Fleet:
 
     # Reading
 
-    def nodes(self, group: str | None = None, after: str = "") -> Iterator[NodeState]:
-        """Nodes with ids behind ``after`` in natural order, connected or recently disconnected.
-
-        They are built one by one.
-        """
-        for node_id in self._order.after(after):
-            record = self._nodes.get(node_id)
-            if record is not None and group in (None, record.group):
-                yield record.state(self._revisions)
-
     def ids_after(self, node_id: str = "") -> list[str]:
         """The ids behind one, which need not be known, in natural order."""
         return self._order.after(node_id)
