@@ -6,7 +6,7 @@ ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim AS build
 WORKDIR /build
-COPY requirements.run.lock pyproject.toml README.md LICENSE ./
+COPY requirements.run.lock pyproject.toml hatch_build.py README.md LICENSE ./
 COPY xds xds
 # pip takes nothing but the files whose hashes the lock has.
 RUN python -m venv --without-pip /opt/xds \

@@ -22,7 +22,7 @@ from tests.support.resources import static_cluster
 from xds.cli.templates import Template
 
 TIMEOUT_S = 120.0
-_BUILT = ("xds", "pyproject.toml", "README.md", "LICENSE", "api", "examples", "requirements.run.lock")
+_BUILT = ("xds", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "api", "examples", "requirements.run.lock")
 _NOT_COPIED = shutil.ignore_patterns("__pycache__")
 # What only the wheel may bring.
 _OURS = ("xds", "_editable", "__editable__")
@@ -147,6 +147,14 @@ def project(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[P
 
 
 pytestmark = pytest.mark.xdist_group("wheel")
+
+
+def test_the_page_on_an_index_has_no_links_into_the_repository(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode()
+    assert "## The first minute" in text and "docs/kubernetes.md" in text
+    assert all(re.match("https?://|#", link) for link in re.findall(r"\]\(([^)]+)\)", text))
 
 
 def test_the_wheel_brings_one_package(wheel: Path) -> None:
