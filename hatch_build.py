@@ -1,4 +1,4 @@
-"""The readme of the distribution: README.md with text in place of its relative links, which lead nowhere on an index."""
+"""The readme of the distribution: README.md with text in place of relative links, which lead nowhere on an index."""
 
 from __future__ import annotations
 

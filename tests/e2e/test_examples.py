@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import ssl
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from bench.consul.clients import CONSUL
 from bench.peers.go_program import build
 from tests.support.background import Background
-from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, envoy, fails, says, sees, starts, try_page
+from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, commands, envoy, fails, says, sees, starts, try_page
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 
@@ -27,6 +28,21 @@ PEM_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 @pytest.fixture
 def clone(tmp_path: Path, running: ExitStack) -> Clone:
     return Clone(tmp_path, running)
+
+
+WRITTEN = re.compile(r"(?:>>? ?|--snapshot |--bootstrap |-o )([\w./-]*[./]?[\w-]+)$")
+
+
+def test_what_examples_write_is_ignored_by_git() -> None:
+    """They leave no changed checkout behind."""
+    pages = sorted(EXAMPLES.glob("*/README.md"))
+    written = {found[1] for page in pages for line in commands(page) if (found := WRITTEN.search(line))}
+    written |= {"inventory.db", "certs/server.pem"}  # by programs of the examples
+    assert {"scratch/files/shop.yaml", "moved.yaml", "server.json", "kubeconfig", "addresses"} <= written
+    done = subprocess.run(
+        ["git", "check-ignore", *written], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert set(done.stdout.split()) == written
 
 
 def _greeted(output: str, name: str) -> int:
@@ -245,6 +261,7 @@ def _shared_load(clone: Clone, command: str) -> None:
 
 
 FILES: Walk = [
+    ("mkdir -p scratch/files && cp examples/files/targets/* scratch/files/", _writes),
     ("xds serve --config examples/files/xds.yaml", SERVE),
     ("python examples/hello/upstream.py 18001 one", starts("one", "18001")),
     ("python examples/hello/upstream.py 18002 two", starts("two", "18002")),
@@ -258,16 +275,16 @@ FILES: Walk = [
         "python examples/load.py http://127.0.0.1:10000/ --requests 100",
         sees("^ *100 of 100  Hello from one!"),
     ),
-    ("echo '    - 127.0.0.1:18002' >> examples/files/targets/shop.yaml", _writes),
+    ("echo '    - 127.0.0.1:18002' >> scratch/files/shop.yaml", _writes),
     ("xds service shop", sees("127.0.0.1:18001", "127.0.0.1:18002")),
     ("python examples/load.py http://127.0.0.1:10000/ --requests 200", _shared_load),
     (
         """echo '[{"targets": ["127.0.0.1:18002"], "labels": {"job": "cart", "zone": "a"}}]' """
-        "> examples/files/targets/cart.json",
+        "> scratch/files/cart.json",
         _writes,
     ),
     ("xds services", sees("^cart ", "^shop ")),
-    ("echo '    - shop.example.org:80' >> examples/files/targets/shop.yaml", _writes),
+    ("echo '    - shop.example.org:80' >> scratch/files/shop.yaml", _writes),
     ("xds sources targets", sees(r"shop\.yaml:5:7 .*'shop\.example\.org' is not an IP address")),
     ("xds check", says(r"^sources +. warning +targets 1 left out")),
     ("xds service shop", says("127.0.0.1:18001", "127.0.0.1:18002")),
@@ -370,10 +387,11 @@ SHOP = "xds destination get shop.default.svc.cluster.local:80"
 SHOP_PROFILE = "xds destination profile shop.default.svc.cluster.local:80"
 TWO = "    - {address: 127.0.0.1, port: 18002, id: two, meta: {linkerd-identity: two.shop.example}}"
 LINKERD: Walk = [
+    ("mkdir -p scratch/linkerd && cp examples/linkerd/targets/* scratch/linkerd/", _writes),
     ("xds serve --config examples/linkerd/xds.yaml", SERVE),
     (SHOP, says(r"^\+ 127.0.0.1:18001 weight=\d+ service_id=one ")),
     ("xds destination profile 10.96.0.10:80", says("^fully_qualified_name: shop.default.svc.cluster.local")),
-    (f"echo '{TWO}' >> examples/linkerd/targets/shop.yaml", says()),
+    (f"echo '{TWO}' >> scratch/linkerd/shop.yaml", says()),
     (SHOP, sees(r"^\+ 127.0.0.1:18002 weight=\d+ identity=two.shop.example protocol=h2 ")),
     ("xds config-entry write -f examples/linkerd/canary.yaml", says("service-splitter")),
     (SHOP_PROFILE, says("authority: stable.shop.*", "weight: 9000", "authority: canary.shop.*", "weight: 1000")),
