@@ -252,6 +252,25 @@ async def test_a_node_that_cannot_see_the_change_proves_nothing(
     assert rollout(plane).state is RolloutState.PROMOTED
 
 
+async def test_a_counted_wave_takes_a_node_that_sees_the_change(plane: Plane, runner: RolloutRunner) -> None:
+    await plane.publisher.push(GROUP, clusters("a"))
+    clients = {name: Client(plane.fleet, Node(name, GROUP), GROUP) for name in NODES}
+    for client in clients.values():
+        client.subscribe(LISTENER)
+    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout=PLAN))
+    (first,) = have(plane, "b")
+    await runner.look()
+    assert have(plane, "b") == {first}
+    sees = next(name for name in reversed(NODES) if name != first)
+    clients[sees].subscribe(CLUSTER)
+    await runner.look()
+    assert have(plane, "b") == {first, sees}
+    await runner.look()
+    assert (have(plane, "b"), rollout(plane).wave) == ({first, sees}, 0)
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert (facts.behind, facts.unaffected) == ({sees}, set(NODES) - {sees})
+
+
 async def test_a_push_that_removes_a_type_concerns_who_had_it(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("a"))
     proxies = Proxies(plane)

@@ -34,7 +34,7 @@ class Story:
         """The facts; all nodes of the wave that are connected have ACKed, unless ``acked`` says other."""
         connected = [id for id in self.connected if id not in set(away)]
         inside = {id for id in connected if self.rollout.in_wave(Node(id))}
-        known["unaffected"] = frozenset(known.get("unaffected", ())) & inside
+        known["unaffected"] = frozenset(known.get("unaffected", ())) & frozenset(connected)
         done = inside if acked is None else inside & set(acked)
         done = done - known.get("nacked", {}).keys() - known["unaffected"]
         return Facts(dict.fromkeys(connected, ""), inside, done, **known)
@@ -230,8 +230,17 @@ def test_running__nobody_of_the_wave_is_connected__held_after_the_timeout() -> N
     assert story.watch(1_000).act is Act.NOTHING
 
 
+def test_running__a_counted_wave_takes_a_node_that_it_concerns() -> None:
+    story = Story("2,50%")
+    story.watch(unaffected=FLEET[:7])
+    more = set(story.inside()) - set(story.canaries)
+    assert len(set(story.inside()) - set(FLEET[:7])) == 2 and more <= set(FLEET[7:])
+    assert story.watch(59, unaffected=FLEET[:7]).act is Act.NOTHING
+    assert story.watch(2, unaffected=FLEET[:7]).reason == "wave 2 of 3 (50%)"
+
+
 def test_running__the_push_concerns_no_node_of_the_wave__waits_then_held() -> None:
-    story = Story()
+    story = Story("10%")
     assert story.watch(299, unaffected=story.canaries).act is Act.NOTHING
     assert story.rollout.progress.unknown == "the nodes of the wave subscribe to nothing that it changes"
     decision = story.watch(60, unaffected=story.canaries)
@@ -241,7 +250,7 @@ def test_running__the_push_concerns_no_node_of_the_wave__waits_then_held() -> No
 
 
 def test_running__it_concerns_one_node_of_the_wave__that_one_decides() -> None:
-    story = Story("3")
+    story = Story("30%")
     _, *unaffected = story.canaries
     assert story.watch(100, acked=(), unaffected=unaffected).act is Act.NOTHING
     assert story.watch(59, unaffected=unaffected).act is Act.NOTHING
@@ -251,7 +260,7 @@ def test_running__it_concerns_one_node_of_the_wave__that_one_decides() -> None:
 
 
 def test_running__the_only_node_that_it_concerns_is_late__rolled_back() -> None:
-    story = Story("3")
+    story = Story("30%")
     concerned, *unaffected = story.canaries
     decision = story.watch(400, acked=(), unaffected=unaffected, waiting={concerned: "listeners/web waits"})
     assert decision.act is Act.ROLL_BACK
@@ -260,7 +269,7 @@ def test_running__the_only_node_that_it_concerns_is_late__rolled_back() -> None:
 
 def test_running__the_only_node_that_acked_leaves__held_after_the_timeout() -> None:
     """The others prove nothing, and it is not half of the wave."""
-    story = Story("3")
+    story = Story("30%")
     concerned, *unaffected = story.canaries
     story.watch(50, unaffected=unaffected)
     decision = story.watch(400, unaffected=unaffected, away=[concerned])

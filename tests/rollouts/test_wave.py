@@ -91,11 +91,20 @@ def test_a_counted_wave_takes_nodes_that_connect_later_until_it_has_its_count() 
     plan = read_plan("3")
     at, nodes, _ = next_wave(plan, -1, NodeSet(GROUP), {}, ())
     assert (at, nodes.ids) == (0, frozenset())
-    nodes = top_up(plan, at, nodes, {"a": "", "b": ""}, ())
+    nodes = top_up(plan, at, nodes, {"a": "", "b": ""}, set())
     assert nodes.ids == {"a", "b"}
     later = top_up(plan, at, nodes, {"b": "", "c": "", "d": ""}, {"b"})
     assert len(later.ids) == 3 and later.ids > nodes.ids
-    assert top_up(plan, at, later, {"c": "", "e": "", "f": ""}, ()) == later
+    assert top_up(plan, at, later, {"c": "", "e": "", "f": ""}, set()) == later
+
+
+def test_a_counted_wave_takes_others_beside_nodes_that_the_push_does_not_concern() -> None:
+    plan, connected = read_plan("1"), dict.fromkeys("abcdef", "")
+    at, nodes, _ = next_wave(plan, -1, NodeSet(GROUP), connected, ())
+    unaffected = frozenset("abcdef") - {"e"} | nodes.ids
+    wider = top_up(plan, at, nodes, connected, nodes.ids, unaffected)
+    assert wider.ids == nodes.ids | (frozenset("abcdef") - unaffected)
+    assert top_up(plan, at, wider, connected, wider.ids, unaffected) == wider
 
 
 def test_ranks_are_always_the_same_and_differ_by_group() -> None:

@@ -359,6 +359,11 @@ class Fleet:
             states[record.node.id] = state, held_resources(record.clients)
         return states
 
+    def not_concerned(self, group: str, among: Collection[str], changed: Mapping[str, Collection[str]]) -> set[str]:
+        """The connected nodes ``among`` these that subscribe to none of the ``changed`` names, by type alias."""
+        nodes = self._connected_among(group, among)
+        return {record.node.id for record in nodes if not convergence.concerns(record, changed)}
+
     def progress_by_type(
         self,
         group: str,

@@ -176,6 +176,9 @@ class _Look:
         rollout = self._rollout
         inside = {node.id for node in nodes if rollout.in_wave(node)} if rollout is not None else set[str]()
         states = self._fleet.states_of(self._group, self._targets, inside, self._changed, self._variants)
+        if rollout is not None and rollout.step.count:
+            outside = {node.id for node in nodes} - inside
+            self.unaffected |= self._fleet.not_concerned(self._group, outside, self._changed)
         self.inside |= states.keys()
         for id, (state, held) in states.items():
             if state is Sync.SYNCED:

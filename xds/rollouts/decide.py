@@ -15,7 +15,7 @@ People and pushes do the rest (`xds.rollouts.rollout`): ``pause``, ``resume``, `
 which supersedes. A resumed wave is watched anew.
 
 A node that subscribes to nothing that the push changes has not ACKed it, and is not late with it: it proves nothing. A
-wave needs another one that ACKs. Its absence counts as that of any other, since it may be the first sign of a crash.
+wave needs another one that ACKs, and a counted wave takes one. Its absence counts as that of any other, since it may be the first sign of a crash.
 
 A node that has just connected and has not ACKed yet stops the clock of the hold; it breaks the hold after `BREAK_S`. So
 a large fleet, of which some node always starts, can be promoted. When half of the wave is away the hold is broken at
@@ -59,7 +59,8 @@ class Facts:
 
     * ``connected``: the kinds of all connected nodes, by id; ``inside``: those of them in the wave;
     * ``acked``: those in the wave that have ACKed all of the head; ``waiting``: what others wait for;
-    * ``unaffected``: those in the wave that subscribe to nothing that differs between base and head;
+    * ``unaffected``: connected nodes that subscribe to nothing that differs between base and head; those outside of
+      the wave are known while it is a counted one;
     * ``nacked``: nodes that NACKed content of the head, with their words, the first one first;
     * ``requests``, ``others``: those of the nodes in the wave and of the others; None if none of them reports load;
     * ``is_complete``: False if a server did not tell about its nodes.
@@ -227,13 +228,13 @@ def _go_on(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
 
 
 def _all_acked(facts: Facts) -> str:
-    concerned = " that it concerns" if facts.unaffected else ""
+    concerned = " that it concerns" if facts.inside & facts.unaffected else ""
     return f"all {len(facts.acked)} nodes{concerned} have ACKed"
 
 
 def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
     """Choose more nodes for a counted wave that lacks some, and note how many nodes a wave of named nodes has."""
-    nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside)
+    nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside, facts.unaffected)
     if nodes == rollout.nodes and (rollout.connected_n or not facts.inside):
         return RolloutDecision(rollout)
     inside = facts.inside | (nodes.ids & facts.connected.keys())

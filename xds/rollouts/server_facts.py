@@ -73,6 +73,8 @@ def merged(own: ServerFacts, others: Iterable[ServerFacts], silent: Sequence[str
     inside = frozenset[str]().union(*(each.inside for each in known))
     behind = frozenset[str]().union(*(each.inside - each.acked - each.unaffected for each in known))
     acked = frozenset[str]().union(*(each.acked for each in known)) - behind
+    concerned = frozenset[str]().union(*(each.connected.keys() - each.unaffected for each in known))
+    unaffected = frozenset[str]().union(*(each.unaffected for each in known)) - concerned
     facts = Facts(
         {id: kind for each in every for id, kind in each.facts.connected.items()},
         inside,
@@ -82,7 +84,7 @@ def merged(own: ServerFacts, others: Iterable[ServerFacts], silent: Sequence[str
         total(each.requests for each in known),
         total(each.others for each in known),
         not silent and len(known) == len(every),
-        unaffected=inside - behind - acked,
+        unaffected=unaffected,
     )
     selected = frozenset[str]().union(*(each.selected for each in every))
     return ServerFacts(facts, own.serves, any(each.is_followed for each in every), selected, tuple(silent))

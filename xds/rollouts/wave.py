@@ -1,9 +1,12 @@
 """Who is in a wave: a pure function of the wave and the node, so a restart and another server give the same answer.
 
 A counted wave has the ids of its nodes. They are chosen among the connected nodes: first one of each Envoy version and
-zone, then by rank. A share takes the nodes whose rank is below a bound. The bound is close to the share; it is set such
-that, of the nodes connected when the wave begins, exactly the share is in the wave. So a tenth of ten proxies is one of
-them, not zero or three. A node that connects later is in the wave if its own rank is below the bound.
+zone, then by rank. Once it is known that some of them subscribe to nothing that the push changes, it takes others
+beside them.
+
+A share takes the nodes whose rank is below a bound. The bound is close to the share; it is set such that, of the nodes
+connected when the wave begins, exactly the share is in the wave. So a tenth of ten proxies is one of them, not zero or
+three. A node that connects later is in the wave if its own rank is below the bound.
 
 Who is in a wave is in all later waves.
 """
@@ -11,6 +14,7 @@ Who is in a wave is in all later waves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -134,13 +138,22 @@ def next_wave(
 
 
 def top_up(
-    plan: RolloutPlan, at: int, nodes: NodeSet, connected: Mapping[str, str], inside: Collection[str]
+    plan: RolloutPlan,
+    at: int,
+    nodes: NodeSet,
+    connected: Mapping[str, str],
+    inside: AbstractSet[str],
+    unaffected: AbstractSet[str] = frozenset(),
 ) -> NodeSet:
-    """The nodes of the counted wave ``at``, after more nodes have connected, if it has fewer than its count."""
-    missing = plan.steps[at].count - max(len(nodes.ids), len(inside))
+    """The nodes of the counted wave ``at``, with more of those that are connected now, if it has too few.
+
+    Those that are ``unaffected`` by the push do not count, and are not chosen.
+    """
+    missing = plan.steps[at].count - max(len(nodes.ids - unaffected), len(inside - unaffected))
+    missing = min(missing, 2 * NODES_LIMIT - len(nodes.ids))
     if missing <= 0:
         return nodes
-    outside = _ranked(nodes.group, connected.keys() - set(inside))
+    outside = _ranked(nodes.group, connected.keys() - inside - unaffected)
     return replace(nodes, ids=nodes.ids.union(_choose(missing, connected, outside, inside)))
 
 
