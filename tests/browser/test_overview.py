@@ -119,11 +119,14 @@ def test_a_nack_leads_to_its_nodes_and_a_node_tells_its_story(page: BrowserPage)
     take_picture(page, "node")
 
 
-def test_trouble_comes_first_among_the_nodes(page: BrowserPage) -> None:
+def test_trouble_comes_first_among_the_nodes(page: BrowserPage, server: ServerProcess) -> None:
     page.go("/ui/nodes")
     page.wait_for("12 nodes", ".counts")
     (rows,) = page.evaluate(TABLES).values()
     assert [row[0] for row in rows[:3]] == [*REFUSING, "edge-0"]
+    printed = xds("nodes", "--order", "trouble", "-o", "json", environment=address(server.http_port)).json()
+    states = [(node["id"], node["group"], node["types"]["clusters"]["state"]) for node in printed["items"]]
+    assert [(row[0], row[2], row[1].split()[1].lower()) for row in rows] == states
     take_picture(page, "nodes")
     page.go("/ui/nodes?line=head")
     page.wait_for("1 node, 1 connected", ".counts")

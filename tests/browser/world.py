@@ -28,10 +28,19 @@ VIEWS = {
     "/ui/nodes/edge-1": "On the command line",
     "/ui/nodes/edge-bad": "hosts are not set",
     "/ui/nodes/gone": "No node gone is connected",
+    "/ui/groups": "shop",
+    "/ui/groups/edge": "first",
+    "/ui/groups/edge/diff?from=1&to=2": "clusters/c",
+    "/ui/groups/none": "There is no such group.",
+    "/ui/load/none": "No client has reported load of this cluster lately.",
     "/ui/events": "committed",
     "/ui/nodes/too/deep": "There is no page at this address.",
 }
-GONE = {"/ui/nodes/gone"}  # addresses of what no longer exists: the browser tells of the 404
+GONE = {
+    "/ui/nodes/gone",
+    "/ui/groups/none",
+    "/ui/load/none",
+}  # addresses of what no longer exists: the browser tells of the 404
 
 
 def identity(node_id: str, cluster: str = GROUP, zone: str = "a", version: str = "1.36.2") -> wire_pb2.Node:
