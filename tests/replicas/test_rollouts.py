@@ -171,7 +171,10 @@ def test_a_rollout_goes_on_without_the_server_that_decides(
     assert waves >= {0, 1}
     site.replicas = all_replicas
     before = stored(site)
-    wait_until(lambda: is_quiet(ended, before.head), f"{ended.name} has caught up")
+    wait_until(  # it shows the progress of the others before
+        lambda: ended.server.get(f"/groups/{GROUP}")["revision"] == before.head, f"{ended.name} has caught up"
+    )
+    wait_until(lambda: is_quiet(ended, before.head), "all proxies have it")
     site.wait_newest()
     site.wait_view()
     assert stored(site) == before
