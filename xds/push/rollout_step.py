@@ -55,8 +55,12 @@ class ServedRollout:
     """The rollout of a group with what it needs to be served.
 
     ``promoted`` is the content of its base as it was pushed, ``base`` what the nodes outside of the wave are served.
+    ``head_since_s`` is when this server began to serve the head (epoch seconds), ``moved_s`` when nodes changed lines
+    last, on the clock of the streams.
     """
 
     rollout: Rollout
     promoted: GroupContent | None = None
     base: GroupContent | None = None
+    head_since_s: float = 0.0
+    moved_s: float = 0.0

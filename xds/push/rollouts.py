@@ -66,8 +66,6 @@ class Rollouts:
         self._told = told
         self._rollouts: dict[str, Rollout] = {}
         self._served: dict[str, ServedRollout] = {}
-        self._moved_s: dict[str, float] = {}  # when nodes changed lines last, on the clock of the streams
-        self._headed_s: dict[str, float] = {}  # when the head was first served here (epoch seconds)
 
     # Reading
 
@@ -99,12 +97,13 @@ class Rollouts:
 
     def head_since_s(self, group: str) -> float:
         """Since when this server serves the head of the rollout of a group (epoch seconds of its own clock)."""
-        return self._headed_s.get(group, 0.0)
+        served = self._served.get(group)
+        return served.head_since_s if served is not None else 0.0
 
     def wave_age_s(self, group: str) -> float:
         """For how long no node of a group has changed lines."""
-        now_s = monotonic()
-        return now_s - self._moved_s.get(group, now_s)
+        served = self._served.get(group)
+        return monotonic() - served.moved_s if served is not None else 0.0
 
     # What people do
 
@@ -201,21 +200,19 @@ class Rollouts:
         before = self._served.pop(group, None)
         if served is None:
             self._rollouts.pop(group, None)
-            self._moved_s.pop(group, None)
-            self._headed_s.pop(group, None)
             self.line_changes.forget(group)
             return
         rollout = served.rollout
         self.line_changes.note(rollout)
-        self._rollouts[group] = rollout
-        self._served[group] = served if rollout.is_open else ServedRollout(rollout)
         if before is None:
-            self._headed_s[group] = rollout.began_s
-            self._moved_s[group] = monotonic() - max(time() - (rollout.ended_s or rollout.since_s), 0.0)
-        elif _step_of(before.rollout) != _step_of(rollout):
-            self._moved_s[group] = monotonic()
-        if before is not None and before.rollout.head != rollout.head:
-            self._headed_s[group] = time()
+            head_since_s = rollout.began_s
+            moved_s = monotonic() - max(time() - (rollout.ended_s or rollout.since_s), 0.0)
+        else:
+            head_since_s = before.head_since_s if before.rollout.head == rollout.head else time()
+            moved_s = before.moved_s if _step_of(before.rollout) == _step_of(rollout) else monotonic()
+        kept = served if rollout.is_open else ServedRollout(rollout)
+        self._rollouts[group] = rollout
+        self._served[group] = replace(kept, head_since_s=head_since_s, moved_s=moved_s)
         self.changed.set()
 
     def tell(self, step: RolloutStep) -> None:
@@ -239,7 +236,7 @@ class Rollouts:
             rollout.had_head,
             rollout.is_hidden,
             _step_of(rollout),
-            self._moved_s[group],
+            served.moved_s,
         )
 
     def serves(self, rollout: Rollout | None, group: str) -> bool:

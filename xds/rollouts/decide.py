@@ -143,13 +143,9 @@ def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     """The progress of the wave after the time since the decision before."""
     before = rollout.progress
     elapsed_s = 0.0 if before.seen_s is None else min(max(now_s - before.seen_s, 0.0), STEP_LIMIT_S)
-    seen = replace(
-        before,
-        seen_s=now_s,
-        wave_s=before.wave_s + elapsed_s,
-        errors=_errors(rollout, facts),
-        unknown=_unknown(rollout, facts),
-    )
+    errors = _errors(rollout, facts)
+    unknown = _unknown(rollout, facts, errors)
+    seen = replace(before, seen_s=now_s, wave_s=before.wave_s + elapsed_s, errors=errors, unknown=unknown)
     if not facts.is_complete:
         return replace(seen, is_acked=False)
     most_n = max(before.most_n, rollout.connected_n, len(facts.inside))
@@ -242,8 +238,8 @@ def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
     return RolloutDecision(noted, Act.WRITE, f"{noted.connected_n} nodes in the wave")
 
 
-def _unknown(rollout: Rollout, facts: Facts) -> str:
-    """What is missing for a judgement; empty if nothing is."""
+def _unknown(rollout: Rollout, facts: Facts, errors: float | None) -> str:
+    """What is missing for a judgement; empty if nothing is. ``errors`` as in `Progress`."""
     bound, requests = rollout.plan.max_errors, facts.requests
     unknown = ""
     if not facts.is_complete:
@@ -256,9 +252,9 @@ def _unknown(rollout: Rollout, facts: Facts) -> str:
         pass
     elif requests is None:
         unknown = "the nodes of the wave do not report load"
-    elif requests.attempted <= 0:
+    elif errors is None:
         unknown = "the nodes of the wave have reported no requests"
-    elif requests.failed_share - usual_errors(facts, rollout.usual_errors) > bound:
+    elif errors > bound:
         unknown = f"{requests.failed:.0f} of only {requests.attempted:.0f} requests failed"
     return unknown
 
@@ -275,12 +271,13 @@ def _failure(rollout: Rollout, facts: Facts) -> str:
         ids = sorted(rollout.nodes.ids - facts.connected.keys())[:_NAMED_IDS]
         names = f" ({', '.join(ids)})" if ids else ""
         return f"{away_n} of {progress.most_n} nodes of the wave{names} are away for {AWAY_S:.0f} s"
-    if plan.max_errors is not None and requests is not None and requests.attempted >= ATTEMPTS and facts.is_complete:
-        usual = usual_errors(facts, rollout.usual_errors)
-        if requests.failed_share - usual > plan.max_errors:
-            failed = f"{requests.failed_share:.1%} of {requests.attempted:.0f} requests failed"
-            return f"{failed}, {plan.max_errors:.1%} above the usual {usual:.1%} are allowed"
-    return ""
+    if plan.max_errors is None or requests is None or requests.attempted < ATTEMPTS or not facts.is_complete:
+        return ""
+    if progress.errors is None or progress.errors <= plan.max_errors:
+        return ""
+    usual = f"{usual_errors(facts, rollout.usual_errors):.1%}"
+    failed = f"{requests.failed_share:.1%} of {requests.attempted:.0f} requests failed"
+    return f"{failed}, {plan.max_errors:.1%} above the usual {usual} are allowed"
 
 
 def _lateness(rollout: Rollout, facts: Facts) -> str:
