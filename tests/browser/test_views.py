@@ -7,13 +7,15 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 from __future__ import annotations
 
 import json
+from time import sleep
 from typing import Any
 
 import pytest
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
-from tests.browser.world import GONE, KEY, VIEWS
+from tests.browser.world import GONE, KEY, ODD, VIEWS
+from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.browser
 
@@ -34,6 +36,8 @@ def test_a_page_is_whole(browser: BrowserPage, path: str, scheme: str, width: in
     assert browser.evaluate("document.querySelectorAll('main img').length") == 0
     assert browser.evaluate("document.title") != "owned"
 
+
+LINK = "[...document.querySelectorAll('main a')].find((each) => each.innerText == {})"
 
 # Every control that is shown, by what tells it from others.
 CONTROLS = """[...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
@@ -126,7 +130,99 @@ def test_what_is_typed_stays_while_the_page_is_read_again(browser: BrowserPage) 
     assert browser.evaluate("document.querySelector('#filters input').value") == "edge-1"
 
 
-@pytest.mark.parametrize("text", [".*", "[", "(edge|lost)", "<b>edge</b>", "\\", "%00", "&state=nacked", "#"])
+def test_a_node_of_any_id_has_an_address(browser: BrowserPage) -> None:
+    shown(browser, "/ui/nodes")
+    browser.evaluate(f"{LINK.format(json.dumps(ODD))}.click()")
+    browser.wait_for("On the command line")
+    for _ in range(2):
+        assert browser.text("h1") == ODD
+        browser.call("Page.reload")
+        browser.wait_for("On the command line")
+    assert f"xds describe node '{ODD}'" in browser.text("#content")
+    browser.evaluate(f"{LINK.format(json.dumps('Its events'))}.click()")
+    browser.wait_for("events", ".counts")
+    assert browser.evaluate("document.querySelector('#filters input').value") == ODD
+    assert browser.messages == [] and browser.failures == []
+
+
+# Words for what a node waits for and keeps, as the API tells it.
+STORY = {
+    "held": [
+        {"resources": [{"type": "routes", "name": "r"}], "count": 3, "waits_for": ["a", "b"], "any_cluster": False,
+         "waits_for_others": [{"type": "listeners", "name": "web"}]},
+        {"resources": [{"type": "listeners", "name": "l"}], "count": 1, "waits_for": [], "any_cluster": True,
+         "waits_for_others": []},
+    ],
+    "lingering": [
+        {"type": "clusters", "revision": 7, "count": 4, "names": ["old", "older"], "until": None},
+        {"type": "endpoints", "revision": 8, "count": 1, "names": ["old"], "until": "2000-01-01T00:00:00Z"},
+    ],
+    "lingering_total": 9,
+}  # fmt: skip
+TOLD = (
+    "routes/r and 2 more: not sent yet, waits for cluster a, cluster b, listeners/web.",
+    "listeners/l: not sent yet, waits for all new clusters.",
+    "clusters/old, clusters/older and 2 more: removed by revision 7, kept for connections that may use it, "
+    "goes once the node has ACKed all that may refer to it.",
+    "endpoints/old: removed by revision 8, kept for connections that may use it, goes",
+    "And 4 resources more.",
+)
+
+
+def test_what_a_node_waits_for_and_keeps_is_told_in_words(browser: BrowserPage) -> None:
+    shown(browser, "/ui/nodes/edge-1")
+    browser.evaluate("document.getElementById('live').click()")
+    draw = f"""(async () => {{
+      const [page, dom] = [await import("/ui/assets/pages/node.js"), await import("/ui/assets/dom.js")];
+      const found = await (await fetch("/api/v1/nodes/edge-1")).json();
+      const data = {{ found: {{ ...found, ...{json.dumps(STORY)} }}, timeline: {{ items: [] }} }};
+      dom.show(document.getElementById("content"), page.node.draw({{ params: {{ id: "edge-1" }} }}, data));
+    }})()"""
+    browser.evaluate(draw)
+    text = browser.text("#content")
+    assert [each for each in TOLD if each not in text] == [], text
+
+
+# The reads of a list by the page, and events in a row that concern it.
+READS = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/api/v1/groups?')).length"
+
+
+def test_a_page_is_read_once_a_second_at_most_and_never_in_a_hidden_tab(
+    browser: BrowserPage, furnished: ServerProcess
+) -> None:
+    shown(browser, "/ui/groups")
+    browser.wait_for("live", "#live")
+
+    def happens(times: int) -> int:
+        """The reads while events happen for three seconds."""
+        before = browser.evaluate(READS)
+        for number in range(times):
+            priority = {"selector": 'node.cluster == "shop"', "priority": number}
+            assert furnished.request("PUT", "/api/v1/groups/shop", json=priority).is_success
+            sleep(3 / times)
+        return int(browser.evaluate(READS) - before)
+
+    assert 1 <= happens(30) <= 4
+    set_hidden(browser, True)
+    assert happens(10) == 0
+    set_hidden(browser, False)
+    assert happens(10) >= 2
+    browser.evaluate("document.getElementById('live').click()")
+    browser.wait_for("paused", "#live")
+    set_hidden(browser, True)
+    set_hidden(browser, False)
+    assert happens(10) == 0
+    browser.evaluate("document.getElementById('live').click()")
+    browser.wait_for("live", "#live")
+
+
+def set_hidden(browser: BrowserPage, hidden: bool) -> None:
+    """As if the tab was in the background, or came back."""
+    browser.evaluate(f"Object.defineProperty(document, 'hidden', {{value: {json.dumps(hidden)}, configurable: true}})")
+    browser.evaluate("document.dispatchEvent(new Event('visibilitychange')) && null")
+
+
+@pytest.mark.parametrize("text", [".*", "[", "(edge|lost)", "<b>edge</b>", "\\", "%00", "&state=nacked", "#none"])
 def test_a_text_is_no_pattern_and_no_markup(browser: BrowserPage, text: str) -> None:
     shown(browser, "/ui/nodes")
     script = f"(field) => {{ field.value = {json.dumps(text)}; field.oninput({{ target: field }}); }}"

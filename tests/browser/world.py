@@ -14,6 +14,7 @@ GROUP, ROLLED_OUT = "edge", "shop"
 KEY = "-----BEGIN THE KEY-----"
 INJECTED = "<img src=x onerror=\"document.title='owned'\">"
 WHY = f"Error adding/updating cluster(s) c: {INJECTED} hosts are not set"
+ODD = "a/b c?d=e&f#g %2F é"  # an id, too
 STREAM_S = 3600.0
 SECRET = {
     "@type": r.SECRET_TYPE,
@@ -90,6 +91,7 @@ def furnish(running: ExitStack, server: ServerProcess) -> None:
     server.push(GROUP, [r.static_cluster("a"), r.static_cluster("c"), SECRET], author="ann", message=INJECTED)
     connect(running, server, identity("edge-bad"), refuses=WHY)
     connect(running, server, identity(INJECTED), refuses=WHY)
+    connect(running, server, identity(ODD))
 
 
 def select(server: ServerProcess, group: str) -> None:

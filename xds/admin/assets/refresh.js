@@ -30,7 +30,10 @@ export class Refresh {
     this.turn = null; // the read that goes on
     pill.hidden = false;
     pill.onclick = () => this.pause(!this.paused);
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.now()));
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.stop();
+      else if (!this.paused) this.now();
+    });
   }
 
   // Reads at once, and from now on when it is time.

@@ -2,7 +2,7 @@
 // document. docs/internals/pages.md shows how to add a page. A page is a module in `pages/` with one object:
 //
 //   title(view)          the heading, and the title of the tab
-//   read(view)           what the page shows, read from the API with `view.signal`; called again when something happened
+//   read(view)           what the page shows, read from the API with `view.signal`; again when something happened
 //   draw(view, data)     elements for it, in lists of any depth; only what differs is changed (`show` in dom.js)
 //   filters(view, data)  optional: fields above the page, from filters.js. Their values are in the address; `data` is
 //                        null before the first answer

@@ -125,9 +125,9 @@ function held({ resources, count, waits_for: clusters, any_cluster: isAny, waits
 }
 
 function lingering({ type, names, count, revision, until }) {
-  const what = `${type}: ${listed(names, count)}: removed by revision ${revision}, kept for connections that may use it`;
-  const end = until ? ["; it goes ", when(until)] : "; it goes once the node has ACKed all that may refer to it";
-  return element("p", {}, what, end, ".");
+  const what = `${listed(names.map((name) => `${type}/${name}`), count)}: removed by revision ${revision}`;
+  const end = until ? ["goes ", when(until)] : "goes once the node has ACKed all that may refer to it";
+  return element("p", {}, what, ", kept for connections that may use it, ", end, ".");
 }
 
 function notShown(node) {

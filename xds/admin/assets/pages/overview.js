@@ -83,12 +83,12 @@ function checkRow({ check, state: name, detail, next, see }) {
 
 function changeRow({ id, time, action, group, revision, actor, author, message, subject, count }) {
   const why = [subject, message].filter(Boolean).join(": ");
-  const what = [action.replace(/[._]/g, " "), revision && `revision ${revision}`, count > 1 && `${count} times`].filter(Boolean).join(", ");
+  const what = [action.replace(/[._]/g, " "), revision && `revision ${revision}`, count > 1 && `${count} times`];
   return {
     key: id,
     cells: [
       when(time),
-      what,
+      what.filter(Boolean).join(", "),
       group ? link(pathOf("/ui/groups", group), group) : "–",
       who({ actor, author }),
       element("span", { class: "cut", title: why }, why || "–"),
