@@ -115,6 +115,14 @@ def test_the_end_of_a_process_ends_all(name: str, word: str, tmp_path: Path, run
     assert (code, f"the {name} has ended (exit code -9)" in said) == (1, True)
 
 
+@pytest.mark.soak
+def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path, running: ExitStack) -> None:
+    demo = Demo(tmp_path, running)
+    demo.read_until("Ctrl-C ends it.")
+    demo.child.kill()
+    wait_until(lambda: not list(demo.processes()), "all end")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.soak)])
 def test_a_signal_before_it_is_ready_ends_all(number: signal.Signals, tmp_path: Path, running: ExitStack) -> None:
     demo = Demo(tmp_path, running, "--once")

@@ -74,11 +74,12 @@ def test_ctrl_c_of_a_terminal_reaches_both(remote: Remote, tmp_path: Path, runni
 def test_what_a_killed_one_left_is_removed_by_the_next(remote: Remote, tmp_path: Path, running: ExitStack) -> None:
     killed = Started("run-3", remote, tmp_path, running)
     killed.child.wait_until(killed.is_known, "the node is known")
-    running.callback(os.kill, killed.envoy(), signal.SIGKILL)
+    envoy = Path(f"/proc/{killed.envoy()}")
     other = Started("run-4", remote, tmp_path, running)
     other.child.wait_until(other.is_known, "the second node is known")
     assert len(other.folders()) == 2  # that of one which runs is kept
     killed.child.kill()
+    wait_until(lambda: not envoy.exists(), "its Envoy ends with it")
     left = other.folders()
     third = Started("run-5", remote, tmp_path, running)
     third.child.wait_until(third.is_known, "the third node is known")

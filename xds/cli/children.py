@@ -1,5 +1,7 @@
 """Processes that a command starts and ends: each with a log file, none left behind.
 
+On Linux none is left either if the command is killed.
+
 SIGINT, SIGTERM and SIGHUP only set a flag, which every wait looks at. So nothing is interrupted halfway, and a second
 Ctrl-C changes nothing.
 """
@@ -16,6 +18,8 @@ from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from xds.cli.parent_death import ending_with_us
 
 POLL_S = 0.05
 DEADLINE_S = 60.0
@@ -100,6 +104,7 @@ class Children:
                 stdin=subprocess.DEVNULL,
                 env=self._environment,
                 process_group=0,
+                preexec_fn=ending_with_us(),  # noqa: PLW1509 - the command has one thread
             )
         self._started.append(process)
         return process

@@ -11,6 +11,7 @@ from xds.cli.bootstrap import write_bootstrap
 from xds.cli.envoy_binary import BRINGS_ENVOY
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say
+from xds.cli.parent_death import ending_with_us
 from xds.cli.private_folder import private_folder
 from xds.envoy.bootstrap import BootstrapOptions, bootstrap
 
@@ -43,7 +44,7 @@ def _run(command: Sequence[str]) -> int:
 
     before = [(number, signal.signal(number, pass_on)) for number in PASSED_ON]
     try:
-        child = subprocess.Popen(command)  # noqa: S603
+        child = subprocess.Popen(command, preexec_fn=ending_with_us())  # noqa: S603, PLW1509 - one thread
         for number in early:
             child.send_signal(number)
         code = child.wait()
