@@ -120,6 +120,15 @@ async def test_files_of_the_proxy_are_no_fault() -> None:
     assert "/etc/envoy/there.lua" in found.detail
 
 
+async def test_a_key_that_is_only_on_the_proxy_is_no_fault() -> None:
+    secret = r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)
+    secret["tls_certificate"] = {"certificate_chain": {"filename": "./c.pem"}, "private_key": {"filename": "./k.pem"}}
+    listener = r.listener("tls", r.inline_routes("r"), transport_socket=r.downstream_tls("cert"))
+    (found,) = await checked(listener, secret)
+    assert (found.code, found.severity, found.resource) == ("unchecked", "warning", "secrets/cert")
+    assert "not on this machine, ./" in found.detail and "make it" in found.hint
+
+
 async def test_clusters_of_the_proxy_are_no_fault() -> None:
     assert (
         await findings_of(r.listener("l", r.inline_routes("r", r.route("mine"))), r.route_config("r", r.route("mine")))

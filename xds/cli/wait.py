@@ -74,7 +74,7 @@ def report(group: str, revision: int, state: Json) -> None:
     if total:
         say(f"group {group}: {state['synced']} of {total} nodes have revision {revision}")
     else:
-        say(f"group {group}: no connected node of this group subscribes to the pushed types")
+        say(f"group {group}: no connected node of this group subscribes to the pushed types, so none had to take it")
 
 
 def refusals(state: Json) -> str:

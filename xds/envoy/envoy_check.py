@@ -92,10 +92,10 @@ class _Search:
         fault = self._run(members, context)
         if fault is None:
             return
-        # Secrets first: otherwise the users of a bad secret would be rejected for it.
+        # Secrets first: otherwise the users of a secret that is bad, or not to be read here, would be rejected for it.
         secrets = [unit for unit in members if unit.resource.type_url == SECRET]
         self._within(secrets, context, self._run(secrets, context))
-        bad = frozenset(one.index for one in self.findings if one.severity == ERROR)
+        bad = frozenset(one.index for one in self.findings if one.index in {unit.index for unit in secrets})
         context = probe_context(resources, bad) if bad else context
         others = [
             unit for unit in probed_resources(resources, context) if unit.body and unit.resource.type_url != SECRET
@@ -132,7 +132,9 @@ class _Search:
         label = "" if unit is None else resource_label(unit.resource.type_url, unit.resource.name)
         detail, severity = fault.detail.replace(f"{PREFIX}:", ""), fault.severity
         absent = [] if unit is None else [path for path in unit.paths if path in detail and not Path(path).exists()]
+        hint = ""
         if absent:
+            hint = "it is read where Envoy runs; to check it here, make it in this folder first"
             detail, severity = (
                 f"names a file that is not on this machine, {absent[0]}; Envoy could not check it",
                 WARNING,
@@ -141,7 +143,7 @@ class _Search:
             severity = WARNING
         code = "envoy_refused" if severity == ERROR else "unchecked"
         index = -1 if unit is None else unit.index
-        self.findings.append(Violation(code, detail, label, severity=severity, index=index))
+        self.findings.append(Violation(code, detail, label, severity=severity, index=index, hint=hint))
 
     def _run(self, members: Sequence[ProbedResource], context: ProbeContext) -> _Fault | None:
         if not members:

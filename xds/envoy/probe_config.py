@@ -94,7 +94,8 @@ def probed_resources(resources: Iterable[Resource], context: ProbeContext) -> It
         if placed is not None:
             part, type_name, value = placed
             _inline_discovered(type_name, value, context)
-            yield ProbedResource(resource, index, part, _message(type_name, value), frozenset(_paths(value)))
+            paths = frozenset((*_paths(value), *_paths(_rendered(resource))))  # of a secret, only its user is placed
+            yield ProbedResource(resource, index, part, _message(type_name, value), paths)
 
 
 def bootstrap(members: Iterable[ProbedResource], context: ProbeContext) -> bytes:
