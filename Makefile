@@ -72,6 +72,7 @@ test: $(STAMP)
 soak: $(BENCH_STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
 		--timeout 3600 --durations=15 $(AREA)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --twins tests/spec
 
 # What needs more than make, git and Python stands apart. XDS_TEST_CHROMIUM names a browser that is elsewhere.
 browser: $(STAMP)

@@ -30,6 +30,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
 from xds.protocol.clients import ClientTable
+from xds.protocol.cohort import Cohorts, CohortStream
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect, Variant
@@ -85,6 +86,7 @@ class Fleet:
         self.types = WORKLOADS[workload]
         self.cache = SnapshotCache("bench", nonce_prefix="b")
         self.clients = ClientTable(self.cache, OrderRules())
+        self.cohorts = Cohorts()
         self.state = FleetState()
         counts = {url: clusters if url in (CLUSTER, ENDPOINT) else 10 for url in self.types}
         self.content = {url: [make_resource(url, index, "0") for index in range(n)] for url, n in counts.items()}
@@ -121,8 +123,8 @@ class Fleet:
         for index in indexes:
             peer = f"10.0.{index >> 8}.{index & 255}:4000"
             self.state.stream_opened(index, peer, "ADS", self.variant.value, 0.0)
-            self.streams[index] = DiscoveryStream(
-                cache=self.cache, clients=self.clients, dialect=DIALECTS[self.variant], peer=peer
+            self.streams[index] = CohortStream(
+                cohorts=self.cohorts, cache=self.cache, clients=self.clients, dialect=DIALECTS[self.variant], peer=peer
             )
 
     def connect(self) -> float:

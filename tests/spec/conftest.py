@@ -8,7 +8,19 @@ from typing import Any, Protocol
 import pytest
 
 from tests.support.sansio import Client, Server
+from tests.support.twin_streams import TwinStream
 from xds.protocol.dialect import Variant
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest tests/spec --twins``: each stream is compared with one that shares no state with others."""
+    parser.addoption("--twins", action="store_true")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All tests of the engine take their streams from `Server`."""
+    if config.getoption("--twins", default=False):
+        Server.stream_type = TwinStream
 
 
 class Connect(Protocol):

@@ -20,6 +20,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
 from xds.protocol.clients import ClientTable
+from xds.protocol.cohort import Cohorts, CohortStream
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect, Variant
@@ -59,6 +60,8 @@ def make_resource(
 class Server:
     """The engine's shared parts, and a clock that tests move."""
 
+    stream_type: type[CohortStream] = CohortStream  # `TwinStream` to compare it with one that shares nothing
+
     def __init__(self, *, ordered: bool = True, limits: StreamLimits = StreamLimits()) -> None:
         self.rules = OrderRules(ordered=ordered)
         self.limits = limits
@@ -76,6 +79,7 @@ class Server:
     def _start(self) -> None:
         self.cache = SnapshotCache("test", nonce_prefix="n" * (self._starts + 1), rules=self.rules)
         self.clients = ClientTable(self.cache, self.rules)
+        self.cohorts = Cohorts()
 
     def restart(self) -> None:
         """Start a new process, which knows what was pushed but no client. All streams must have ended."""
@@ -274,7 +278,8 @@ class Client:
 
     def connect(self) -> None:
         """Open a stream; nothing is sent yet."""
-        self.stream = DiscoveryStream(
+        self.stream: DiscoveryStream = self.server.stream_type(
+            cohorts=self.server.cohorts,
             cache=self.server.cache,
             clients=self.server.clients,
             dialect=DIALECTS[self.variant],

@@ -7,6 +7,7 @@ rejects, and the groups that it followed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from xds.model.snapshot import Snapshot
 from xds.protocol.client import ClientState
@@ -21,6 +22,17 @@ NODES_LIMIT = 50_000
 _FOLLOWED_PER_NODE = 2  # groups; a client may have disconnected in the transition from one group to the other
 
 
+class Member(Protocol):
+    """A stream in a `Cohort`: it shares the state of its client with other streams."""
+
+    @property
+    def client(self) -> ClientState | None:
+        """The shared state."""
+
+    def leave_cohort(self) -> object:
+        """Give the client a state of its own: it gets a second stream."""
+
+
 class ClientTable:
     """The states of all connected clients, by (peer address, node id).
 
@@ -33,6 +45,7 @@ class ClientTable:
         self._cache = cache
         self._rules = rules
         self._states: dict[ClientKey, ClientState] = {}
+        self._members: dict[ClientKey, Member] = {}  # the only stream of each client whose state others share
         self.rejected: dict[str, RefusedVersions] = {}
         self.changed_moves: dict[str, None] = {}
         # By node id, the present group first; the first node changed groups longest ago.
@@ -40,6 +53,8 @@ class ClientTable:
 
     def enter(self, key: ClientKey, view: View | None) -> ClientState:
         """The state of the client of a new stream. `exit` must be called once when the stream ends."""
+        if key in self._members:
+            self._members[key].leave_cohort()
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = ClientState(self._cache, self._rules, view)
@@ -50,16 +65,17 @@ class ClientTable:
     def copy(self, key: ClientKey) -> tuple[ClientTable, dict[Watch, Watch]]:
         """A table with a copy of one client only, and the copy of each of its watches (for `DiscoveryStream.copy`)."""
         clone = ClientTable(self._cache, self._rules)
-        clone._states[key], watches = self._states[key].copy()
+        clone._states[key], watches = self._require_state(key).copy()
         return clone, watches
 
     def exit(self, key: ClientKey) -> None:
         """A stream of the client ended. Its state is dropped with its last stream (rule 80)."""
-        state = self._states[key]
-        state.streams -= 1
-        if state.streams:
+        state = self._require_state(key)
+        if state.streams > 1:
+            state.streams -= 1
             return
-        del self._states[key]
+        self._states.pop(key, None)
+        self._members.pop(key, None)
         followed = self._followed.get(key[1])
         if followed is not None and followed[0].group == state.goal.group:  # it may move while it is away
             self._followed[key[1]] = (followed[0]._replace(revision=state.goal.revision), *followed[1:])
@@ -113,7 +129,23 @@ class ClientTable:
 
     def state(self, key: ClientKey) -> ClientState | None:
         """The state of a connected client; None if it has no stream."""
-        return self._states.get(key)
+        member = self._members.get(key)
+        return member.client if member is not None else self._states.get(key)
+
+    def _require_state(self, key: ClientKey) -> ClientState:
+        state = self.state(key)
+        assert state is not None, "a client has a state while it has a stream"
+        return state
+
+    def share(self, key: ClientKey, member: Member) -> None:
+        """The state of a client is shared with others from now on; ``member`` is its only stream."""
+        self._states.pop(key, None)
+        self._members[key] = member
+
+    def own(self, key: ClientKey, state: ClientState) -> None:
+        """The client has a state of its own again."""
+        self._members.pop(key, None)
+        self._states[key] = state
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._states) + len(self._members)

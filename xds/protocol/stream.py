@@ -216,11 +216,10 @@ class DiscoveryStream:
     def close(self, now_s: float) -> bool:
         """The stream ended: its state is dropped (rule 80). A second call has no effect.
 
-        Returns whether the client is in a transition: its other streams may have waited for this one.
-        """
+        Returns whether the client is in a transition: its other streams may have waited for this one."""
         was_in_transition = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
-            for watch in self._offers.watches.values():
+            for watch in self._offers.watches.values() if self._client.streams > 1 else ():
                 self._client.remove_watch(watch, now_s)
             self._clients.exit(self.client_key)
         self._budget.leave(self)
@@ -299,12 +298,13 @@ class DiscoveryStream:
     def _unknown_names(self, type_url: str, node: bytes | memoryview, names: frozenset[str]) -> frozenset[str]:
         return unknown_among(names, self._known_sets(type_url, node), self._cache.diffs)
 
-    def _spend_names(self, type_url: str, request: Request, subscribed: frozenset[str]) -> None:
-        """Count the newly requested names that no resource has. Raises ``LimitError``."""
+    def _spend_names(self, type_url: str, request: Request, subscribed: frozenset[str]) -> frozenset[str]:
+        """Count the newly requested names that no resource has, and return them. Raises ``LimitError``."""
         stated = self._dialect.stated_names(request)
         unknown = self._unknown_names(type_url, request.node, stated - subscribed if subscribed else stated)
         self._budget.spend(self, unknown)
         self._limits.check_unknown(unknown)
+        return unknown
 
     def unknown_names_cost(self) -> int:
         """As `NameHolder.unknown_names_cost`."""

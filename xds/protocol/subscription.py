@@ -50,6 +50,11 @@ class Subscription:
         self._explicit = False  # a request on this stream had a name or "*"
         self._started = False
 
+    @property
+    def history(self) -> tuple[bool, bool, bool]:
+        """What decides the meaning of an empty list of names, beside the interest."""
+        return self._legacy_allowed, self._explicit, self._started
+
     def replace(self, names: frozenset[str], interests: InterestTable) -> InterestChange:
         """Replace the interest (SotW).
 

@@ -19,6 +19,7 @@ from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.protocol.clients import ClientTable
+from xds.protocol.cohort import Cohorts, CohortStream
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
@@ -29,7 +30,6 @@ from xds.protocol.events import (
     ViewChanged,
 )
 from xds.protocol.name_budget import NameBudgets
-from xds.protocol.stream import DiscoveryStream
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.work_queue import SingleWaiterEvent
 from xds.server.observer import StreamObserver
@@ -52,6 +52,7 @@ class DiscoveryDependencies(StreamDependencies):
     clients: ClientTable
     decoder: RequestDecoder
     budgets: NameBudgets
+    cohorts: Cohorts
     guard: VersionGuard
 
 
@@ -79,7 +80,8 @@ class DiscoveryHandler(StreamHandler):
         self._registry = deps.registry
         self._service = service
         self._decode = dialect.decoder(deps.decoder)
-        self._engine = DiscoveryStream(
+        self._engine = CohortStream(
+            cohorts=deps.cohorts,
             cache=deps.cache,
             clients=deps.clients,
             dialect=dialect,

@@ -17,6 +17,7 @@ from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
 from xds.model.errors import RemoteProtocolError
 from xds.protocol.clients import ClientTable
+from xds.protocol.cohort import Cohorts
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
@@ -121,6 +122,7 @@ class XdsServer:
             clients=self.clients,
             decoder=RequestDecoder(),
             budgets=NameBudgets(options.limits.unknown_name_bytes),
+            cohorts=Cohorts(),
             guard=VersionGuard(cache, self.clients, is_cut_off),
         )
         aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
@@ -315,6 +317,7 @@ class XdsServer:
             due = monotonic() + OBSERVE_EVERY_S
             await asyncio.sleep(OBSERVE_EVERY_S)
             self._metrics.loop_lag_s = max(0.0, monotonic() - due)
+            self.deps.cohorts.forget_edges(monotonic())
             if self._pushes and self._observed_changes != self._fleet.changes:
                 self._observed_changes = self._fleet.changes
                 await self._observe_pushes(time())

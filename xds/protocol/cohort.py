@@ -1,0 +1,313 @@
+"""Clients in one state take one step: it is computed once, and the others take its events and the state after it.
+
+A `Cohort` is a state that several clients are in. It is never changed. An `Edge` leads from it to the next: an input,
+the events that the engine returned for it, and the cohort after it. The first member that has the input computes them
+on a copy of the state; the others take the edge. `CohortStream` decides what is shared, and `DiscoveryStream` has the
+rules. docs/internals/cohorts.md has the reasons.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from xds.protocol.ack import ResponseState
+from xds.protocol.client import ClientState
+from xds.protocol.clients import ClientTable
+from xds.protocol.events import Event, Identified, Nacked, NodeMismatch, TransitionAdvanced, ViewChanged
+from xds.protocol.requests import Request, SotwRequest
+from xds.protocol.stream import DiscoveryStream
+from xds.protocol.watch import Watch
+from xds.snapshots.cache import View
+
+SHARED_S = 0.25  # an edge is taken for so long, so the times in a state are wrong by so much at most
+LONELY_REVISIONS = 16  # a client in whose situation nobody else was looks for others after each such revision only
+_OF_ONE_CLIENT = (Identified, Nacked, NodeMismatch, TransitionAdvanced, ViewChanged)
+_TICK = "tick"
+
+
+class Edge:
+    """One input of a cohort. ``given`` keeps the input alive, whose id may be the key of the edge."""
+
+    __slots__ = ("events", "given", "made_s", "to")
+
+    def __init__(self, given: object, events: list[Event], to: Cohort, made_s: float) -> None:
+        self.given = given
+        self.events = events
+        self.to = to
+        self.made_s = made_s
+
+
+class Cohort:
+    """The state of all its members: that of their client, the watches of their stream, and what they follow.
+
+    ``due_s`` is the deadline of the state. ``users`` counts the members, and the edges that lead to it.
+    """
+
+    __slots__ = ("__weakref__", "client", "due_s", "edges", "is_in_step", "users", "view", "watches")
+
+    def __init__(self, stream: CohortStream, client: ClientState, view: View, *, is_in_step: bool) -> None:
+        self.client = client
+        self.view = view
+        self.watches = stream.watches
+        self.due_s = stream.deadline()
+        self.is_in_step = is_in_step
+        self.users = 0
+        self.edges: dict[Hashable, Edge] = {}
+
+
+class Cohorts:
+    """The cohorts of a server: those whose clients are in step, by situation, and the edges that can be taken.
+
+    The edges are few, and are forgotten soon. So what they lead to is not kept for members that do not come.
+    """
+
+    def __init__(self) -> None:
+        self._in_step: WeakValueDictionary[Hashable, Cohort] = WeakValueDictionary()
+        self._edges: deque[tuple[Edge, dict[Hashable, Edge], Hashable]] = deque()  # the oldest first
+
+    def find(self, situation: Hashable) -> Cohort | None:
+        """The cohort in a situation; None if there is none."""
+        cohort = self._in_step.get(situation)
+        return cohort if cohort is not None and cohort.users else None
+
+    def add(self, situation: Hashable, cohort: Cohort) -> None:
+        """Let clients in a situation find a cohort."""
+        self._in_step[situation] = cohort
+
+    def add_edge(self, before: Cohort, key: Hashable, edge: Edge) -> None:
+        """Let the members of a cohort take an edge for the next `SHARED_S`."""
+        self.forget_edges(edge.made_s)
+        before.edges[key] = edge
+        edge.to.users += 1
+        self._edges.append((edge, before.edges, key))
+
+    def forget_edges(self, now_s: float) -> None:
+        """Forget the edges that are not taken any more. Call it now and then: they keep old content alive."""
+        while self._edges and now_s - self._edges[0][0].made_s > SHARED_S:
+            edge, edges, key = self._edges.popleft()
+            edge.to.users -= 1
+            if edges.get(key) is edge:
+                del edges[key]
+
+    def __len__(self) -> int:
+        return len(self._in_step) + len(self._edges)
+
+
+class CohortStream(DiscoveryStream):
+    """The engine of one gRPC stream, which shares its state with the streams that are in the same one.
+
+    It is a member of a cohort, or has a state of its own: as long as its client has several streams, refuses something,
+    has moved, or gets heartbeats. Inputs that say who the client is are never shared.
+    """
+
+    __slots__ = ("_cohort", "_cohorts", "_has_unknown_names", "_is_lonely")
+
+    def __init__(self, *, cohorts: Cohorts, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._cohorts = cohorts
+        self._cohort: Cohort | None = None
+        self._has_unknown_names = False
+        self._is_lonely = False  # nobody else was in its situation
+
+    def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
+        clone = super().copy(clients, watches)
+        assert isinstance(clone, CohortStream)
+        clone._cohort = None
+        return clone
+
+    @property
+    def client(self) -> ClientState | None:
+        """The state of the client, which others may share."""
+        return self._client
+
+    @property
+    def watches(self) -> Mapping[str, Watch]:
+        """The watches of its types."""
+        return self._offers.watches
+
+    # -- inputs -----------------------------------------------------------------------------------------------------
+
+    def receive(self, request: Request, now_s: float) -> list[Event]:
+        key = _key_of(request, self._node_prefix)
+        events = self._take_edge(key, now_s)
+        if events is not None:
+            return events
+        if (request.type_url or self._type_url) not in self._offers.watches:
+            key = None  # the user agent of the node decides a setting of a watch
+        cohort = self.leave_cohort()
+        self._has_unknown_names = False
+        events = super().receive(request, now_s)
+        self._enter_cohort(cohort, None if self._has_unknown_names else key, None, events, now_s)
+        return events
+
+    def offer(self, view: View | None, now_s: float) -> list[Event]:
+        events = self._take_edge(id(view), now_s)
+        if events is not None:
+            return events
+        cohort = self.leave_cohort()
+        events = super().offer(view, now_s)
+        self._enter_cohort(cohort, id(view), view, events, now_s)
+        return events
+
+    def tick(self, now_s: float) -> list[Event]:
+        events = self._take_edge(_TICK, now_s)
+        if events is not None:
+            return events
+        cohort = self.leave_cohort()
+        events = super().tick(now_s)
+        self._enter_cohort(cohort, _TICK, None, events, now_s)
+        return events
+
+    def end_lingering(self, now_s: float) -> list[Event]:
+        self.leave_cohort()
+        events = super().end_lingering(now_s)
+        self._enter_cohort(None, None, None, events, now_s)
+        return events
+
+    def deadline(self) -> float | None:
+        return self._cohort.due_s if self._cohort is not None else super().deadline()
+
+    def close(self, now_s: float) -> bool:
+        if self._cohort is not None:
+            self._cohort.users -= 1
+            self._cohort = None  # `DiscoveryStream.close` does not change the state of a client without other streams
+        return super().close(now_s)
+
+    def _spend_names(self, type_url: str, request: Request, subscribed: frozenset[str]) -> frozenset[str]:
+        unknown = super()._spend_names(type_url, request, subscribed)
+        self._has_unknown_names = bool(unknown)  # they count for the connection of this stream
+        return unknown
+
+    # -- cohorts ----------------------------------------------------------------------------------------------------
+
+    def _take_edge(self, key: Hashable | None, now_s: float) -> list[Event] | None:
+        """Go with others in the same state that had the same input; returns its events, None if nobody had it."""
+        cohort = self._cohort
+        if cohort is None or key is None:
+            return None
+        edge = cohort.edges.get(key)
+        if edge is None or now_s - edge.made_s > SHARED_S:
+            return None
+        cohort.users -= 1
+        self._is_lonely = False
+        self._become_member(edge.to)
+        return edge.events
+
+    def _become_member(self, cohort: Cohort) -> None:
+        cohort.users += 1
+        self._cohort = cohort
+        self._client, self._offers.watches, self.view = cohort.client, cohort.watches, cohort.view
+
+    def leave_cohort(self) -> Cohort | None:
+        """Go on with a state of its own: a copy, or that of a cohort that nobody else uses. Returns the cohort."""
+        cohort, self._cohort = self._cohort, None
+        if cohort is None or self.client_key is None:
+            return None
+        cohort.users -= 1
+        if cohort.users:
+            self._client, copies = cohort.client.copy()
+            self._offers.watches = {url: copies[watch] for url, watch in cohort.watches.items()}
+        if cohort.is_in_step:
+            self._is_lonely = not cohort.users
+        self._clients.own(self.client_key, self._require_client())
+        return cohort
+
+    def _enter_cohort(
+        self, before: Cohort | None, key: Hashable | None, given: object, events: list[Event], now_s: float
+    ) -> None:
+        """Share the state, if others may be in it. ``before``: the cohort that it left for an input, with its key."""
+        client, view = self._client, self.view
+        if client is None or view is None or self.client_key is None:
+            return
+        if self._is_lonely and client.goal.revision % LONELY_REVISIONS:
+            return
+        if not self._is_shareable(client):
+            return
+        has_edge = key is not None and before is not None and before.users and _is_of_all(events)
+        situation = _situation(client, now_s)
+        if situation is not None:
+            situation = (self._dialect.variant, self._type_url, id(self._limits), *situation)
+            cohort = self._cohorts.find(situation)
+            if cohort is None:
+                cohort = Cohort(self, client, view, is_in_step=True)
+                self._cohorts.add(situation, cohort)
+        elif has_edge:
+            cohort = Cohort(self, client, view, is_in_step=False)
+        else:
+            return
+        self._clients.share(self.client_key, self)
+        self._become_member(cohort)
+        if has_edge and before is not None and key is not None:
+            self._cohorts.add_edge(before, key, Edge(given, events, cohort, now_s))
+
+    def _is_shareable(self, client: ClientState) -> bool:
+        """Whether nothing in the state is of this client alone."""
+        if client.streams > 1 or client.former_groups or client.refused_before or any(client.watches.refused.values()):
+            return False
+        if self._parked is not None or self._remaining_since_s is not None or client.view is not self.view:
+            return False
+        watches = self._offers.watches.values()
+        return all(watch.rejections is None and watch.heartbeats is None for watch in watches)
+
+
+def _key_of(request: Request, node_prefix: bytes) -> Hashable | None:
+    """The request without its node; None for one that only one client can have."""
+    if request.error is not None or (request.node and request.node[: len(node_prefix)] != node_prefix):
+        return None
+    if isinstance(request, SotwRequest):
+        return (request.type_url, request.nonce, request.version_info, request.names)
+    if request.initial_versions:
+        return None
+    return (request.type_url, request.nonce, request.subscribe, request.unsubscribe)
+
+
+def _is_of_all(events: Iterable[Event]) -> bool:
+    return not any(isinstance(event, _OF_ONE_CLIENT) for event in events)
+
+
+def _situation(client: ClientState, now_s: float) -> tuple[Hashable, ...] | None:
+    """All that the next steps read of a client that is in step; None for one that is not.
+
+    Objects that clients share are in it by their ids: a client in the situation keeps them alive. No time is in it: the
+    end of a drain only while it lasts, which is a multiple of 5 s.
+    """
+    watches, reports = client.watches, client.reports
+    if client.transition is not None or watches.pending_types or reports.cut_removals or reports.held_content:
+        return None
+    if client.returned_s is not None and now_s < client.returned_s + client.rules.return_s:
+        return None
+    parts: list[Hashable] = [
+        id(client.view),
+        id(client.goal),
+        id(client.released),
+        id(client.lingering),
+        id(reports.lingering),
+        id(client.proof.clusters),
+        client.proof.overdue,
+        client.returned_s is not None,
+        client.is_aggregated,
+        client.has_requested_assignments,
+        client.drain_until_s if client.drain_until_s > now_s else 0.0,
+    ]
+    for url in watches:
+        for watch in watches.of(url):
+            known, ack, subscription = watch.known, watch.ack, watch.subscription
+            if ack.state is not ResponseState.SETTLED or known.uncertain or known.is_doubtful:
+                return None
+            if known.unanswered or watch.resend_names or watch.pending_release or watch.superseded_sets:
+                return None
+            parts += (
+                url,
+                id(known.base),
+                id(subscription.interest),
+                *subscription.history,
+                ack.nonce,
+                ack.newest_number,
+            )
+            parts += (watch.acked_label, watch.sent_label, watch.reported_missing, watch.shown)
+            parts += (watch.allows_placeholders, watch.reads_errors)
+    in_order = sorted((each.response_position, url) for url in watches for each in watches.of(url))
+    return (*parts, *(url for _, url in in_order))
