@@ -50,6 +50,8 @@ async def ask(api: Api, token: str, method: str, path: str, **arguments: Any) ->
     [
         ("GET", "/api/v1/groups", {"all", "reader", "auditor"}, "read"),
         ("GET", "/api/v1/nodes", {"all", "reader", "auditor"}, "read"),
+        ("GET", "/api/v1/nodes?text=n1&order=trouble&counts=true", {"all", "reader", "auditor"}, "read"),
+        ("GET", "/api/v1/nodes/n1/timeline", {"all", "reader", "auditor"}, "read"),
         ("GET", "/api/v1/events?kinds=nosuch", {"all", "reader", "auditor"}, "read"),
         ("GET", "/metrics", {"all", "reader", "auditor"}, "read"),
         ("PUT", SNAPSHOT, {"all", "writer"}, "write:group/edge"),

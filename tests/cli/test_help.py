@@ -103,6 +103,7 @@ COMPLETED = {
     "explain node-1 listeners": ["listeners"],
     "troubleshoot no": ["node-1"],
     "timeline no": ["node-1"],
+    "nodes --order t": ["trouble"],
     "endpoints show -g edge-a w": ["web-2"],
     "service show sh": ["shop"],
     "chain sh": ["shop"],

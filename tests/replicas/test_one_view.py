@@ -86,6 +86,13 @@ def test_any_server_answers_for_all(fleet: Fleet) -> None:
     for at in range(3):
         rollout = fleet.servers[at].get(f"/groups/{GROUP}/rollout")
         assert (rollout["revision"], rollout["synced"], rollout["pending"]) == (2, 3, 0)
+        page = fleet.servers[at].get("/nodes", order="trouble", counts="true", limit="1")
+        assert (page["counts"]["total"], page["counts"]["by_state"]["synced"], len(page["items"])) == (3, 3, 1)
+        told = fleet.servers[at].get(f"/nodes/{NAMES[0]}/timeline")["items"]
+        assert [(each["kind"], each["revision"], each.get("server", "")) for each in told] == [
+            ("sent", 2, ""),
+            ("connected", 1, fleet.name(0)),
+        ]
     for envoy in fleet.envoys:
         assert envoy.cluster_names() >= {"c1"}
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHOWN = 200
 ALIASES = tuple(rule.alias for rule in V3_TYPES)
+NODE_ORDERS = ("id", "trouble")
 _GROUPS, _NODES = frozenset({"group", "groups"}), frozenset({"node", "nodes"})
 
 
@@ -34,13 +35,18 @@ def complete_node(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of nodes."""
     from xds.calls import fleet
 
-    return complete_names(context, fleet.nodes(), "id", incomplete)
+    return complete_names(context, fleet.nodes(text=incomplete).limited(SHOWN), "id", incomplete)
 
 
 def complete_node_list(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of nodes, with commas between them: the last one is completed."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{id}" for id in complete_node(context, last)]
+
+
+def complete_order(incomplete: str) -> list[str]:
+    """Orders of nodes."""
+    return _with_prefix(NODE_ORDERS, incomplete)
 
 
 def complete_type(incomplete: str) -> list[str]:

@@ -17,7 +17,14 @@ from xds.calls.groups import release_group
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
 from xds.cli.client import Client
-from xds.cli.completion import complete_group, complete_node, complete_resource, complete_type
+from xds.cli.completion import (
+    NODE_ORDERS,
+    complete_group,
+    complete_node,
+    complete_order,
+    complete_resource,
+    complete_type,
+)
 from xds.cli.errors import CommandError, Exit
 from xds.cli.explanation import explain_node, explained_names, explanation_text, read_node
 from xds.cli.lingering import note, until
@@ -35,8 +42,6 @@ WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes
 _XDS = frozenset({"sotw", "delta"})  # variants of streams that are answered by a group
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 LINES = ("head", "base")
-TROUBLE = "trouble"
-ORDERS = ("id", TROUBLE)
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
@@ -187,7 +192,7 @@ def nodes_layout(nodes: Iterable[Json], order: str = "") -> TableLayout:
     name, *columns, last = NODES.columns
     added = [each for each, field in ((SERVER, "server"), (LINE, "line")) if any(field in node for node in listed)]
     columns = [name, *added, *columns, *_types(_headers(used), is_wide=False), last]
-    return replace(NODES, columns=tuple(columns), in_order=None if order == TROUBLE else NODES.in_order)
+    return replace(NODES, columns=tuple(columns), in_order=None if order == "trouble" else NODES.in_order)
 
 
 def _headers(aliases: Sequence[str]) -> dict[str, str]:
@@ -253,7 +258,12 @@ def nodes(
         str, typer.Option(help="Only nodes with this text in id, cluster, locality, version or NACK.")
     ] = "",
     order: Annotated[
-        str, typer.Option(help="trouble: nodes that NACKed first, then pending ones.", metavar="id|trouble")
+        str,
+        typer.Option(
+            help="trouble: nodes that NACKed first, then pending ones.",
+            metavar="id|trouble",
+            autocompletion=complete_order,
+        ),
     ] = "",
     watch: WatchFlag = False,
 ) -> None:
@@ -273,8 +283,8 @@ def nodes(
     client, style = options.connect(), options.style()
     if line not in ("", *LINES):
         raise CommandError(Exit.USAGE, f"--line={line}: expected {' or '.join(LINES)}")
-    if order not in ("", *ORDERS):
-        raise CommandError(Exit.USAGE, f"--order={order}: expected {' or '.join(ORDERS)}")
+    if order not in ("", *NODE_ORDERS):
+        raise CommandError(Exit.USAGE, f"--order={order}: expected {' or '.join(NODE_ORDERS)}")
     query = given(group=group, selector=selector, line=line, text=text, order=order)
     states = [word.strip() for word in state.split(",") if word.strip()]
     empty = "no node matches: `xds nodes` shows all" if query or states else NO_NODES
