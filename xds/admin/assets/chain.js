@@ -40,9 +40,10 @@ function routeItem(of, { Definition: definition = {}, NextNode: next }, at) {
   return item(`route ${at + 1}, ${matchWords(definition.Match?.HTTP ?? {})}`, more, list([nodeItem(of, next, "")]));
 }
 
-function matchWords(http) {
+function matchWords({ PathPrefix: prefix, ...others }) {
+  const http = prefix === "/" ? others : { PathPrefix: prefix, ...others }; // each path begins with it
   const said = [
-    ...Object.entries(PATHS).filter(([field]) => http[field] && !(field === "PathPrefix" && http[field] === "/")).map(([field, verb]) => `path ${verb} ${http[field]}`),
+    ...Object.entries(PATHS).map(([field, verb]) => http[field] && `path ${verb} ${http[field]}`),
     ...(http.Header ?? []).map((header) => `header ${header.Name} ${valueWords(header)}`),
     http.Methods?.length && `method ${http.Methods.join(" or ")}`,
     ...(http.QueryParam ?? []).map((parameter) => `query parameter ${parameter.Name} ${valueWords(parameter)}`),
@@ -56,17 +57,19 @@ function valueWords(match) {
   return match.Invert ? `not: ${words}` : words;
 }
 
-const headerWords = (definition) => [definition.RequestHeaders && "changes request headers", definition.ResponseHeaders && "changes response headers"].filter(Boolean);
+function headerWords({ RequestHeaders: request, ResponseHeaders: response }) {
+  return [request && "changes request headers", response && "changes response headers"].filter(Boolean);
+}
 
 function splitItem(of, { Weight: weight = 0, Definition: definition = {}, NextNode: next }) {
   const words = headerWords(definition);
   return nodeItem(of, next, `${weight} %${words.length ? ` (${words.join(", ")})` : ""}: `);
 }
 
-function resolverWords({ Resolver: resolver, LoadBalancer: balancer }) {
+function resolverWords({ Resolver: { ConnectTimeout: timeout, RequestTimeout: requestNs }, LoadBalancer: balancer }) {
   const words = [
-    resolver.ConnectTimeout && resolver.ConnectTimeout !== DEFAULT_TIMEOUT && `connect timeout ${resolver.ConnectTimeout}`,
-    resolver.RequestTimeout && `request timeout ${resolver.RequestTimeout / 1e9} s`,
+    timeout && timeout !== DEFAULT_TIMEOUT && `connect timeout ${timeout}`,
+    requestNs && `request timeout ${requestNs / 1e9} s`,
     balancer?.Policy && `load balancer ${balancer.Policy}`,
   ].filter(Boolean);
   return words.length > 0 && `: ${words.join(", ")}`;
@@ -74,7 +77,8 @@ function resolverWords({ Resolver: resolver, LoadBalancer: balancer }) {
 
 function targetItems(of, resolver) {
   const failover = resolver.Failover?.Targets ?? [];
-  return [targetItem(of, resolver.Target, "target"), ...failover.map((id, at) => targetItem(of, id, `failover ${at + 1},`))];
+  const others = failover.map((id, at) => targetItem(of, id, `failover ${at + 1},`));
+  return [targetItem(of, resolver.Target, "target"), ...others];
 }
 
 function targetItem({ chain, instances }, id, what) {

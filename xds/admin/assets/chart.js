@@ -5,8 +5,8 @@ import { element } from "./dom.js";
 const HEIGHT = 220;
 const STYLE = element("link", { rel: "stylesheet", href: "/ui/assets/vendor/uPlot.min.css" });
 
-// `times` are seconds within the last `windowS`; `series` have a `name` and `values`, the first at the bottom. `holder` has
-// `data-own`; it keeps its chart, which only gets other data while names and window stay the same.
+// `times` are seconds within the last `windowS`; `series` have a `name` and `values`, the first at the bottom. `holder`
+// has `data-own`; it keeps its chart, which only gets other data while names and window stay the same.
 export async function drawChart(holder, unit, windowS, times, series) {
   const { default: UPlot } = await import("./vendor/uPlot.esm.js");
   if (!holder.isConnected) return;
@@ -16,12 +16,13 @@ export async function drawChart(holder, unit, windowS, times, series) {
   document.head.append(STYLE);
   holder.redraw?.disconnect();
   holder.dataset.names = names;
-  const legend = element("ul", { class: "legend" }, series.map(({ name }, at) => element("li", { class: `series-${at}` }, name)));
+  const items = series.map(({ name }, at) => element("li", { class: `series-${at}` }, name));
+  const legend = element("ul", { class: "legend" }, items);
   const area = element("div", { role: "img", "aria-label": `${unit} over time; the table below has the figures` });
   holder.replaceChildren(element("p", { class: "hint" }, unit), area, legend);
   const draw = () => {
     holder.chart?.destroy();
-    holder.chart = new UPlot(optionsOf(area, legend, windowS, series), holder.chart?.data ?? data, area);
+    holder.chart = new UPlot(optionsOf(area, legend, windowS), holder.chart?.data ?? data, area);
     holder.chart.ctx.canvas.ariaHidden = "true"; // the area around it has the words
   };
   draw();
@@ -46,11 +47,11 @@ class Redraw {
 
 const sizeOf = (area) => ({ width: Math.max(area.clientWidth, 200), height: HEIGHT });
 
-function optionsOf(area, legend, windowS, series) {
+function optionsOf(area, legend, windowS) {
   const style = getComputedStyle(legend);
   const axis = { stroke: style.color, grid: { stroke: style.borderTopColor }, ticks: { stroke: style.borderTopColor } };
   const colors = [...legend.children].map((item) => getComputedStyle(item).borderLeftColor);
-  const lines = series.map(({ name }, at) => ({ label: name, stroke: colors[at], fill: colors[at], width: 1, points: { show: false } }));
+  const lines = colors.map((color) => ({ stroke: color, fill: color, width: 1, points: { show: false } }));
   return {
     ...sizeOf(area),
     legend: { show: false },

@@ -3,8 +3,8 @@
 const EDITS_LIMIT = 1500; // beyond it, all lines between the equal ends count as different
 const CONTEXT = 3; // unchanged lines around a change
 
-// Rows, each with the line before and after: `{ kind, before, after }`. A line is `{ number, text }`, or null where there
-// is none. `kind` is "same" or "changed"; "fold" has unchanged `rows` that are not worth showing.
+// Rows, each with the line before and after: `{ kind, before, after }`. A line is `{ number, text }`, or null where
+// there is none. `kind` is "same" or "changed"; "fold" has unchanged `rows` that are not worth showing.
 export function sideBySide(before, after) {
   return folded(paired(before, after, edits(before, after)));
 }
@@ -31,7 +31,8 @@ function shortest(old, fresh) {
   for (let count = 0; count <= limit; count += 1) {
     earlier.push(reached.slice(middle - count - 1, middle + count + 2));
     for (let k = -count; k <= count; k += 2) {
-      let at = isFromAbove(k, count, (other) => reached[middle + other]) ? reached[middle + k + 1] : reached[middle + k - 1] + 1;
+      const isAdded = isFromAbove(k, count, (other) => reached[middle + other]);
+      let at = isAdded ? reached[middle + k + 1] : reached[middle + k - 1] + 1;
       while (at < old.length && at - k < fresh.length && old[at] === fresh[at - k]) at += 1;
       reached[middle + k] = at;
       if (at >= old.length && at - k >= fresh.length) return backwards(old.length, fresh.length, earlier);
@@ -96,9 +97,10 @@ function folded(rows) {
     }
     const head = at === 0 ? 0 : CONTEXT;
     const tail = end === rows.length ? 0 : CONTEXT;
-    const hidden = rows.slice(at + head, Math.max(at + head, end - tail));
-    if (hidden.length > 1) found.push(...rows.slice(at, at + head), { kind: "fold", rows: hidden }, ...rows.slice(end - tail, end));
-    else found.push(...rows.slice(at, end));
+    const from = Math.min(at + head, end);
+    const to = Math.max(from, end - tail);
+    const hidden = to - from > 1 ? [{ kind: "fold", rows: rows.slice(from, to) }] : rows.slice(from, to);
+    found.push(...rows.slice(at, from), ...hidden, ...rows.slice(to, end));
     at = end;
   }
   return found;

@@ -2,7 +2,8 @@
 
 import { pathOf, send } from "./admin_api.js";
 import { button, element, facts, section, state, when } from "./dom.js";
-import { mayWrite, writeScope } from "./scopes.js";
+import { neededScope, whyField } from "./forms.js";
+import { mayWrite } from "./scopes.js";
 import { percent } from "./words.js";
 
 const OPEN = ["running", "paused", "held"];
@@ -10,7 +11,7 @@ const ACTIONS = [
   ["pause", "Pause", ["running"]],
   ["resume", "Resume", ["paused", "held"]],
   ["promote", "Promote", OPEN, ({ head }) => `Give revision ${head} to all nodes now?`],
-  ["abort", "Abort", OPEN, ({ head, base }) => `Take revision ${head} back, so that all nodes are served ${base} again?`],
+  ["abort", "Abort", OPEN, ({ head, base }) => `Take revision ${head} back, and serve ${base} to all nodes again?`],
 ];
 
 function sizeWords(size) {
@@ -65,13 +66,15 @@ function waveList({ plan, wave, nodes }) {
     );
   });
   const all = nodes ? nodes.wave + nodes.outside : 0;
-  const bar = all > 0 && element("progress", { max: all, value: nodes.acked, "aria-label": "nodes that have ACKed the new revision" });
+  const label = "nodes that have ACKed the new revision";
+  const bar = all > 0 && element("progress", { max: all, value: nodes.acked, "aria-label": label });
   return [element("ol", { class: "waves", "aria-label": "Waves" }, items), bar];
 }
 
 function waveWords({ wave, acked, nacked, outside }) {
-  const words = state(nacked ? "nacked" : acked === wave ? "synced" : "pending", `${acked}/${wave} ACKed${nacked ? `, ${nacked} NACKed` : ""}`);
-  return [words, `, ${outside} outside of the wave`];
+  const worst = nacked ? "nacked" : acked === wave ? "synced" : "pending";
+  const more = nacked ? `, ${nacked} NACKed` : "";
+  return [state(worst, `${acked}/${wave} ACKed${more}`), `, ${outside} outside of the wave`];
 }
 
 // -- actions -----------------------------------------------------------------------------------------------------------
@@ -86,12 +89,11 @@ function actionForm(view, group, progress, caller) {
       "aria-describedby": !isAllowed && "needed-scope",
     }),
   );
-  const why = element("input", { id: "rollout-message", size: 30, maxlength: 2000, value: kept.message ?? "", disabled: !isAllowed });
-  why.oninput = (event) => (kept.message = event.target.value);
+  const why = whyField(kept, "rollout-message", !isAllowed);
   return [
-    element("div", { class: "actions", "data-key": "actions" }, element("label", {}, "Why ", why), buttons),
+    element("div", { class: "actions", "data-key": "actions" }, why, buttons),
     kept.asked && confirmation(view, group, progress),
-    !isAllowed && element("p", { id: "needed-scope", class: "hint" }, "These actions need the scope ", element("code", {}, writeScope(group)), "."),
+    !isAllowed && neededScope("These actions need", group),
   ];
 }
 
@@ -101,7 +103,7 @@ function confirmation(view, group, progress) {
     "div",
     { class: "actions", role: "group", "aria-label": "Confirm", "data-key": "confirm" },
     element("strong", {}, question(progress)),
-    button(`Yes, ${word.toLowerCase()}`, () => act(view, group, action), { id: "confirm-action", disabled: Boolean(view.kept.isBusy) }),
+    button(`Yes, ${word.toLowerCase()}`, () => act(view, group, action), { id: "confirm-action" }),
     button("No", () => ask(view, "")),
   );
 }

@@ -4,7 +4,8 @@ import { element } from "./dom.js";
 
 // What is missing where servers do not answer; null where all do.
 export function missing(what, partial = []) {
-  return partial.length > 0 && element("p", { role: "alert" }, `${what} of servers that do not answer are missing: ${partial.join(", ")}.`);
+  const text = `${what} of servers that do not answer are missing: ${partial.join(", ")}.`;
+  return partial.length > 0 && element("p", { role: "alert" }, text);
 }
 
 // Who made a change: the principal, and what the client says about itself.
@@ -18,12 +19,18 @@ export function bytes(number) {
   return number < 1e6 ? `${(number / 1e3).toFixed(1)} kB` : `${(number / 1e6).toFixed(1)} MB`;
 }
 
+export const joined = (items) => items.map((item, at) => [at > 0 && ", ", item]);
+
+// Words with a command between them.
+export const hint = (before, command, after = "") => element("p", {}, before, element("code", {}, command), after);
+
 export function rate(number) {
   return number.toLocaleString("en", { maximumFractionDigits: number < 10 ? 2 : number < 100 ? 1 : 0 });
 }
 
 export function percent(ratio) {
-  return ratio === null || ratio === undefined ? "–" : `${(100 * ratio).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
+  if (ratio === null || ratio === undefined) return "–";
+  return `${(100 * ratio).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 }
 
 // `zone a of region r`, shortly: `r/a`.

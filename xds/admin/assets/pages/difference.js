@@ -2,9 +2,10 @@
 
 import { find, get, pathOf, queryOf, send } from "../admin_api.js";
 import { button, commands, counts, element, link, plural, section, show, table } from "../dom.js";
+import { neededScope, whyField } from "../forms.js";
 import { sideBySide } from "../line_diff.js";
-import { mayWrite, writeScope } from "../scopes.js";
-import { bytes } from "../words.js";
+import { mayWrite } from "../scopes.js";
+import { bytes, hint } from "../words.js";
 
 const RESOURCES = 20; // of one reading
 const RESOURCE_BYTES = 64 * 1024; // larger ones are named only
@@ -25,7 +26,9 @@ export const difference = {
     kept.wanted ??= 1;
     kept.pages ??= [];
     try {
-      while (kept.pages.length < kept.wanted && kept.token !== "") await readPage(kept, params.group, { from, to }, signal);
+      while (kept.pages.length < kept.wanted && kept.token !== "") {
+        await readPage(kept, params.group, { from, to }, signal);
+      }
     } catch (error) {
       if (![400, 404, 410, 422].includes(error.status)) throw error;
       return { problem: error.message, present, from, to };
@@ -41,9 +44,11 @@ export const difference = {
     const resources = kept.pages.flatMap((page) => page.resources);
     const isNewest = !present || present.revision === from;
     const total = changes.reduce((sum, [, names]) => sum + countOf(names), 0);
+    const shown = resources.length.toLocaleString("en");
+    const words = `${plural(total, "resource differs", "resources differ")}, ${shown} shown`;
     return [
       back,
-      counts(total ? `${plural(total, "resource differs", "resources differ")}, ${resources.length.toLocaleString("en")} shown` : "Nothing differs."),
+      counts(total ? words : "Nothing differs."),
       total > 0 && changeTable(changes),
       kept.refused && element("p", { role: "alert", "data-key": "refused" }, kept.refused),
       isNewest && total > 0 && rollbackForm(view, caller, { from, to, isDeleted: !present }),
@@ -87,7 +92,8 @@ function changeTable(changes) {
 
 function outdated(group, present, to) {
   const href = pathOf("/ui/groups", group, "diff") + queryOf({ from: present, to });
-  return element("p", {}, `The group is at revision ${present}. `, link(href, `Compare revision ${to} with it`), " to roll back.");
+  const compare = link(href, `Compare revision ${to} with it`);
+  return element("p", {}, `The group is at revision ${present}. `, compare, " to roll back.");
 }
 
 // -- one resource ------------------------------------------------------------------------------------------------------
@@ -97,7 +103,8 @@ const keyOf = ({ type, name }) => `${type}/${name}`;
 function resourceSection(each, { group, from, to }) {
   const key = keyOf(each);
   const size = each.left_out_bytes;
-  const tooLarge = size && element("p", {}, `${bytes(size)}: too large for this page. `, element("code", {}, `xds diff -g ${group} --from ${from} --to ${to}`), " shows it.");
+  const command = `xds diff -g ${group} --from ${from} --to ${to}`;
+  const tooLarge = size && hint(`${bytes(size)}: too large for this page. `, command, " shows it.");
   return element(
     "section",
     { "data-key": key },
@@ -126,7 +133,8 @@ function linesOf(each, from, to) {
 function append(body, rows, where = null) {
   const made = rows.slice(0, ROWS).map((row) => (row.kind === "fold" ? foldRow(body, row.rows) : lineRow(row)));
   const rest = rows.slice(ROWS);
-  if (rest.length) made.push(stepRow(body, rest, `Show ${Math.min(ROWS, rest.length)} of ${plural(rest.length, "more line")}`));
+  const step = `Show ${Math.min(ROWS, rest.length)} of ${plural(rest.length, "more line")}`;
+  if (rest.length) made.push(stepRow(body, rest, step));
   const focus = made[0]?.querySelector("button") ?? made[0];
   if (where) {
     where.replaceWith(...made);
@@ -140,42 +148,46 @@ function append(body, rows, where = null) {
 const foldRow = (body, rows) => stepRow(body, rows, `${plural(rows.length, "unchanged line")}`);
 
 function stepRow(body, rows, text) {
-  const row = element("tr", { class: "fold" }, element("td", { colspan: 4 }, button(text, () => append(body, rows, row))));
+  const unfold = button(text, () => append(body, rows, row));
+  const row = element("tr", { class: "fold" }, element("td", { colspan: 4 }, unfold));
   return row;
 }
 
 function lineRow({ kind, before, after }) {
-  const side = (line, sign, what) => [
-    element("td", { class: "number" }, line?.number),
-    element("td", { class: line && kind === "changed" ? what : line ? "same" : "none" }, line && kind === "changed" && signOf(sign, what), line && cut(line.text)),
-  ];
+  const side = (line, sign, what) => {
+    if (!line) return [element("td", { class: "number" }), element("td", { class: "none" })];
+    const number = element("td", { class: "number" }, line.number);
+    if (kind === "same") return [number, element("td", { class: "same" }, cut(line.text))];
+    return [number, element("td", { class: what }, signOf(sign, what), cut(line.text))];
+  };
   return element("tr", { class: kind }, side(before, "−", "removed"), side(after, "+", "added"));
 }
 
 const signOf = (sign, what) => element("span", { class: "sign", role: "img", "aria-label": what }, sign);
-const cut = (text) => (text.length > LONG ? `${text.slice(0, LONG)}… (${text.length.toLocaleString("en")} characters)` : text);
+
+function cut(text) {
+  return text.length > LONG ? `${text.slice(0, LONG)}… (${text.length.toLocaleString("en")} characters)` : text;
+}
 
 // -- rolling back ------------------------------------------------------------------------------------------------------
 
 function rollbackForm(view, caller, { from, to, isDeleted }) {
   const { params: { group }, kept } = view;
   const isAllowed = mayWrite(caller, group);
-  const why = element("input", { id: "rollback-message", size: 30, maxlength: 2000, value: kept.message ?? "", disabled: !isAllowed });
-  why.oninput = (event) => (kept.message = event.target.value);
-  const box = element("input", { type: "checkbox", id: "with-endpoints", checked: Boolean(kept.withEndpoints), disabled: !isAllowed });
+  const box = element("input", { type: "checkbox", checked: Boolean(kept.withEndpoints), disabled: !isAllowed });
   box.onchange = (event) => (kept.withEndpoints = event.target.checked);
   const values = { id: "roll-back", disabled: !isAllowed || Boolean(kept.isBusy), "aria-describedby": !isAllowed && "needed-scope" };
   return section(
     `Roll back to revision ${to}`,
-    element("p", {}, `A new revision gets the content of ${to}, as compared here. It is refused if another push comes first.`),
+    element("p", {}, `A new revision gets the content of ${to}. It is refused if another push comes first.`),
     element(
       "div",
       { class: "actions", "data-key": "actions" },
-      element("label", {}, "Why ", why),
+      whyField(kept, "rollback-message", !isAllowed),
       element("label", {}, box, " endpoints, too"),
       button(`Roll back to revision ${to}`, () => rollBack(view, { from, to, isDeleted }), values),
     ),
-    !isAllowed && element("p", { id: "needed-scope", class: "hint" }, "A roll-back needs the scope ", element("code", {}, writeScope(group)), "."),
+    !isAllowed && neededScope("A roll-back needs", group),
   );
 }
 
@@ -191,7 +203,8 @@ async function rollBack(view, { from, to, isDeleted }) {
     kept.refused = "Nothing was changed: at most endpoints differ, and they were to stay.";
   } catch (error) {
     const isLate = error.status === PRECONDITION_FAILED;
-    kept.refused = isLate ? `Nothing was changed: the group is not at revision ${from} any more, so this comparison is out of date.` : `Nothing was changed: ${error.message}`;
+    const late = `the group is not at revision ${from} any more, so this comparison is out of date.`;
+    kept.refused = `Nothing was changed: ${isLate ? late : error.message}`;
   }
   kept.isBusy = false;
   await view.again();

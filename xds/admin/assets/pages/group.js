@@ -3,19 +3,22 @@
 import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
-import { missing, who } from "../words.js";
+import { hint, joined, missing, who } from "../words.js";
 import { drawRollout, planWords } from "../rollout.js";
 
 const REVISIONS = 25;
 const NACKS = 20;
 const NAMES = 200;
+const EXAMPLES = 3;
+const COMMANDS = ["status", "history", "undo"];
+const HINT = "Leave out those that changed only endpoints";
 const CHANGES = [["", "all"], ["false", "of configuration"]];
 
 export const group = {
   title: ({ params }) => `Group ${params.group}`,
   above: () => "/ui/groups",
   wants: ({ params }, event) => !event.group || event.group === params.group,
-  filters: () => [choiceFilter("endpoints", "Revisions", CHANGES, { hint: "Revisions that changed only endpoints may be left out" })],
+  filters: () => [choiceFilter("endpoints", "Revisions", CHANGES, { hint: HINT })],
 
   async read({ params, query, signal }) {
     const path = pathOf("/groups", params.group);
@@ -35,16 +38,19 @@ export const group = {
   draw(view, { present, progress, history, nacks, nodes, caller, names }) {
     const { group } = view.params;
     const revisions = history?.items ?? [];
-    if (!present && !revisions.length) return element("p", {}, "There is no such group. ", link("/ui/groups", "All groups"));
+    if (!present && !revisions.length) {
+      return element("p", {}, "There is no such group. ", link("/ui/groups", "All groups"));
+    }
     return [
-      present ? presentFacts({ ...present, nodes: nodes.counts.connected }) : element("p", {}, "The group is deleted. Its revisions stay, and a roll-back brings it back."),
+      !present && element("p", {}, "The group is deleted. Its revisions stay, and a roll-back brings it back."),
+      present && presentFacts({ ...present, nodes: nodes.counts.connected }),
       missing("Nodes and NACKs", nodes.partial),
       progress?.state && drawRollout(view, group, progress, caller),
       nacks.items.length > 0 && nackTable(nacks.items),
       present?.revision > 0 && resourceTable(view, present, progress),
       names && nameList(group, view.query.type, names),
       revisionTable(view, present?.revision ?? revisions[0].revision, history),
-      section("On the command line", commands(`xds rollout status ${group}`, `xds rollout history ${group}`, `xds rollout undo ${group}`)),
+      section("On the command line", commands(...COMMANDS.map((verb) => `xds rollout ${verb} ${group}`))),
     ];
   },
 };
@@ -65,13 +71,15 @@ function nackTable(items) {
     cells: [
       element("span", { class: "message" }, message || "no message"),
       type,
-      (guilty.length ? guilty : names).slice(0, 3).join(", ") || "–",
-      [nodes.slice(0, 3).map((node, at) => [at > 0 && ", ", link(pathOf("/ui/nodes", node), node)]), total > 3 && ` and ${total - 3} more`],
+      (guilty.length ? guilty : names).slice(0, EXAMPLES).join(", ") || "–",
+      [joined(nodes.slice(0, EXAMPLES).map(nodeLink)), total > EXAMPLES && ` and ${total - EXAMPLES} more`],
       when(first),
     ],
   }));
   return table("Open NACKs", ["message", "type", "resources", "nodes", "since"], rows, 1);
 }
+
+const nodeLink = (node) => link(pathOf("/ui/nodes", node), node);
 
 // -- resources ---------------------------------------------------------------------------------------------------------
 
@@ -80,7 +88,8 @@ function resourceTable({ query }, { group, resources, versions }, progress) {
   const rows = aliases.map((alias) => {
     const href = pathOf("/ui/groups", group) + queryOf({ type: query.type === alias ? "" : alias });
     const toggle = link(href, alias, { "aria-expanded": String(query.type === alias) });
-    return { key: alias, cells: [toggle, plural(resources[alias], "resource"), ackWords(progress?.types[alias]), versions[alias] ?? "–"] };
+    const count = plural(resources[alias], "resource");
+    return { key: alias, cells: [toggle, count, ackWords(progress?.types[alias]), versions[alias] ?? "–"] };
   });
   return table("Resources", ["type", "resources", "nodes", "version"], rows, 3);
 }
@@ -103,8 +112,9 @@ async function namesOf(path, revision, type, signal) {
 
 function nameList(group, type, names) {
   const rest = names.length - NAMES;
-  const all = rest > 0 && element("p", {}, `and ${rest.toLocaleString("en")} more: `, element("code", {}, `xds get ${type} -g ${group}`));
-  return section(`Names of ${type}`, element("ul", { class: "names" }, names.slice(0, NAMES).map((name) => element("li", {}, name))), all);
+  const all = rest > 0 && hint(`and ${rest.toLocaleString("en")} more: `, `xds get ${type} -g ${group}`);
+  const items = names.slice(0, NAMES).map((name) => element("li", {}, name));
+  return section(`Names of ${type}`, element("ul", { class: "names" }, items), all);
 }
 
 // -- revisions ---------------------------------------------------------------------------------------------------------
@@ -118,18 +128,23 @@ const KINDS = {
 };
 
 function revisionTable({ params, query }, present, history) {
-  const rows = (history?.items ?? []).map((each) => ({ key: `revision-${each.revision}`, cells: revisionCells(params.group, each, present) }));
+  const row = (each) => ({ key: `revision-${each.revision}`, cells: revisionCells(params.group, each, present) });
+  const rows = (history?.items ?? []).map(row);
   const older = history?.next_page_token;
   const to = (token) => pathOf("/ui/groups", params.group) + queryOf({ endpoints: query.endpoints, page_token: token });
+  const newest = query.page_token && [link(to(""), "newest revisions"), " "];
   return [
     table("Revisions", ["revision", "what", "when", "who", "why", "outcome", "compare"], rows, 3),
-    element("p", {}, query.page_token && [link(to(""), "newest revisions"), " "], older && link(to(older), "older revisions")),
+    element("p", {}, newest, older && link(to(older), "older revisions")),
   ];
 }
 
 function revisionCells(group, each, present) {
   const { revision, endpoints_only: isEndpoints, content } = each;
-  const compare = (from, to) => pathOf("/ui/groups", group, "diff") + queryOf({ from, to });
+  const compare = (from, text, label) =>
+    link(pathOf("/ui/groups", group, "diff") + queryOf({ from, to: revision }), text, { "aria-label": label });
+  const before = String(revision - 1); // also where it is 0
+  const back = revision !== present && content;
   return [
     revision,
     [(KINDS[each.kind] ?? (() => each.kind))(each), isEndpoints && ", endpoints only"],
@@ -138,8 +153,8 @@ function revisionCells(group, each, present) {
     element("span", { class: "message" }, each.message || "–"),
     outcome(each, present),
     [
-      link(compare(String(revision - 1), revision), "changes", { "aria-label": `changes of revision ${revision}` }),
-      revision !== present && content && [" · ", link(compare(present, revision), "roll back …", { "aria-label": `roll back to revision ${revision} …` })],
+      compare(before, "changes", `changes of revision ${revision}`),
+      back && [" · ", compare(present, "roll back …", `roll back to revision ${revision} …`)],
     ],
   ];
 }
@@ -153,5 +168,5 @@ function outcome({ revision, line, undone_by: undone, refused, nodes, content, d
     undone > 0 && state("rolled_back", `undone by ${undone}`),
     !content && !deleted && "content deleted",
   ].filter(Boolean);
-  return said.length ? said.map((each, at) => [at > 0 && ", ", each]) : "–";
+  return said.length ? joined(said) : "–";
 }

@@ -2,7 +2,7 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { missing, who } from "../words.js";
+import { hint, missing, who } from "../words.js";
 
 const PAGE = 100;
 const NACKS = 500; // equal ones are one
@@ -18,21 +18,26 @@ export const groups = {
       get(`/nacks${queryOf({ state: "open", by: "message", limit: NACKS })}`, signal),
       get("/nodes?limit=1&counts=true", signal), // those of all servers: a group has those of the server that is asked
     ]);
-    return { page, rollouts: rollouts.items, nacks: nacks.items, nodesOf: nodes.counts.by_group, partial: nodes.partial };
+    return { page, rollouts: rollouts.items, nacks: nacks.items, nodes };
   },
 
-  draw({ query }, { page, rollouts, nacks, nodesOf, partial }) {
+  draw({ query }, { page, rollouts, nacks, nodes }) {
     const rolloutOf = new Map(rollouts.map((each) => [each.group, each]));
     const nacksOf = new Map();
     for (const { group, nodes_total: nodes } of nacks) nacksOf.set(group, (nacksOf.get(group) ?? 0) + nodes);
+    const nodesOf = nodes.counts.by_group;
     const least = Object.keys(nodesOf).length < COUNTED ? 0 : null;
-    const rows = page.items.map((each) => row({ ...each, nodes: nodesOf[each.group] ?? least }, rolloutOf.get(each.group), nacksOf.get(each.group) ?? 0));
+    const rows = page.items.map((each) => {
+      const { group } = each;
+      return row({ ...each, nodes: nodesOf[group] ?? least }, rolloutOf.get(group), nacksOf.get(group) ?? 0);
+    });
+    const more = queryOf({ page_token: page.next_page_token });
     const columns = ["group", "nodes", "revision", "rollout", "open NACKs", "last change"];
     return [
       counts(plural(rows.length, "group"), (query.page_token || page.next_page_token) && " on this page"),
-      missing("Nodes and NACKs", partial),
-      rows.length ? table("Groups", columns, rows) : element("p", {}, "There is no group yet. ", element("code", {}, "xds apply"), " makes one."),
-      element("p", {}, page.next_page_token && link(`/ui/groups${queryOf({ page_token: page.next_page_token })}`, "more groups")),
+      missing("Nodes and NACKs", nodes.partial),
+      rows.length ? table("Groups", columns, rows) : hint("There is no group yet. ", "xds apply", " makes one."),
+      element("p", {}, more && link(`/ui/groups${more}`, "more groups")),
     ];
   },
 };

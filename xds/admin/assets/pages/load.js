@@ -4,7 +4,7 @@ import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { clock, drawChart } from "../chart.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
-import { missing, percent, place, rate } from "../words.js";
+import { joined, missing, percent, place, rate } from "../words.js";
 
 const WINDOWS = [["", "2 minutes"], ["1h", "1 hour"]];
 const SERIES = 12;
@@ -26,12 +26,15 @@ export const load = {
       find(`${path}/series${queryOf({ window, by: "locality", limit: LINES })}`, signal),
     ]);
     const groups = now?.groups.slice(0, GROUPS) ?? [];
-    const decided = await Promise.all(groups.map((group) => get(`${pathOf("/groups", group, "assignments")}?limit=${POLICIES}`, signal)));
-    return { now, lines, decided: decided.flatMap(({ items }) => items).filter(({ cluster }) => cluster === params.cluster) };
+    const policiesOf = (group) => get(`${pathOf("/groups", group, "assignments")}?limit=${POLICIES}`, signal);
+    const policies = (await Promise.all(groups.map(policiesOf))).flatMap(({ items }) => items);
+    return { now, lines, decided: policies.filter(({ cluster }) => cluster === params.cluster) };
   },
 
   draw({ params }, { now, lines, decided }) {
-    if (!now || !lines) return [element("p", {}, "No client has reported load of this cluster lately. "), link("/ui/load", "All clusters")];
+    if (!now || !lines) {
+      return element("p", {}, "No client has reported load of this cluster lately. ", link("/ui/load", "All clusters"));
+    }
     const over = byTarget(lines);
     return [
       loadFacts(now),
@@ -40,7 +43,7 @@ export const load = {
         "Over time",
         element("div", { "data-key": "chart of requests", "data-own": true, "data-chart": "requests" }),
         element("div", { "data-key": "chart of errors", "data-own": true, "data-chart": "errors" }),
-        element("details", { "data-key": "figures" }, element("summary", {}, "The figures as a table"), figureTable(over)),
+        figureTable(over),
       ),
       pairTable(now.localities),
       decided.map((each) => shareTable(each, decided.length > 1)),
@@ -67,7 +70,7 @@ function loadFacts(now) {
     ["failed or dropped", now.failed_ratio ? state("failed", percent(now.failed_ratio)) : percent(0)],
     ["in progress", String(now.in_progress)],
     ["reported by", plural(now.nodes, "node")],
-    ["groups", now.groups.map((group, at) => [at > 0 && ", ", link(pathOf("/ui/groups", group), group)])],
+    ["groups", joined(now.groups.map((group) => link(pathOf("/ui/groups", group), group)))],
     ["last report", when(now.reported)],
   ]);
 }
@@ -91,8 +94,9 @@ function byTarget({ items, step_s: stepS }) {
   const ordered = [...found.values()].sort((a, b) => sum(b.rps) - sum(a.rps));
   const [shown, rest] = [ordered.slice(0, SERIES - 1), ordered.slice(SERIES - 1)];
   const together = (which) => points.map((_, at) => sum(rest.map((each) => each[which][at])));
-  const others = rest.length > 1 ? [{ name: `${rest.length} others`, rps: together("rps"), errors: together("errors") }] : rest;
-  return { times: points.map(({ time }) => Date.parse(time) / 1000), targets: [...shown, ...others] };
+  const others = { name: `${rest.length} others`, rps: together("rps"), errors: together("errors") };
+  const targets = rest.length > 1 ? [...shown, others] : ordered;
+  return { times: points.map(({ time }) => Date.parse(time) / 1000), targets };
 }
 
 function figureTable({ times, targets }) {
@@ -101,17 +105,24 @@ function figureTable({ times, targets }) {
     const text = clock(time);
     return { key: text, cells: [text, ...targets.flatMap(({ rps, errors }) => [rate(rps[at]), rate(errors[at])])] };
   });
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Figures over time" }, table("Figures over time", columns, rows.reverse(), 1));
+  const values = { class: "scroll", tabindex: 0, role: "region", "aria-label": "Figures over time" };
+  return element(
+    "details",
+    { "data-key": "figures" },
+    element("summary", {}, "The figures as a table"),
+    element("div", values, table("Figures over time", columns, rows.reverse(), 1)),
+  );
 }
 
 // -- from where to where -----------------------------------------------------------------------------------------------
 
 function pairTable(localities) {
-  const rows = localities.map(({ source, locality, priority, rps, error_ratio: errors, share }) => ({
-    key: `${place(source)} ${place(locality)} ${priority}`,
-    cells: [place(source), place(locality), priority ? `failover ${priority}` : "–", rate(rps), percent(errors), percent(share)],
-  }));
-  return table("In the last minute", ["from", "to", "priority", "requests per second", "errors", "share of all"], rows, 2);
+  const rows = localities.map(({ source, locality, priority, rps, error_ratio: errors, share }) => {
+    const [from, to, failover] = [place(source), place(locality), priority ? `failover ${priority}` : "–"];
+    return { key: `${from} ${to} ${priority}`, cells: [from, to, failover, rate(rps), percent(errors), percent(share)] };
+  });
+  const columns = ["from", "to", "priority", "requests per second", "errors", "share of all"];
+  return table("In the last minute", columns, rows, 2);
 }
 
 // What traffic assignment wants, and what it got.
@@ -131,8 +142,9 @@ function shareTable({ group, decided, waits_for: waitsFor, sources, reasons }, i
     })),
   );
   const columns = ["from", "to", "wanted share", "served share", "real share", "requests per second", "standing"];
+  const why = [waitsFor && `; waits for ${waitsFor}`, ...reasons.map(({ detail }) => `; ${detail}`)];
   return [
     table(isOneOfMany ? `Traffic assignment of ${group}` : "Traffic assignment", columns, rows, 2),
-    element("p", {}, "decided ", when(decided) ?? "not yet", waitsFor && `; waits for ${waitsFor}`, reasons.map(({ detail }) => `; ${detail}`)),
+    element("p", {}, "decided ", when(decided) ?? "not yet", why),
   ];
 }

@@ -2,9 +2,10 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { missing, percent, rate } from "../words.js";
+import { hint, joined, missing, percent, rate } from "../words.js";
 
 const PAGE = 100;
+const COLUMNS = ["cluster", "requests per second", "failed", "dropped per second", "nodes", "groups", "reported"];
 const BAD = 0.05; // of all tries
 
 export const loads = {
@@ -18,8 +19,8 @@ export const loads = {
       counts(plural(items.length, "cluster"), `, reported every ${reporting.interval_s} s`),
       missing("Reports", partial),
       items.length
-        ? table("Clusters", ["cluster", "requests per second", "failed", "dropped per second", "nodes", "groups", "reported"], items.map(row), 3)
-        : element("p", {}, "No node reports load. The command xds bootstrap prints a configuration that lets an Envoy report it."),
+        ? table("Clusters", COLUMNS, items.map(row), 3)
+        : hint("No node reports load. The command ", "xds bootstrap", " lets an Envoy report it."),
       element("p", {}, next && link(`/ui/load${queryOf({ page_token: next })}`, "more clusters")),
     ];
   },
@@ -35,7 +36,7 @@ function row(each) {
       failed >= BAD ? state("failed", percent(failed)) : percent(failed),
       rate(each.dropped_rps),
       each.nodes,
-      each.groups.map((group, at) => [at > 0 && ", ", link(pathOf("/ui/groups", group), group)]),
+      joined(each.groups.map((group) => link(pathOf("/ui/groups", group), group))),
       when(each.reported),
     ],
   };

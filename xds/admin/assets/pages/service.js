@@ -21,14 +21,15 @@ export const service = {
     ]);
     const datacenters = await consul("/catalog/datacenters", signal);
     const targets = Object.values(answer.Chain?.Targets ?? {}).slice(0, TARGETS);
-    const found = await Promise.all(targets.map(async (target) => [target.ID, await instancesOf(target, datacenters, signal)]));
-    return { chain: answer.Chain, problem: answer.problem, catalog, instances: new Map(found) };
+    const found = targets.map(async (target) => [target.ID, await instancesOf(target, datacenters, signal)]);
+    return { chain: answer.Chain, problem: answer.problem, catalog, instances: new Map(await Promise.all(found)) };
   },
 
   draw({ params }, { chain, problem, catalog, instances }) {
     return [
       problem ? element("p", { role: "alert" }, `The chain is broken: ${problem}`) : chainSection(chain, instances),
-      catalog ? catalogTable(catalog) : element("p", {}, "No source has shown an instance of this service, and none is registered."),
+      !catalog && element("p", {}, "No source has shown an instance of this service, and none is registered."),
+      catalog && catalogTable(catalog),
       catalog?.bindings.length > 0 && bindingTable(catalog.bindings),
       section("On the command line", commands(`xds chain ${params.service}`, `xds service show ${params.service}`)),
     ];
@@ -41,10 +42,11 @@ function brokenChain(error) {
 }
 
 // Consul's API selects by the filter of a subset, as the mesh does. Null: they are not to be had here.
-async function instancesOf({ Service: service, Datacenter: datacenter, Peer: peer, Subset: subset = {} }, datacenters, signal) {
-  if (peer || !datacenters.includes(datacenter)) return null;
+async function instancesOf(target, datacenters, signal) {
+  const { Datacenter: datacenter, Subset: subset = {} } = target;
+  if (target.Peer || !datacenters.includes(datacenter)) return null;
   const asked = queryOf({ dc: datacenter, filter: subset.Filter, passing: subset.OnlyPassing && "1" });
-  return consul(pathOf("/health/service", service) + asked, signal);
+  return consul(pathOf("/health/service", target.Service) + asked, signal);
 }
 
 async function consul(path, signal) {
@@ -59,13 +61,14 @@ function chainSection(chain, instances) {
     ["datacenter", chain.Datacenter],
     ["config entries", chain.Default && "none changes the way of requests"],
   ];
-  return section("Chain", facts(said.filter(([, value]) => value)), element("ul", { class: "chain" }, drawChain(chain, instances)));
+  const list = element("ul", { class: "chain" }, drawChain(chain, instances));
+  return section("Chain", facts(said.filter(([, value]) => value)), list);
 }
 
 function catalogTable({ instances }) {
-  const rows = instances.slice(0, INSTANCES).map((each) => ({
-    key: `${each.source} ${each.id}`,
-    cells: [instanceWords(each.address, each.port), health(each.health), place(each.locality), each.source, each.node || "–", when(each.since)],
+  const rows = instances.slice(0, INSTANCES).map(({ id, address, port, locality, source, node, since, ...each }) => ({
+    key: `${source} ${id}`,
+    cells: [instanceWords(address, port), health(each.health), place(locality), source, node || "–", when(since)],
   }));
   const rest = instances.length - INSTANCES;
   return [

@@ -2,8 +2,11 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, plural, state, table, when } from "../dom.js";
+import { hint } from "../words.js";
 
 const PAGE = 100;
+const OTHERS = ["warning", "critical", "draining", "held"];
+const COLUMNS = ["service", "instances", "health", "sources", "assignments", "last change"];
 
 export const services = {
   title: () => "Services",
@@ -15,16 +18,19 @@ export const services = {
     return [
       counts(plural(items.length, "service"), (view.query.page_token || next) && " on this page"),
       items.length
-        ? table("Services", ["service", "instances", "health", "sources", "assignments", "last change"], items.map(row), 3)
-        : element("p", {}, "No source has shown a service, and none is registered. The command xds sources shows the sources."),
+        ? table("Services", COLUMNS, items.map(row), 3)
+        : hint("No source has shown a service, and none is registered: ", "xds sources", " shows the sources."),
       element("p", {}, next && link(`/ui/services${queryOf({ page_token: next })}`, "more services")),
     ];
   },
 };
 
-function row({ service, instances, passing, critical, warning, draining, held, sources, bindings, changed_at: changed }) {
-  const rest = [warning && `${warning} warning`, critical && `${critical} critical`, draining && `${draining} draining`, held && `${held} held`];
-  const words = [`${passing}/${instances} passing`, ...rest.filter(Boolean)].join(", ");
+function row(each) {
+  const { service, instances, passing, sources } = each;
+  const rest = OTHERS.filter((name) => each[name]).map((name) => `${each[name]} ${name}`);
   const kind = passing === instances ? "ok" : passing ? "warning" : "failed";
-  return { key: service, cells: [link(pathOf("/ui/services", service), service), instances, state(kind, words), sources.join(", ") || "–", bindings, when(changed) ?? "–"] };
+  const health = state(kind, [`${passing}/${instances} passing`, ...rest].join(", "));
+  const name = link(pathOf("/ui/services", service), service);
+  const changed = when(each.changed_at) ?? "–";
+  return { key: service, cells: [name, instances, health, sources.join(", ") || "–", each.bindings, changed] };
 }
