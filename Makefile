@@ -78,7 +78,7 @@ soak: $(BENCH_STAMP)
 browser: $(STAMP)
 	@test -n "$$XDS_TEST_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
 		apt-get update && apt-get install --yes --no-install-recommends chromium; }
-	$(BIN)/python -m pytest -q -m browser tests/browser
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m browser tests/browser
 
 # XDS_TEST_LINKERD_PROXY names a linkerd2-proxy that is elsewhere. Each test has a network of its own.
 linkerd: $(STAMP)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.browser.audit import audit
@@ -18,6 +19,7 @@ from tests.browser.world import connect, first_request, identity, refusal
 from tests.support import resources as r
 from tests.support.grpc_stream import SOTW, GrpcStream, sotw_ack
 from tests.support.server import ServerProcess
+from xds.admin.routes.events import READERS_LIMIT
 
 pytestmark = pytest.mark.browser
 
@@ -103,6 +105,37 @@ def test_a_page_forgets_the_token(tmp_path: Path, running: ExitStack, path: str)
     assert page.evaluate("sessionStorage.length") == 0
     assert SIGNED_IN[path] not in page.text()
     assert "Sign out" not in page.text()
+    assert page.messages == []
+
+
+def test_a_page_that_gets_no_events_is_read_all_the_same(
+    tmp_path: Path, running: ExitStack, server: ServerProcess
+) -> None:
+    """The server serves a bounded number of readers."""
+    client = running.enter_context(httpx.Client(trust_env=False, limits=httpx.Limits(max_connections=None)))
+    for _ in range(READERS_LIMIT):
+        url = f"http://127.0.0.1:{server.http_port}/api/v1/events"
+        assert running.enter_context(client.stream("GET", url, timeout=60)).status_code == 200
+    page = opened(running, server, "/ui/groups", tmp_path)
+    page.wait_for("not live", "#live")
+    server.push("late", [r.static_cluster("a")])
+    page.wait_for("late", "table")
+    assert page.messages == []
+
+
+def test_a_server_that_went_away_is_told_and_found_again(
+    tmp_path: Path, running: ExitStack, server: ServerProcess
+) -> None:
+    page = opened(running, server, "/ui/groups", tmp_path)
+    page.wait_for("live", "#live")
+    server.kill()
+    page.wait_for("no connection", "#live")
+    page.wait_for("The server does not answer.", "#problem")
+    server.start()
+    server.push("back", [r.static_cluster("a")])
+    page.wait_for("back", "table")
+    page.wait_for("live", "#live")
+    assert page.evaluate("document.getElementById('problem').hidden")
     assert page.messages == []
 
 

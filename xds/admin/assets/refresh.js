@@ -12,6 +12,7 @@ const PILLS = {
   connecting: ["connecting", "The page waits for the server"],
   live: ["live", "Click to pause"],
   paused: ["paused", "Click to continue"],
+  refused: ["not live", "The server has too many readers of events already. The page is read every 15 seconds"],
   lost: ["no connection", "The server does not answer. The page tries again every two seconds"],
 };
 
@@ -84,6 +85,7 @@ export class Refresh {
   async follow() {
     const abort = (this.abort = new AbortController());
     while (!abort.signal.aborted) {
+      let isRefused = false;
       try {
         for await (const event of lines("/events", abort.signal)) {
           this.tell("live");
@@ -92,10 +94,11 @@ export class Refresh {
       } catch (error) {
         if (abort.signal.aborted) return;
         if (error.asks) return void this.now(); // the page tells why
+        isRefused = error.status > 0;
       }
-      this.tell("lost");
-      await new Promise((done) => setTimeout(done, RECONNECT_MS));
-      if (!abort.signal.aborted) this.now();
+      this.tell(isRefused ? "refused" : "lost");
+      await new Promise((done) => setTimeout(done, isRefused ? WAITS_MS.at(-1) : RECONNECT_MS));
+      if (!abort.signal.aborted && !isRefused) this.now();
     }
   }
 
