@@ -130,7 +130,7 @@ async def test_what_was_taken_back_is_refused_until_it_is_asked_for(plane: Plane
     await begun(plane)
     await plane.publisher.rollouts.abort(GROUP, OPERATOR, "too slow")
     for options in (CAREFULLY, PushOptions(), PushOptions(all_at_once=True), PushOptions(dry_run=True)):
-        with pytest.raises(TakenBackError, match=r"taken back 0 s ago, from revision 2: aborted: too slow"):
+        with pytest.raises(TakenBackError, match=r"taken back 0s ago, from revision 2: aborted: too slow"):
             await plane.publisher.push(GROUP, clusters("b"), options=options)
     again = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout={}, retry=True))
     assert again.rollout.effect is Effect.STARTED

@@ -14,6 +14,7 @@ from time import time
 
 from xds.model.errors import GuardedError
 from xds.model.resource_type import ENDPOINT_TYPES
+from xds.model.units import span_text
 from xds.push.content import BlobIds, Key
 from xds.push.derived import DerivedResource
 from xds.push.groups import GroupTable
@@ -31,7 +32,6 @@ from xds.tasks.threads import run_sized
 REFUSED_S = DAY_S  # how long content that was taken back is refused, unless other content is pushed
 _HASH_BYTES = 16
 _FOR_ALL = "endpoints and derived resources go to all nodes at once"
-_AGES = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class TakenBackError(GuardedError):
@@ -229,14 +229,9 @@ def _check_not_taken_back(last: Rollout, content: str) -> None:
     age_s = max(time() - ended_s, 0.0)
     if age_s < REFUSED_S:
         raise TakenBackError(
-            f"group {last.group!r}: this content was taken back {_ago(age_s)} ago, from revision {last.head}:"
+            f"group {last.group!r}: this content was taken back {span_text(age_s)} ago, from revision {last.head}:"
             f" {last.reason}"
         )
-
-
-def _ago(age_s: float) -> str:
-    unit_s, unit = next(((size_s, name) for size_s, name in _AGES if age_s >= size_s), (1.0, "s"))
-    return f"{age_s / unit_s:.0f} {unit}"
 
 
 def _report_requests(facts: Facts) -> bool:

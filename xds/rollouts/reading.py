@@ -45,22 +45,18 @@ class FieldReader:
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
         """A number between ``least`` and ``most``."""
-        value = self.given(name, default)
-        if type(value) not in (int, float):
-            self.add("wrong_type", name, "must be a number")
-        elif not least <= value <= most:
-            self.add("out_of_range", name, f"must be between {least:g} and {most:g}")
-        else:
-            return float(value)
-        return default
+        return float(self._within(name, default, least, most, "a number"))
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         """An integer between ``least`` and ``most``."""
+        return int(self._within(name, default, least, most, "an integer"))
+
+    def _within(self, name: str, default: float, least: float, most: float, what: str) -> float:
         value = self.given(name, default)
-        if type(value) is not int:
-            self.add("wrong_type", name, "must be an integer")
+        if type(value) is not int and (type(value) is not float or what == "an integer"):
+            self.add("wrong_type", name, f"must be {what}")
         elif not least <= value <= most:
-            self.add("out_of_range", name, f"must be between {least} and {most}")
+            self.add("out_of_range", name, f"must be between {least:.15g} and {most:.15g}")
         else:
             return value
         return default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from xds.rollouts.decide import Facts, RequestCount
@@ -31,34 +31,32 @@ class ServerFacts:
         """The facts as JSON, for another server."""
         facts = self.facts
         return {
+            **{name: dict(getattr(facts, name)) for name in _MAPPINGS},
+            **{name: sorted(getattr(facts, name)) for name in _SETS},
+            **{name: astuple(count) if (count := getattr(facts, name)) is not None else None for name in _COUNTS},
             "serves": self.serves,
             "is_followed": self.is_followed,
             "selected": sorted(self.selected),
-            "connected": dict(facts.connected),
-            "inside": sorted(facts.inside),
-            "acked": sorted(facts.acked),
-            "unaffected": sorted(facts.unaffected),
-            "nacked": dict(facts.nacked),
-            "waiting": dict(facts.waiting),
-            "requests": _counts(facts.requests),
-            "others": _counts(facts.others),
         }
+
+
+_MAPPINGS, _SETS, _COUNTS = (
+    ("connected", "nacked", "waiting"),
+    ("inside", "acked", "unaffected"),
+    ("requests", "others"),
+)
 
 
 def read_facts(document: Json) -> ServerFacts | None:
     """The facts that ``ServerFacts.document`` has written; None for anything else, as of another release."""
     try:
-        facts = Facts(
-            document["connected"],
-            frozenset(document["inside"]),
-            frozenset(document["acked"]),
-            document["nacked"],
-            document["waiting"],
-            _read_counts(document["requests"]),
-            _read_counts(document["others"]),
-            unaffected=frozenset(document["unaffected"]),
-        )
-        return ServerFacts(facts, document["serves"], document["is_followed"], frozenset(document["selected"]))
+        known: Json = {
+            **{name: document[name] for name in _MAPPINGS},
+            **{name: frozenset(document[name]) for name in _SETS},
+            **{name: RequestCount(*count) if (count := document[name]) is not None else None for name in _COUNTS},
+        }
+        selected = frozenset(document["selected"])
+        return ServerFacts(Facts(**known), document["serves"], document["is_followed"], selected)
     except (KeyError, TypeError):
         return None
 
@@ -96,11 +94,3 @@ def total(counts: Iterable[RequestCount | None]) -> RequestCount | None:
     if not known:
         return None
     return RequestCount(sum(each.failed for each in known), sum(each.attempted for each in known))
-
-
-def _counts(count: RequestCount | None) -> list[float] | None:
-    return [count.failed, count.attempted] if count is not None else None
-
-
-def _read_counts(counts: list[float] | None) -> RequestCount | None:
-    return RequestCount(*counts) if counts is not None else None
