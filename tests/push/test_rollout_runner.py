@@ -415,5 +415,8 @@ def test_facts_of_several_servers_are_joined() -> None:
         RequestCount(0, 5),
         unaffected={"d"},
     )
+    alone = replace(here, is_followed=False)
+    assert not merged(alone, [there]).is_followed
+    assert merged(alone, [there], ["c"]).is_followed, "a silent server may have nodes of the group"
     behind = merged(here, [replace(there, serves="1")])
     assert (behind.facts.inside, behind.facts.is_complete) == ({"a", "b"}, False)

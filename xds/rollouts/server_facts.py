@@ -85,7 +85,8 @@ def merged(own: ServerFacts, others: Iterable[ServerFacts], silent: Sequence[str
         unaffected=unaffected,
     )
     selected = frozenset[str]().union(*(each.selected for each in every))
-    return ServerFacts(facts, own.serves, any(each.is_followed for each in every), selected, tuple(silent))
+    is_followed = bool(silent) or any(each.is_followed for each in every)
+    return ServerFacts(facts, own.serves, is_followed, selected, tuple(silent))
 
 
 def total(counts: Iterable[RequestCount | None]) -> RequestCount | None:
