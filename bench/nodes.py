@@ -55,7 +55,12 @@ LISTS: dict[str, dict[str, Any]] = {
     "selector": {"selector": 'node.locality.zone == "1a"', "counts": True, "limit": 100},
     "long-page": {"limit": 500},
 }
-PATHS = {"rollout": f"/groups/{GROUP}/rollout", "nacks": "/nacks?by=message", "check": "/check"}
+PATHS = {
+    "rollout": f"/groups/{GROUP}/rollout",
+    "nacks": "/nacks?by=message",
+    "check": "/check",
+    "timeline": f"/nodes/{GROUP}-0/timeline",
+}
 
 
 @dataclass(frozen=True, slots=True)

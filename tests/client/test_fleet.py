@@ -67,6 +67,12 @@ def test_a_push_that_a_proxy_takes_and_one_that_it_rejects(grpc_port: int, clien
         assert list(client.nodes(text="NOT this", group=group, order="trouble")) == [node]
         counts = client.node_counts(group=group)
         assert (counts.total, counts.connected, counts.by_state["nacked"]) == (1, 1, 1)
+        told = client.timeline(group, limit=2)
+        assert [(each.kind, each.revision, each.text) for each in told.items] == [
+            ("nacked", 3, "not this one"),
+            ("sent", 3, "push"),
+        ]
+        assert told.truncated
         assert client.disconnect(group) == 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, count, islice, takewhile
+from itertools import accumulate, chain, count, islice, takewhile
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -60,8 +60,7 @@ class NackLog:
 
     def __iter__(self) -> Iterator[NackRecord]:
         """All records, the newest first."""
-        everything = [*(refusal.record for refusal in self._open.values()), *self._resolved.values()]
-        return iter(sorted(everything, key=lambda record: (record.last, record.id), reverse=True))
+        return self.select()
 
     def __bool__(self) -> bool:
         """Whether a record is open."""
@@ -142,15 +141,16 @@ class NackLog:
         ``type`` is an alias, which matches all APIs, or a type URL.
         """
         type_url = type_url_of(type) if type is not None else None
-        for record in self:
-            if (
-                group in (None, record.group)
-                and node in (None, record.node)
-                and (type in (None, record.type) or type_url == record.type_url)
-                and (since is None or record.last >= since)
-                and state in (None, record.state)
-            ):
-                yield record
+        found = [
+            record
+            for record in chain((refusal.record for refusal in self._open.values()), self._resolved.values())
+            if group in (None, record.group)
+            and node in (None, record.node)
+            and (type in (None, record.type) or type_url == record.type_url)
+            and (since is None or record.last >= since)
+            and state in (None, record.state)
+        ]
+        return iter(sorted(found, key=lambda record: (record.last, record.id), reverse=True))
 
     # Across restarts and servers
 
