@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
@@ -290,7 +290,8 @@ class NodeRecord:
 
     def state(self, revisions: Mapping[int, int]) -> NodeState:
         """The state of the node for operators. ``revisions`` are by id of a set."""
-        types = sorted(self._types(revisions), key=lambda state: state.type)
+        streams = tuple(stream.state(revisions) for stream in self.streams)
+        types = sorted(self._types(revisions, streams), key=lambda state: state.type)
         lingering = lingering_resources(self.clients)
         return NodeState(
             id=self.node.id,
@@ -300,7 +301,7 @@ class NodeRecord:
             user_agent=self.node.user_agent,
             first_seen=self.first_seen,
             last_seen=self.last_seen,
-            streams=tuple(stream.state(revisions) for stream in self.streams),
+            streams=streams,
             types=tuple(types),
             lingering=lingering[:LINGERS_SHOWN],
             lingering_total=count_resources(lingering),
@@ -309,11 +310,13 @@ class NodeRecord:
             polls=self.polls,
         )
 
-    def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:
-        if not self.streams:
+    def _types(self, revisions: Mapping[int, int], streams: Sequence[StreamState]) -> Iterable[TypeState]:
+        if not streams:
             polled = self.polls.types if self.polls is not None else ()
             return {**{state.type: state for state in polled}, **self.last_states}.values()
         orphaned, held = self.orphaned, held_aliases(self.clients)
+        if len(streams) == 1:
+            return (_unless_held(state, held) for state in streams[0].types)
         states = (type_state(records, revisions, orphaned) for records in self.by_alias().values())
         return (_unless_held(state, held) for state in states)
 
