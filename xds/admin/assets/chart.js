@@ -35,7 +35,8 @@ class Redraw {
     this.scheme = matchMedia("(prefers-color-scheme: dark)");
     this.scheme.addEventListener("change", draw);
     this.draw = draw;
-    this.sizes = new ResizeObserver(() => (holder.isConnected ? holder.chart.setSize(sizeOf(area)) : this.disconnect()));
+    const resize = () => (holder.isConnected ? holder.chart.setSize(sizeOf(area)) : this.disconnect());
+    this.sizes = new ResizeObserver(resize);
     this.sizes.observe(area);
   }
 

@@ -67,13 +67,6 @@ export function counts(...children) {
   return element("p", { role: "status", class: "counts", "data-key": "counts" }, children);
 }
 
-// That servers do not answer; null if all do.
-export function missing(servers) {
-  if (!servers?.length) return null;
-  const text = `What these servers know is missing, because they do not answer: ${servers.join(", ")}.`;
-  return element("p", { role: "alert" }, text);
-}
-
 export function progress(value, max, name) {
   return element("progress", { value, max, "aria-label": name });
 }

@@ -77,7 +77,7 @@ function waveWords({ wave, acked, nacked, outside }) {
   return [state(worst, `${acked}/${wave} ACKed${more}`), `, ${outside} outside of the wave`];
 }
 
-// -- actions -----------------------------------------------------------------------------------------------------------
+// -- actions ----------------------------------------------------------------------------------------------------------
 
 function actionForm(view, group, progress, caller) {
   const { kept } = view;

@@ -20,7 +20,8 @@ export const difference = {
 
   async read(view) {
     const { params, query, kept, signal } = view;
-    const [present, caller] = await Promise.all([find(pathOf("/groups", params.group), signal), get("/whoami", signal)]);
+    const path = pathOf("/groups", params.group);
+    const [present, caller] = await Promise.all([find(path, signal), get("/whoami", signal)]);
     const to = Number(query.to) || present?.revision || 0;
     const from = query.from === "" ? to - 1 : Number(query.from);
     kept.wanted ??= 1;
@@ -96,7 +97,7 @@ function outdated(group, present, to) {
   return element("p", {}, `The group is at revision ${present}. `, compare, " to roll back.");
 }
 
-// -- one resource ------------------------------------------------------------------------------------------------------
+// -- one resource -----------------------------------------------------------------------------------------------------
 
 const keyOf = ({ type, name }) => `${type}/${name}`;
 
@@ -169,14 +170,15 @@ function cut(text) {
   return text.length > LONG ? `${text.slice(0, LONG)}… (${text.length.toLocaleString("en")} characters)` : text;
 }
 
-// -- rolling back ------------------------------------------------------------------------------------------------------
+// -- rolling back -----------------------------------------------------------------------------------------------------
 
 function rollbackForm(view, caller, { from, to, isDeleted }) {
   const { params: { group }, kept } = view;
   const isAllowed = mayWrite(caller, group);
   const box = element("input", { type: "checkbox", checked: Boolean(kept.withEndpoints), disabled: !isAllowed });
   box.onchange = (event) => (kept.withEndpoints = event.target.checked);
-  const values = { id: "roll-back", disabled: !isAllowed || Boolean(kept.isBusy), "aria-describedby": !isAllowed && "needed-scope" };
+  const disabled = !isAllowed || Boolean(kept.isBusy);
+  const values = { id: "roll-back", disabled, "aria-describedby": !isAllowed && "needed-scope" };
   return section(
     `Roll back to revision ${to}`,
     element("p", {}, `A new revision gets the content of ${to}. It is refused if another push comes first.`),

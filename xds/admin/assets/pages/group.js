@@ -81,7 +81,7 @@ function nackTable(items) {
 
 const nodeLink = (node) => link(pathOf("/ui/nodes", node), node);
 
-// -- resources ---------------------------------------------------------------------------------------------------------
+// -- resources --------------------------------------------------------------------------------------------------------
 
 function resourceTable({ query }, { group, resources, versions }, progress) {
   const aliases = Object.keys(resources).sort();
@@ -117,7 +117,7 @@ function nameList(group, type, names) {
   return section(`Names of ${type}`, element("ul", { class: "names" }, items), all);
 }
 
-// -- revisions ---------------------------------------------------------------------------------------------------------
+// -- revisions --------------------------------------------------------------------------------------------------------
 
 const KINDS = {
   push: () => "push",

@@ -43,7 +43,8 @@ export const groups = {
 };
 
 function row({ group, nodes, revision, ...last }, rollout, nacked) {
-  const change = revision ? [when(last.time), " by ", who(last), last.message && `: ${last.message}`] : "settings alone";
+  const why = last.message && `: ${last.message}`;
+  const change = revision ? [when(last.time), " by ", who(last), why] : "settings alone";
   const cells = [
     link(pathOf("/ui/groups", group), group),
     link(`/ui/nodes${queryOf({ group })}`, nodes === null ? "few nodes" : plural(nodes, "node")),

@@ -75,7 +75,7 @@ function loadFacts(now) {
   ]);
 }
 
-// -- over time ---------------------------------------------------------------------------------------------------------
+// -- over time --------------------------------------------------------------------------------------------------------
 
 // Per target the sums over all sources; beyond SERIES the smallest are one.
 function byTarget({ items, step_s: stepS }) {
@@ -114,12 +114,13 @@ function figureTable({ times, targets }) {
   );
 }
 
-// -- from where to where -----------------------------------------------------------------------------------------------
+// -- from where to where ----------------------------------------------------------------------------------------------
 
 function pairTable(localities) {
   const rows = localities.map(({ source, locality, priority, rps, error_ratio: errors, share }) => {
     const [from, to, failover] = [place(source), place(locality), priority ? `failover ${priority}` : "–"];
-    return { key: `${from} ${to} ${priority}`, cells: [from, to, failover, rate(rps), percent(errors), percent(share)] };
+    const cells = [from, to, failover, rate(rps), percent(errors), percent(share)];
+    return { key: `${from} ${to} ${priority}`, cells };
   });
   const columns = ["from", "to", "priority", "requests per second", "errors", "share of all"];
   return table("In the last minute", columns, rows, 2);

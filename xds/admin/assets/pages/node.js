@@ -1,8 +1,8 @@
 // One node: what it is, what it runs and since when, what it waits for, and what happened to it.
 
 import { find, pathOf, queryOf } from "../admin_api.js";
-import { commands, counts, element, facts, link, missing, plural, section, span, state, table, when } from "../dom.js";
-import { place } from "../words.js";
+import { commands, counts, element, facts, link, plural, section, span, state, table, when } from "../dom.js";
+import { missing, place } from "../words.js";
 import { revisionOf } from "./nodes.js";
 
 const SHOWN = 50; // moments of the timeline; the command line has more
@@ -41,7 +41,7 @@ function describe(node, timeline) {
   const types = Object.entries(node.types);
   return [
     counts(state(node.connected ? "connected" : "disconnected"), !node.connected && [" ", when(node.last_seen)]),
-    missing(node.partial),
+    missing("Streams", node.partial),
     facts([
       ["group", group ? link(pathOf("/ui/groups", group), group) : "none: no group matches the node"],
       ["revision", revisionOf(node) || ""],
@@ -101,8 +101,8 @@ function typeRow([alias, type]) {
 function subscribed(type) {
   const names = type.subscribed.filter((name) => name !== "*");
   const all = names.length < type.subscribed.length ? ["all"] : [];
-  const missingNames = type.missing.length > 0 ? `; missing: ${type.missing.join(", ")}` : "";
-  return `${listed([...all, ...names], type.subscribed_total + all.length)}${missingNames}`;
+  const absent = type.missing.length > 0 ? `; missing: ${type.missing.join(", ")}` : "";
+  return `${listed([...all, ...names], type.subscribed_total + all.length)}${absent}`;
 }
 
 function unexpressed(type) {

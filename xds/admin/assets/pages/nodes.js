@@ -1,9 +1,9 @@
 // All nodes: those with trouble first, in pages of the server, counted over everything that the filters match.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, missing, plural, state, table, when } from "../dom.js";
+import { counts, element, link, plural, state, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
-import { place } from "../words.js";
+import { missing, place } from "../words.js";
 
 const PAGE = 100;
 const STATES = ["nacked", "orphaned", "pending", "synced", "not_subscribed"]; // the worst one first
@@ -40,7 +40,7 @@ export const nodes = {
 
   draw: ({ query }, data) => [
     counts(summary(data.counts)),
-    missing(data.partial),
+    missing("Nodes", data.partial),
     data.items.length > 0 ? table("Those that need a look come first", COLUMNS, data.items.map(row)) : empty(query),
     pages(query, data),
   ],

@@ -2,9 +2,9 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import {
-  commands, counts, element, facts, link, missing, plural, progress, section, state, table, when,
+  commands, counts, element, facts, link, plural, progress, section, state, table, when,
 } from "../dom.js";
-import { who } from "../words.js";
+import { missing, who } from "../words.js";
 import { NONE, summary } from "./nodes.js";
 
 const SHOWN = 10; // rows of each list; the pages that they lead to have all
@@ -28,7 +28,7 @@ export const overview = {
 
   draw: (view, { check, nodes, nacks, rollouts, changes, about }) => [
     counts(state(check.state, `checks: ${check.state}`), " · ", summary(nodes.counts)),
-    missing(check.partial),
+    missing("Nodes, NACKs and findings", check.partial),
     element("div", { class: "columns" },
       element("div", {},
         listed("Rollouts", ["group", "state", "progress", "since"], rollouts.items.map(rolloutRow)),
