@@ -82,6 +82,13 @@ CASES = (
         "A careful rollout was taken back",
     ),
     AlertCase(
+        "XdsServerCertificateExpires",
+        {'xds_server_certificate_expiry_timestamp_seconds{port="grpc"}': "259200x80"},
+        ({'xds_server_certificate_expiry_timestamp_seconds{port="grpc"}': "2592000x80"}, {}),
+        "The certificate of xds:18080 (grpc) expires in 2d 23h 42m 0s",
+        {"instance": SCRAPED["instance"], "port": "grpc"},
+    ),
+    AlertCase(
         "XdsPushedCertificateExpires",
         {'xds_server_pushed_certificate_expiry_timestamp_seconds{group="edge"}': "259200x80"},
         ({'xds_server_pushed_certificate_expiry_timestamp_seconds{group="edge"}': "2592000x80"}, {}),

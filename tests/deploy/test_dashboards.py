@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,10 +36,20 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(600), pytest.mark.xdist_grou
 
 
 class Prometheus:
-    """A Prometheus with the configuration and the alerts of the repository; only the target and the interval differ."""
+    """A Prometheus with the configuration and the alerts of the repository, with the lines that TLS and tokens need.
+
+    Only the target, the files and the interval differ.
+    """
 
     def __init__(self, directory: Path, port: int, running: ExitStack) -> None:
-        document = yaml.safe_load(CONFIGURATION.read_text())
+        text = re.sub(r"# (scheme|tls_config|authorization): ", r"\1: ", CONFIGURATION.read_text())
+        token = directory / "xds.token"
+        token.write_text("unused, for the server has no tokens")
+        for name, file in (("xds-ca.pem", directory / "test-ca.pem"), ("xds.token", token)):
+            assert f"/etc/prometheus/{name}" in text
+            text = text.replace(f"/etc/prometheus/{name}", str(file))
+        document = yaml.safe_load(text)
+        assert document["scrape_configs"][0]["scheme"] == "https"
         document["global"] = dict.fromkeys(document["global"], f"{SCRAPE_S}s")
         document["rule_files"] = [str(ALERTS)]
         document["scrape_configs"][0]["static_configs"] = [{"targets": [f"{LOOPBACK}:{port}"]}]

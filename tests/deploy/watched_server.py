@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,7 +11,6 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 import grpc
-import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -52,7 +52,7 @@ class Served(NamedTuple):
 
 
 def watched_server(directory: Path, running: ExitStack) -> ServerProcess:
-    """A server without a policy.
+    """A server without a policy. Its HTTP port has TLS, by the authority in ``test-ca.pem``.
 
     Requests to the cluster ``web`` fail and are dropped, one of two sources cannot be read, one node rejects its
     clusters, one requests what does not exist, one never answers, a careful rollout goes on, and a backup was made.
@@ -63,7 +63,12 @@ def watched_server(directory: Path, running: ExitStack) -> ServerProcess:
     sources = {name: {"kind": "files", "paths": [path]} for name, path in (("gone", "gone"), ("there", str(targets)))}
     (directory / "xds.yaml").write_text(yaml.safe_dump({"sources": sources}))
     flags = ["--store", "memory", "--lrs-interval", "1s", "--config", str(directory / "xds.yaml")]
-    server = running.enter_context(ServerProcess(directory, flags))
+    authority = CertificateAuthority(directory)
+    own = authority.issue("server")
+    files = {"certificate": str(own.path), "private_key": str(own.key_path)}
+    environment = {"XDS_SERVER__HTTP__TLS": json.dumps(files)}
+    context = authority.client_context()
+    server = running.enter_context(ServerProcess(directory, flags, environment, tls=context))
     server.push(GROUP, [r.steered_cluster("web"), r.zoned_load_assignment("web", {"z1": [1], "z2": [2]})])
     reporting = Thread(target=_report, args=(server.grpc_port, stop))
     reporting.start()
@@ -76,7 +81,7 @@ def watched_server(directory: Path, running: ExitStack) -> ServerProcess:
     refusing.refusal = "no good"
     refusing.answer()
     _subscribe(running, server.grpc_port, "absent")
-    certificate = CertificateAuthority(directory).issue("pushed")
+    certificate = authority.issue("pushed")
     chain, key = certificate.path.read_text(), certificate.key_path.read_text()
     tls = {"certificate_chain": {"inline_string": chain}, "private_key": {"inline_string": key}}
     secret = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
@@ -152,7 +157,7 @@ def _subscribe(running: ExitStack, port: int, name: str) -> None:
 
 
 def scrape(server: ServerProcess) -> Served:
-    text = httpx.get(f"http://{LOOPBACK}:{server.http_port}/metrics", trust_env=False).text
+    text = server.request("GET", "/metrics").text
     samples: dict[str, list[tuple[dict[str, str], float]]] = {"up": [({}, 1.0)]}  # by Prometheus itself
     for family in text_string_to_metric_families(text):
         for name in (family.name, f"{family.name}_total"):

@@ -70,6 +70,7 @@ from xds.server.metrics.collectors import (
     BackupMetrics,
     CertificateMetrics,
     FollowingMetrics,
+    OwnCertificateMetrics,
     RolloutMetrics,
     StoreMetrics,
     WatchMetrics,
@@ -375,6 +376,7 @@ class Server:
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
             RolloutMetrics(self.publisher.rollouts, journal.rollouts, self.cache, self.fleet, self.metrics),
             CertificateMetrics(self.publisher.certificates, self.metrics),
+            OwnCertificateMetrics(self._certificate_files()),
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
             WatchMetrics(self.watched.refused if self.watched is not None else ()),
@@ -382,6 +384,11 @@ class Server:
             *(collector for feature in self.features for collector in feature.collectors()),
         ):
             self.metrics.registry.register(collector)
+
+    def _certificate_files(self) -> dict[str, Path]:
+        """The file of each port's certificate, by port."""
+        ports = {"grpc": self.settings.server.grpc.tls, "http": self.settings.server.http.tls}
+        return {port: tls.certificate for port, tls in ports.items() if tls is not None}
 
     async def start(self) -> None:
         """Open both ports.

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sized
+from contextlib import suppress
+from pathlib import Path
 from time import time
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from xds.access.certificate import read_pem
 from xds.backup.backups import Backups
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
@@ -395,6 +398,22 @@ class CertificateMetrics(Collector):
             first.setdefault((self._metrics.group(certificate.group),), certificate.not_after)
         text = "When the first certificate in the resources of a group expires, in epoch seconds"
         yield family(GaugeMetricFamily, "pushed_certificate_expiry_timestamp_seconds", text, first, ("group",))
+
+
+class OwnCertificateMetrics(Collector):
+    """When the server's own certificates expire, read from their files, which may be replaced; ``files`` is by port."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+
+    def collect(self) -> Iterator[Metric]:
+        """The current metrics. A file that cannot be read has none: the log tells of it."""
+        ends: dict[Labels, float] = {}
+        for port, file in self._files.items():
+            with suppress(OSError, ValueError):
+                ends[(port,)] = read_pem(file.read_text()).not_after
+        text = "When the certificate of a port expires, in epoch seconds"
+        yield family(GaugeMetricFamily, "certificate_expiry_timestamp_seconds", text, ends, ("port",))
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
