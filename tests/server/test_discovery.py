@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import grpc
+import pytest
 
 from tests.server.conftest import Harness, RawStream, Start, sotw, state_of, until, within
 from xds.fleet.state import Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
+from xds.protocol import cohort
+from xds.server.discovery import DiscoveryHandler
 
 
 async def test_a_nack_is_recorded_counted_and_not_answered(server: Harness) -> None:
@@ -115,3 +118,40 @@ async def test_pushes_in_a_row_are_coalesced(server: Harness) -> None:
         await stream.ack(response)
     # At most what was told last when the ACK came, what the pause behind that brought, and the newest.
     assert len(told) <= 3
+
+
+async def test_an_ack_that_others_sent_in_the_same_state_waits_for_no_turn(
+    server: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first ACK of a push takes a work item, the others are handled as they arrive; all are counted and told."""
+    nodes = ("n1", "n2", "n3")
+
+    async def synced(node_id: str) -> None:
+        await until(lambda: state_of(server, node_id) == {"clusters": Sync.SYNCED})
+
+    streams = [await server.stream() for _ in nodes]
+    for stream, node_id in zip(streams, nodes, strict=True):
+        await stream.request(node_id=node_id)
+        await stream.ack(await stream.receive())
+        await synced(node_id)
+    turns: list[DiscoveryHandler] = []
+    consume = DiscoveryHandler._consume
+
+    def note(stream: DiscoveryHandler) -> None:
+        turns.append(stream)
+        consume(stream)
+
+    monkeypatch.setattr(DiscoveryHandler, "_consume", note)
+    monkeypatch.setattr(cohort, "SHARED_S", 60.0)  # the machine may be busy
+    server.push({"c1": "2", "c2": "2"})
+    responses = [await stream.receive() for stream in streams]
+    for stream, node_id, response in zip(streams, nodes, responses, strict=True):
+        await stream.ack(response)
+        await synced(node_id)
+    assert len(turns) == 1
+    text = server.metrics.render().decode()
+    assert 'xds_server_requests_total{kind="ack",type="clusters"} 6.0' in text
+    await streams[1].ack(responses[1], error="too late")
+    await streams[2].request(CLUSTER, node_id="n3")
+    server.push({"c1": "3", "c2": "3"})
+    assert [(await stream.receive()).version_info for stream in streams] == ["3"] * len(nodes)

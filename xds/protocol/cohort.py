@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from xds.protocol.ack import ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
-from xds.protocol.events import Event, Identified, Nacked, NodeMismatch, TransitionAdvanced, ViewChanged
+from xds.protocol.events import Event, Identified, Nacked, NodeMismatch, Send, TransitionAdvanced, ViewChanged
 from xds.protocol.requests import Request, SotwRequest
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.watch import Watch
@@ -31,11 +31,12 @@ _TICK = "tick"
 class Edge:
     """One input of a cohort. ``given`` keeps the input alive, whose id may be the key of the edge."""
 
-    __slots__ = ("events", "given", "made_s", "to")
+    __slots__ = ("events", "given", "has_response", "made_s", "to")
 
     def __init__(self, given: object, events: list[Event], to: Cohort, made_s: float) -> None:
         self.given = given
         self.events = events
+        self.has_response = any(isinstance(event, Send) for event in events)
         self.to = to
         self.made_s = made_s
 
@@ -143,6 +144,18 @@ class CohortStream(DiscoveryStream):
         self._enter_cohort(cohort, None if self._has_unknown_names else key, None, events, now_s)
         return events
 
+    @property
+    def has_edges(self) -> bool:
+        """Whether others in the same state have had some input just now."""
+        return self._cohort is not None and bool(self._cohort.edges)
+
+    def receive_shared(self, request: Request, now_s: float) -> list[Event] | None:
+        """As `receive`, but only for a request that others in the same state have sent and that needs no response.
+
+        None for others: nothing has changed then.
+        """
+        return self._take_edge(_key_of(request, self._node_prefix), now_s, only_silent=True)
+
     def offer(self, view: View | None, now_s: float) -> list[Event]:
         events = self._take_edge(id(view), now_s)
         if events is not None:
@@ -183,13 +196,13 @@ class CohortStream(DiscoveryStream):
 
     # -- cohorts ----------------------------------------------------------------------------------------------------
 
-    def _take_edge(self, key: Hashable | None, now_s: float) -> list[Event] | None:
+    def _take_edge(self, key: Hashable | None, now_s: float, *, only_silent: bool = False) -> list[Event] | None:
         """Go with others in the same state that had the same input; returns its events, None if nobody had it."""
         cohort = self._cohort
         if cohort is None or key is None:
             return None
         edge = cohort.edges.get(key)
-        if edge is None or now_s - edge.made_s > SHARED_S:
+        if edge is None or now_s - edge.made_s > SHARED_S or (only_silent and edge.has_response):
             return None
         cohort.users -= 1
         self._is_lonely = False

@@ -40,6 +40,7 @@ from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache
 
 TIMER_RESOLUTION_S = 0.001
+SHARED_BYTES = 1 << 17  # a longer request is decoded in its turn
 
 
 @dataclass(slots=True)
@@ -211,10 +212,32 @@ class DiscoveryHandler(StreamHandler):
             return False
         if len(self._outbox) >= flow.outbox_responses:
             return False
-        self._delay_s = self._rate.reserve(monotonic())
+        now = monotonic()
+        self._delay_s = self._rate.reserve(now)
         if self._delay_s > 0:
             return False
-        self._put(data)
+        if self._inbox or not self._engine.has_edges or not self._receive_shared(data, now):
+            self._put(data)
+        return True
+
+    def _receive_shared(self, data: bytes, now: float) -> bool:
+        """Handle an ACK that others have sent before in the same state; False for any other request.
+
+        It takes less time than a work item, and needs no response.
+        """
+        if self._ending or self._slot is not None or len(data) > SHARED_BYTES:
+            return False
+        try:
+            request = self._decode(data, self._engine.check_count)
+            events = self._engine.receive_shared(request, now)
+            if events is None:
+                return False
+            self._observer.requested(request, request.type_url or self._service.type_url, events)
+            self._act(events, now)
+        except RemoteProtocolError:
+            return False  # `_consume` ends the stream
+        except Exception:
+            self._fail()
         return True
 
     def _put(self, data: bytes) -> None:

@@ -163,7 +163,7 @@ class StreamRegistry:
         if not selectors_changed:
             for group, sources in pushed.items():
                 for stream in list(self._by_group.get(group, ())):
-                    yield stream if _is_affected(stream, sources) else None
+                    yield stream if sources is None or _is_affected(stream, sources) else None
             return
         # ``stream.home`` matches selectors, which may be costly: the caller does it in slices. Streams keep the result.
         for stream in list(self._streams):

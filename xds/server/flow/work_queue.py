@@ -44,17 +44,18 @@ class WorkQueue:
     def submit(self, item: WorkItem) -> None:
         """Run ``item`` behind all that was submitted before. It must be short, and must not raise."""
         self._urgent.append(item)
-        self._start()
+        if not self._running:
+            self._start()
 
     def submit_low(self, item: WorkItem) -> None:
         """As ``submit``, with low priority."""
         self._low.append(item)
-        self._start()
+        if not self._running:
+            self._start()
 
     def _start(self) -> None:
-        if not self._running:
-            self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
+        self._running = True
+        asyncio.get_running_loop().call_soon(self._run)
 
     async def barrier(self, charge_s: float = 0.0) -> None:
         """Return when the urgent work submitted before has run.

@@ -120,7 +120,8 @@ class ServerConnection:
 
     def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
         """As `send_now`, but return the frame, for the caller to write at once. None: use the other methods."""
-        return self._sender.take_frame(stream, message)
+        sender = self._sender
+        return sender.take_frame(stream, message) if stream.head_sent and not sender.out else None
 
     def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
         """End the call after everything that was sent before."""

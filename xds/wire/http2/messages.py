@@ -38,21 +38,21 @@ def prefix(size: int) -> bytes:
 class MessageAssembler:
     """Assembles the messages of one stream. ``limit``: bytes of one message."""
 
-    __slots__ = ("_partial", "limit")
+    __slots__ = ("limit", "partial")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._partial: bytearray | None = None  # the received part of an incomplete message
+        self.partial: bytearray | None = None  # the received part of an incomplete message
 
     @property
     def is_incomplete(self) -> bool:
         """Whether the received data ends within a message."""
-        return self._partial is not None
+        return self.partial is not None
 
     @property
     def missing(self) -> int:
         """Bytes that an incomplete message lacks, of its prefix while that is incomplete."""
-        partial = self._partial
+        partial = self.partial
         if partial is None:
             return 0
         if len(partial) < PREFIX_BYTES:
@@ -61,15 +61,15 @@ class MessageAssembler:
 
     def feed(self, data: bytes, start: int, end: int) -> list[GrpcMessage]:
         """The messages that ``data[start:end]`` completes. Raises ``MessageError``."""
-        if self._partial is None and end - start >= PREFIX_BYTES:
+        if self.partial is None and end - start >= PREFIX_BYTES:
             flag, size = _PREFIX.unpack_from(data, start)
             if not flag and start + PREFIX_BYTES + size == end:
                 self._check(flag, size)
                 return [GrpcMessage(False, data[start + PREFIX_BYTES : end])]
-        partial = self._partial if self._partial is not None else bytearray()
+        partial = self.partial if self.partial is not None else bytearray()
         partial += memoryview(data)[start:end]  # the only copy: a load report may have megabytes
         messages = list(self._complete(partial))
-        self._partial = partial or None
+        self.partial = partial or None
         return messages
 
     def _complete(self, partial: bytearray) -> Iterator[GrpcMessage]:

@@ -89,17 +89,14 @@ class Sender:
         """Send a message if one frame of the default size and the windows have room; False: nothing was sent."""
         if not stream.head_sent:
             self.send_head(stream)
-        frame = self._frame(stream, message)
+        frame = self.take_frame(stream, message)
         if frame is None:
             return False
         self.out.append(frame)
         return True
 
     def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
-        """As `send_now`, but return the frame, for the caller to write at once; None if ``out`` comes before it."""
-        return self._frame(stream, message) if stream.head_sent and not self.out else None
-
-    def _frame(self, stream: Stream, message: bytes) -> bytes | None:
+        """As `send_now`, but return the frame. The headers are sent, and the caller writes ``out`` before it."""
         size = len(message) + PREFIX_BYTES
         if size > COPIED_BYTES or size > stream.send_window or size > self._window or stream.pending:
             return None

@@ -53,7 +53,7 @@ class Stream:
         """Whether a whole message of ``size`` bytes may arrive now, of a request whose length is not announced."""
         assembler = self.assembler
         is_open = not self.half_closed and not self.discards_data and self.content_remaining is None
-        return is_open and not assembler.is_incomplete and size <= assembler.limit
+        return is_open and assembler.partial is None and size <= assembler.limit
 
     def exceeds(self, size: int) -> bool:
         """Count ``size`` bytes of content; True if they exceed the content-length."""
