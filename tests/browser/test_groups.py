@@ -14,7 +14,7 @@ import pytest
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
-from tests.browser.looks import LOOKS, check_keys, check_way_back, check_whole
+from tests.browser.looks import LOOKS, check_keys, check_way_back, check_whole, focus
 from tests.browser.pictures import take_picture
 from tests.browser.simulated import FollowingNode
 from tests.browser.world import INJECTED, KEY, SECRET, identity, select
@@ -147,7 +147,8 @@ def test_a_roll_back_shows_first_what_it_changes(page: BrowserPage, server: Serv
     take_picture(page, "difference")
     page.evaluate("document.getElementById('rollback-message').focus()")
     page.call("Input.insertText", text="the port was wrong")
-    press(page, "Roll back to revision 1")
+    focus(page, "Roll back to revision 1")
+    page.press("Enter")
     page.wait_for("roll-back to 1", "main")
     assert page.evaluate("location.pathname") == f"/ui/groups/{SHOP}"
     made = newest(server, SHOP)

@@ -126,6 +126,22 @@ def test_pages_of_the_list_have_addresses(filled: Filled) -> None:
     assert [row[0] for row in page.evaluate(ROWS)] == [row[0] for row in first]
 
 
+def test_a_group_of_all_nodes_stands_there_as_soon_with_true_numbers(filled: Filled) -> None:
+    page = filled.page
+    for path, words in (("/ui/groups", "10,000 nodes"), ("/ui/groups/edge", "10,000 nodes connected")):
+        page.call("Page.navigate", url=f"http://{page.evaluate('location.host')}{path}")
+        began = monotonic()
+        page.wait_for(words, "main")
+        print(f"{path} of {NODES_N} nodes after {monotonic() - began:.2f} s (goal {FIRST_CONTENT_S} s)")
+        assert monotonic() - began < 10 * FIRST_CONTENT_S
+    census = filled.fleet.census(time())
+    nacked = census.nacked["clusters", "edge"]
+    page.wait_for(f"{NODES_N - nacked}/{NODES_N} ACKed, {nacked} NACKed", "main")
+    page.go("/ui/groups")
+    page.wait_for(f"{nacked} NACKs", "main")
+    assert audit(page) == [] and page.messages == []
+
+
 def test_events_that_the_server_no_longer_has_leave_a_gap(filled: Filled) -> None:
     """On a page that was paused for long."""
     page, newest = filled.page, f"group-{RARE_LIMIT + 9}"
