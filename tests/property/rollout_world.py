@@ -14,7 +14,9 @@ from xds.protocol.dialect import Variant
 from xds.snapshots.lines import GroupSplit
 
 GROUP = "default"
-FEATURES = tuple(each for each in ALL_FEATURES if each != "late")  # late assignments are pushes of their own
+FEATURES = tuple(
+    each for each in ALL_FEATURES if each not in ("late", "live")
+)  # late assignments are pushes of their own
 Text = tuple[str, str, str]  # type URL, name, text
 LOADS = "12"  # texts of assignments that may be another load
 

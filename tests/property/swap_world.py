@@ -32,6 +32,7 @@ FEATURES = (
     "ttls",  # clusters and listeners have a TTL, in Delta
     "picky",  # a proxy refuses what others take
     "late",  # the assignments of new clusters come a moment after the push
+    "live",  # all assignments are observed, and none is pushed
 )
 COMING_BACK = frozenset(("cuts", "restarts", "replicas"))
 REFUSING = frozenset(("refusals", "picky"))
@@ -94,18 +95,22 @@ class World:
         if self.split:
             self._let_go_live(client for client in self.clients if any(link.is_up for link in client.links))
         self.is_moving = self.is_moving or (group not in self.pushed and bool(self.pushed))
+        content, observed = self._with_observed(content) if group == "default" else (content, self.observed)
+        gone, self.observed = self.observed.keys() - observed.keys(), observed
         self.pushed[group] = content
         self._note_content()
         for server in self.fleet.servers:
+            server.observe(observed, wake=False)
             push(
                 server,
                 self.pushed[group],
                 group,
                 source="api" if self.split else "ads",
                 label=self.label,
-                wake=told,
+                wake=False,
                 ttls=self.ttls,
             )
+            server.observe({}, gone=gone, wake=told)
         self.untold = set() if told else {link for client in self.clients for link in client.links}
 
     def _without_late(self, content: Site, group: str) -> Site:
@@ -160,6 +165,18 @@ class World:
             self._note_content()
             for server in self.fleet.servers:
                 server.observe(texts)
+
+    def _with_observed(self, content: Site) -> tuple[Site, dict[str, str]]:
+        """What of a push is pushed, and the assignments that are observed from then on: as long as clusters have them.
+
+        Before that, some are observed though no cluster has them.
+        """
+        named = _assignments(content)
+        if "live" in self.features:
+            live = {name: text for name, text in content[ENDPOINT].items() if name in named}
+            return {**content, ENDPOINT: {}}, live
+        gone = _assignments(self.pushed.get("default", content)) - named
+        return content, {name: text for name, text in self.observed.items() if name not in gone}
 
     def pick(self, text: str, choice: int) -> None:
         """One proxy refuses this text from now on, and no other."""
@@ -388,13 +405,16 @@ class World:
 
 
 def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[str]:
-    """Without what a server cannot know.
+    """Without what a server cannot know, and what a world does not have.
 
     Another server knows neither what the first one's clients refused, nor which groups they followed. A new process
     does not know what a label meant that repeats, and of two proxies of one node id it is not known which of them shows
     such a label. On separate streams, a new process does not know what a client has of a response that it refused; in
-    Delta, nor does the same one when the client returns.
+    Delta, nor does the same one when the client returns. Observed assignments of removed clusters are not in the log
+    that clients return to; a node's own group has none.
     """
+    if "live" in features:
+        features -= {"groups", "singles", *COMING_BACK}
     if "replicas" in features:
         features -= {"groups", "refusals", "picky"}
     if "labels" in features:
@@ -406,6 +426,10 @@ def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[
     if split and "restarts" in features:
         features -= {"groups"}
     return features if split else features - {"singles"}
+
+
+def _assignments(content: Site) -> set[str]:
+    return {assignment_of(*item) for item in content[CLUSTER].items()}
 
 
 def apart(content: Site) -> Site:
