@@ -53,13 +53,17 @@ def test_nodes_appear_change_and_go_live(tmp_path: Path, running: ExitStack, ser
     page.wait_for("edge-3", "table")
     assert [row[:2] for row in page.evaluate(ROWS)] == [[f"edge-{number}", "✓ synced"] for number in (1, 2, 3)]
 
+    edge_3 = "[...document.querySelectorAll('table a')].find(each => each.innerText == 'edge-3')"
+    page.evaluate(f"{edge_3}.focus()")
     server.push(server.group, [r.static_cluster("b")])
     why = "Error adding/updating cluster(s) b: hosts are not set"
     for stream in streams[:2]:
         stream.send(sotw_ack(stream.receive()))
     streams[2].send(refusal(streams[2].receive(), why))
     page.wait_for("NACKed", "table")
-    page.evaluate("[...document.querySelectorAll('table a')].find(each => each.innerText == 'edge-3').click()")
+    assert page.evaluate(ROWS)[0][0] == "edge-3"
+    assert page.evaluate("document.activeElement.innerText") == "edge-3", "the focus goes with the row"
+    page.evaluate(f"{edge_3}.click()")
     page.wait_for(why, "#content")
     assert page.evaluate("location.pathname") == "/ui/nodes/edge-3"
     streams[2].close()
