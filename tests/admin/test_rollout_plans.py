@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from tests.admin.conftest import Api
+from tests.support.connected import Client
 from tests.support.resources import static_cluster
 from xds.model.errors import ValidationError
+from xds.model.node import Node
+from xds.model.resource_type import CLUSTER
 from xds.push.request import PushOptions
 from xds.rollouts.plan import plan_document, read_plan
 
@@ -143,3 +146,16 @@ async def test_the_document_of_settings_without_a_plan_is_as_before(api: Api) ->
 def test_a_file_has_no_plan(api: Api) -> None:
     with pytest.raises(ValidationError, match="unknown field 'rollout'"):
         api.options.decoder.document(json.dumps({**BODY, "rollout": "1"}), "json")
+
+
+async def test_a_repeated_request_is_answered_with_its_rollout(api: Api) -> None:
+    await api.client.put(SNAPSHOT, json=BODY)
+    Client(api.plane.fleet, Node("edge-1", "edge"), "edge").subscribe(CLUSTER)
+    body = {"resources": [static_cluster("b", 80)], "rollout": {"waves": ["1"]}}
+
+    async def put() -> Any:
+        return (await api.client.put(SNAPSHOT, json=body, headers={"Idempotency-Key": "once"})).json()
+
+    first = await put()
+    assert (first["rollout"]["effect"], first["rollout"]["head"]) == ("started", 2)
+    assert await put() == first
