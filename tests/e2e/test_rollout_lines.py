@@ -16,6 +16,7 @@ from tests.support.grpc_client import GrpcClient, old_grpc_python
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
+from xds.rollouts.wave import rank
 
 GROUP, ELSEWHERE = "edge", "elsewhere"
 BASE, HEAD = "base", "head"
@@ -120,6 +121,35 @@ def test_every_kind_of_client_gets_its_line(
     fleet.act("promote")
     fleet.wait(dict.fromkeys(fleet.ports, HEAD), dict.fromkeys(clients.values(), HEAD))
     wait_until(lambda: server.get(f"/groups/{GROUP}/rollout")["state"] == "promoted", "promoted")
+
+
+def test_a_first_node_that_cannot_see_the_change_is_passed_over(
+    tmp_path: Path, running: ExitStack, server: ServerProcess, upstream: Callable[[str], Upstream]
+) -> None:
+    """The gRPC client comes first; the push changes a listener that only the Envoy takes."""
+    fleet = Fleet(tmp_path, running, server, upstream, has_grpc=True)
+    first, second = sorted(("edge-1", "edge-2"), key=lambda name: rank(GROUP, name))
+    of_client = service(BASE, fleet.backends[BASE].port)
+    of_envoy = [r.static_cluster(f"web-{name}", fleet.upstreams[name].port) for name in (BASE, HEAD)]
+
+    def listener(name: str) -> r.Json:
+        return r.listener("web", r.inline_routes("local", r.route(f"web-{name}")))
+
+    server.push(GROUP, [*of_client, *of_envoy, listener(BASE)])
+    client = fleet.grpc(first)
+    fleet.envoy(second, Variant.ADS_SOTW)
+    fleet.wait({second: BASE}, {client: BASE})
+    wait_in_step(server, first)
+    body = {"resources": [*of_client, *of_envoy, listener(HEAD)], "rollout": {"waves": ["1"], "hold_s": 1}}
+    pushed = server.request("PUT", f"/api/v1/groups/{GROUP}/snapshot", json=body)
+    assert pushed.status_code == 200, pushed.text
+
+    def ended() -> bool:
+        return bool(server.get(f"/groups/{GROUP}/rollout")["state"] == "promoted")
+
+    wait_until(ended, "promoted", detail=lambda: server.get(f"/groups/{GROUP}/rollout"))
+    assert server.get(f"/groups/{GROUP}/rollout")["reason"] == "all 1 nodes that it concerns have ACKed"
+    fleet.wait({second: HEAD}, {client: BASE})
 
 
 def wait_in_step(server: ServerProcess, node: str) -> None:
