@@ -140,5 +140,4 @@ def test_every_page_is_open() -> None:
 def test_the_server_has_the_pages_of_the_script() -> None:
     router = (ASSETS / "router.js").read_text()
     of_script = set(re.findall(r'\["/ui/([a-z]+)[/"]', router))
-    assert of_script
-    assert of_script <= set(SHELL_PAGES)
+    assert of_script == set(SHELL_PAGES)

@@ -18,7 +18,7 @@ from fastapi.responses import RedirectResponse, Response
 from xds.admin.problem import RequestError
 
 ASSETS_PREFIX = "/ui/assets/"
-SHELL_PAGES = ("nodes", "groups", "rollouts", "load", "services", "events")  # under `/ui/`; router.js has their paths
+SHELL_PAGES = ("nodes", "groups", "load", "services", "events")  # under `/ui/`; router.js has their paths
 # Swagger UI, as this package ships it.
 _LIBRARY = "fastapi_offline"
 _OF_LIBRARY = frozenset({"swagger-ui.css", "swagger-ui-bundle.js"})
