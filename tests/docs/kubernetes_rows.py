@@ -118,12 +118,18 @@ def imaged(clone: Clone, command: str) -> None:
 
 
 def server_is_ready(clone: Clone, command: str) -> None:
-    """``kubectl rollout status``: until the probe of the server passes."""
-    certificate = ["--cacert", "certs/ca.pem"]
-    url = f"https://localhost:{clone.ports[HTTP]}/readyz"
-    wait_until(
-        lambda: clone.done(shlex.join(["curl", "-sf", *certificate, url])).returncode == 0, "the server is ready"
-    )
+    """``kubectl rollout status``: until the probes pass. Without a token nothing else is answered."""
+    (workload,) = workloads(read_kustomization(clone.directory / MANIFESTS)).values()
+    (container,) = containers(workload)
+    for probe in (value["httpGet"] for key, value in container.items() if key.endswith("Probe")):
+        assert probe["scheme"] == "HTTPS"
+        wait_until(lambda path=probe["path"]: _status(clone, path) == "200", "the probe passes")  # type: ignore[misc]
+    assert _status(clone, "/api/v1/nodes") == "401"
+
+
+def _status(clone: Clone, path: str) -> str:
+    url = f"https://localhost:{clone.ports[HTTP]}{path}"
+    return clone.done(f"curl -s -o answer -w '%{{http_code}}' --cacert certs/ca.pem {url}").stdout
 
 
 def forwarded(clone: Clone, command: str) -> None:
