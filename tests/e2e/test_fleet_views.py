@@ -43,12 +43,14 @@ class Fleet:
         bootstrap = EnvoyBootstrap(self.server.grpc_port, Variant.ADS_SOTW, node_id=node, node_cluster=GREEN)
         return running.enter_context(EnvoyProcess(directory, bootstrap, node))
 
-    def push(self, group: str, is_good: bool = True) -> None:
+    def push(self, group: str, is_good: bool = True, rollout: Json | str = "all_at_once") -> None:
         """Some of the clusters, each with a random setting; a push that is not good has one that Envoy rejects."""
         chosen = [name for name in CLUSTERS if self.rng.random() < 0.7] or [CLUSTERS[0]]
-        pushed = [r.static_cluster(name, 80, connect_timeout=f"{self.rng.randint(1, 99)}s") for name in chosen]
+        pushed = [r.static_cluster(name, 80, connect_timeout=f"{self.rng.randint(1, 9999)}s") for name in chosen]
         bad = [] if is_good else [r.refused_cluster(BAD)]
-        self.server.push(group, [*pushed, *bad])
+        body = {"resources": [*pushed, *bad], "rollout": rollout}
+        answer = self.server.request("PUT", f"/api/v1/groups/{group}/snapshot", json=body)
+        assert answer.is_success, answer.text
 
     def select(self, blue: set[str]) -> None:
         """Move nodes: these are in one group, all others in the other one."""
@@ -61,10 +63,14 @@ class Fleet:
     def step(self) -> str:
         """One thing that happens; its name."""
         group, node = self.rng.choice((GREEN, BLUE)), self.rng.choice(NODES)
-        match self.rng.choice(("good", "good", "bad", "back", "move", "restart", "cut")):
+        match self.rng.choice(("good", "good", "bad", "careful", "careful", "back", "move", "restart", "cut")):
             case "bad":
                 self.push(group, is_good=False)
                 return f"bad push to {group}"
+            case "careful":
+                is_good = self.rng.random() < 0.5
+                self.push(group, is_good, {"waves": "1", "hold_s": 1})
+                return f"careful {'push' if is_good else 'bad push'} to {group}"
             case "back":
                 self.server.request("POST", f"/api/v1/groups/{group}/rollback", json={"to": 1})
                 return f"roll-back of {group}"
@@ -106,6 +112,7 @@ class Fleet:
             return
         sections = self.envoys[node].config_dump()
         (dump,) = (each for each in sections if each["@type"].endswith("ClustersConfigDump"))
+        # Not by its version_info: Envoy keeps that of the last response that changed something.
         names = {each["cluster"]["name"]: each["cluster"] for each in dump.get("dynamic_active_clusters", ())}
         held = self.server.get(f"/nodes/{node}/resources", type="clusters", contents="true")["items"]
         shown = {each["name"]: each["resource"] for each in held}
@@ -113,11 +120,10 @@ class Fleet:
             name: each["connect_timeout"] for name, each in names.items()
         }:
             yield f"{node} has {sorted(names)}, not {sorted(shown)}"
-        if clusters["state"] == "synced" and dump.get("version_info", "") != clusters["version_acked"]:
-            yield f"{node} is at {dump.get('version_info')}, not {clusters['version_acked']}"
-        yield from self._timeline(node, group, clusters["state"])
+        yield from self._timeline(node, item, clusters["state"])
 
-    def _timeline(self, node: str, group: str, state: str) -> Iterator[str]:
+    def _timeline(self, node: str, item: Json, state: str) -> Iterator[str]:
+        group = item["group"]
         timeline = self.server.get(f"/nodes/{node}/timeline", limit="1000")
         items: list[Json] = timeline["items"]
         nacks = self.server.nacks(node=node)
@@ -128,6 +134,9 @@ class Fleet:
         resolved = {each["nack"] for each in items if each["kind"] == "resolved"}
         if is_open != (state == "nacked") or resolved != {nack["id"] for nack in nacks if nack["state"] == "resolved"}:
             yield f"{node}: is {state}, NACKs {nacks}"
+        lines = [each["line"] for each in items if each["kind"] == "line"]
+        if item.get("line") == "head" and not self.moves[node] and lines[:1] != ["head"]:
+            yield f"{node}: is in a wave, lines {lines}"
         moves = [each for each in items if each["kind"] == "moved"]
         if moves and moves[0]["group"] != group:
             yield f"{node}: moved last to {moves[0]['group']}"
