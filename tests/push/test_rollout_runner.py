@@ -24,7 +24,7 @@ from xds.push import rollout_facts
 from xds.push.request import PushOptions
 from xds.push.rollout_runner import RolloutRunner
 from xds.rollouts.decide import Facts, RequestCount
-from xds.rollouts.rollout import RolloutState
+from xds.rollouts.rollout import UNWATCHED, RolloutState
 from xds.rollouts.server_facts import ServerFacts, merged, read_facts
 from xds.store.base import Commit, UnavailableError
 
@@ -342,6 +342,18 @@ async def test_only_the_holder_of_the_lease_acts(plane: Plane) -> None:
     assert rollout(plane).wave == 0
     holds = True
     await until(lambda: rollout(plane).wave > 0)
+    await runner.close()
+
+
+async def test_a_server_that_gets_the_lease_again_watches_the_wave_anew(plane: Plane) -> None:
+    publisher, holds = plane.publisher, True
+    runner = RolloutRunner(publisher.rollouts, plane.fleet, publisher.rollout_facts.gather, lambda: holds)
+    proxies = await pushed(plane, hold_s=60.0)
+    proxies.answer()
+    runner.start()
+    await until(lambda: rollout(plane).progress.held_s > 0.1)
+    holds = False
+    await until(lambda: rollout(plane).progress == UNWATCHED)
     await runner.close()
 
 

@@ -57,6 +57,8 @@ class RolloutRunner:
             self._rollouts.changed.clear()
             if self._holds_lease():
                 await self.look()
+            else:
+                self._rollouts.forget_progress()
             await self._pause(began_s, seen)
 
     async def _pause(self, began_s: float, seen: int) -> None:

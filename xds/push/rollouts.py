@@ -21,7 +21,7 @@ from xds.push.content import GroupContent
 from xds.push.rollout_step import ChangedRolloutError, Effect, RolloutStep, ServedRollout
 from xds.push.served import ServedGroups
 from xds.rollouts.line_changes import LineChanges
-from xds.rollouts.rollout import Rollout, RolloutState, decode, encode
+from xds.rollouts.rollout import UNWATCHED, Rollout, RolloutState, decode, encode
 from xds.snapshots.lines import GroupSplit
 from xds.store.audit_entries import AuditNote
 from xds.store.base import CorruptError, DocumentWrite, Store
@@ -167,6 +167,11 @@ class Rollouts:
         """What was seen of a rollout has changed, and nothing else. It is not stored."""
         if self._rollouts.get(rollout.group) == rollout:
             self._rollouts[rollout.group] = rollout
+
+    def forget_progress(self) -> None:
+        """Another server decides: what was seen before it did says nothing of the time since."""
+        for rollout in self.open():
+            self.note_progress(replace(rollout, progress=UNWATCHED))
 
     async def _open_rollout(self, group: str) -> Rollout:
         if self.open_base(group) is None:  # another server may have begun one just now

@@ -76,8 +76,9 @@ class Progress:
 
 
 NO_PROGRESS = Progress()
-# A client takes up to half a minute to come back to a server that was down. That it is away counts only afterwards.
-_RESTARTED = Progress(away_s=-30.0)
+# Of a wave that this server has not watched. A client takes up to half a minute to come back to a server that was down;
+# that it is away counts only afterwards.
+UNWATCHED = Progress(away_s=-30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ def decode(group: str, body: bytes) -> Rollout:
         usual_errors=fields.number("usual_errors", 0.0, 0.0, 1.0),
         is_promoting=fields.flag("is_promoting"),
         ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
-        progress=_RESTARTED,
+        progress=UNWATCHED,
         **simple,
     )
     if rollout.wave >= len(rollout.plan.steps):
