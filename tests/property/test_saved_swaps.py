@@ -426,6 +426,12 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
         [Push(Plan(svc="r2", web="r1", extra="sds:s")), Guard(), Push(PLAIN)],
         PLAIN,
     ),
+    "a route waits for a listener that was ACKed between two pushes and leaves it": (
+        "",
+        PLAIN,
+        [Push(Plan(web="r1")), Push(Plan(r1="bc", extra="sds:u")), Guard()],
+        Plan(web="r2"),
+    ),
 }
 
 
