@@ -128,11 +128,6 @@ class Rollout:
         """The present wave of the plan."""
         return self.plan.steps[self.wave]
 
-    @property
-    def remaining_s(self) -> float:
-        """How long the present wave may still take."""
-        return max(self.plan.timeout_s - self.progress.wave_s, 0.0)
-
     def in_wave(self, node: Node) -> bool:
         """Whether a node is served the head."""
         return node in self.nodes
