@@ -1,4 +1,4 @@
-"""The workloads that push and wait for the last ACK: (a), node, (b), (f), (i)."""
+"""The workloads that push and wait for the last ACK: (a), node, types, (b), (f), (i)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ CHANGES: tuple[Changed, ...] = ("all", "one")
 NODE_BYTES = 61_000
 NODE_CLUSTERS = 10
 TLS_CLUSTERS = 10
+TYPES_CLUSTERS = 10
 # Each names another hundred, and all of them the one that changes.
 NAME_SETS = 4
 
@@ -61,6 +62,21 @@ async def large_node(stage: Stage) -> None:
             await reconnect(sides, replace(clients(streams, variant), node_bytes=NODE_BYTES, node_every_request=True))
             figures = await alternate(sides, change, stage.rounds)
             stage.keep(f"node/{variant}", figures, variant=variant, **conditions)
+
+
+async def types_in_order(stage: Stage) -> None:
+    """10 clusters by wildcard and their assignments by name on each stream. All change in one push.
+
+    Our server sends the assignments with their clusters, as they wait for each other.
+    """
+    streams, change = stage.scale.types_streams, Change(TYPES_CLUSTERS, TYPES_CLUSTERS)
+    conditions = {"clusters": TYPES_CLUSTERS, "assignments": TYPES_CLUSTERS, "changed": "all", "streams": streams}
+    both = (*CLUSTERS, *named(range(TYPES_CLUSTERS)))
+    async with stage.sides((OURS, SNAPSHOT), change) as sides:
+        for variant in VARIANTS:
+            await reconnect(sides, replace(clients(streams, variant), subscriptions=both))
+            figures = await alternate(sides, change, stage.rounds)
+            stage.keep(f"types/{variant}", figures, variant=variant, **conditions)
 
 
 async def assignments(stage: Stage) -> None:

@@ -50,6 +50,7 @@ class Scale:
     envoy_clusters: tuple[int, ...]
     tls_streams: int
     node_streams: int
+    types_streams: int
 
     def in_rounds(self, rounds: int) -> Self:
         """The same with so many rounds of everything."""
@@ -80,6 +81,7 @@ QUICK = Scale(
     envoy_clusters=(10,),
     tls_streams=500,
     node_streams=300,
+    types_streams=1_000,
 )
 
 ALL = Scale(
@@ -101,4 +103,5 @@ ALL = Scale(
     envoy_clusters=(10, 1_000),
     tls_streams=1_000,
     node_streams=300,
+    types_streams=1_000,
 )

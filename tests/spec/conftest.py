@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.sansio import Client, Server
 from tests.support.twin_streams import TwinStream
+from xds.protocol.cohort import CohortStream
 from xds.protocol.dialect import Variant
 
 
@@ -21,6 +22,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """All tests of the engine take their streams from `Server`."""
     if config.getoption("--twins", default=False):
         Server.stream_type = TwinStream
+
+
+@pytest.fixture
+def without_twins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that count what there is."""
+    monkeypatch.setattr(Server, "stream_type", CohortStream)
 
 
 class Connect(Protocol):

@@ -13,6 +13,8 @@ from xds.protocol.cohort import LONELY_REVISIONS, SHARED_S, Cohort, CohortStream
 from xds.protocol.dialect import Variant
 from xds.protocol.events import NodeMismatch
 
+pytestmark = pytest.mark.usefixtures("without_twins")
+
 NAMED = {ENDPOINT: ("c",), ROUTE: ("r",)}
 CLIENTS = 4
 PUSHES = 200

@@ -82,6 +82,7 @@ def test_changes_of_a_client_do_not_change_its_copy(client: Client) -> None:
     assert client.stream.status() != before
 
 
+@pytest.mark.usefixtures("without_twins")
 def test_changes_of_a_copy_do_not_change_the_client(client: Client) -> None:
     copy = copied(client)
     before = client.stream.status()

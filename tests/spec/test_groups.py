@@ -107,6 +107,7 @@ def test_metadata_on_the_wire_decides(server: Server, connect: Connect) -> None:
     assert (list(blue.texts(CLUSTER)), list(green.texts(CLUSTER))) == (["a"], ["b"])
 
 
+@pytest.mark.usefixtures("without_twins")
 def test_a_push_matches_no_selectors(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream remembers where its node belongs until groups or selectors change."""
     push(server, swapped("a"), "g")

@@ -251,6 +251,7 @@ def test_a_layer_outlives_its_group_until_it_is_removed(server: Server) -> None:
     assert served(server) is pushed(server)
 
 
+@pytest.mark.usefixtures("without_twins")
 def test_clients_at_many_versions_of_a_large_set_share_its_memory(server: Server, variant: Variant) -> None:
     """Each client keeps the set that it ACKed last: each live change is the last one of some client.
 

@@ -38,6 +38,7 @@ def test_rule_79_nothing_is_sent_for_a_superseded_subscription(server: Server, c
     assert not client.pending()
 
 
+@pytest.mark.usefixtures("without_twins")
 def test_rule_80_a_closed_stream_leaves_nothing_behind(server: Server, connect: Connect) -> None:
     """Rule 80: its subscriptions and the state of its node are freed."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}})
@@ -132,6 +133,7 @@ def test_garbage_is_refused_with_a_status(client: Client) -> None:
     assert refusal.value.code is StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.usefixtures("without_twins")
 def test_large_responses_of_several_types_are_made_one_call_at_a_time(variant: Variant) -> None:
     """A push does not block the event loop: the first stream that is offered it encodes it for all."""
     server = Server(ordered=False)

@@ -29,14 +29,18 @@ _TICK = "tick"
 
 
 class Edge:
-    """One input of a cohort. ``given`` keeps the input alive, whose id may be the key of the edge."""
+    """One input of a cohort. ``given`` keeps the input alive, whose id may be the key of the edge.
 
-    __slots__ = ("events", "given", "has_response", "made_s", "to")
+    ``log_state`` is that of the removal log, which the step has read, and which answers of other clients change.
+    """
+
+    __slots__ = ("events", "given", "has_response", "log_state", "made_s", "to")
 
     def __init__(self, given: object, events: list[Event], to: Cohort, made_s: float) -> None:
         self.given = given
         self.events = events
         self.has_response = any(isinstance(event, Send) for event in events)
+        self.log_state = to.view.log.state
         self.to = to
         self.made_s = made_s
 
@@ -203,6 +207,8 @@ class CohortStream(DiscoveryStream):
             return None
         edge = cohort.edges.get(key)
         if edge is None or now_s - edge.made_s > SHARED_S or (only_silent and edge.has_response):
+            return None
+        if edge.to.view.log.state != edge.log_state:
             return None
         cohort.users -= 1
         self._is_lonely = False

@@ -315,7 +315,9 @@ class DiscoveryHandler(StreamHandler):
                 if act is not None:
                     act(self, event)
             self._observer.observe(events, now)
-        self._set_timer(now)
+        due = self._engine.deadline()
+        if due is not None:
+            self._set_timer(due, now)
 
     def _send(self, event: Send) -> None:
         body = event.body
@@ -333,10 +335,9 @@ class DiscoveryHandler(StreamHandler):
         if self.client_key is not None:
             self._registry.wake_client(self.client_key, except_for=self)
 
-    def _set_timer(self, now: float) -> None:
+    def _set_timer(self, due: float, now: float) -> None:
         """One timer at most: a later deadline waits until the earlier one fires and is set again then."""
-        due = self._engine.deadline()
-        if due is None or (self._timer is not None and self._timer_at <= due):
+        if self._timer is not None and self._timer_at <= due:
             return
         if self._timer is not None:
             self._timer.cancel()
