@@ -135,7 +135,7 @@ class Fleet:
         if is_open != (state == "nacked") or resolved != {nack["id"] for nack in nacks if nack["state"] == "resolved"}:
             yield f"{node}: is {state}, NACKs {nacks}"
         lines = [each["line"] for each in items if each["kind"] == "line"]
-        if item.get("line") == "head" and not self.moves[node] and lines[:1] != ["head"]:
+        if item.get("line") == "head" and lines[:1] != ["head"]:
             yield f"{node}: is in a wave, lines {lines}"
         moves = [each for each in items if each["kind"] == "moved"]
         if moves and moves[0]["group"] != group:

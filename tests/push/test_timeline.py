@@ -87,6 +87,20 @@ def test_what_only_a_wave_was_served() -> None:
     ]
 
 
+def test_a_node_that_joins_a_group_amid_a_rollout_is_served_its_line_then() -> None:
+    moments = (Moment(100.0, CONNECTED), Moment(136.0, MOVED, "edge", "blue"))
+    open_still = GroupPast(HISTORY.revisions, {3}, [LineOfNode(135.0, True, 3, "wave 1 of 2")])
+    past = {"": NodePast("edge", 100.0, moments)}
+    assert (136.0, "line", "edge", 3) in told(timeline(past, (), {"edge": open_still}))
+    ended = GroupPast(HISTORY.revisions, {3}, [LineOfNode(131.0, True, 3, "wave 1 of 2", 135.5)])
+    assert "line" not in {kind for _, kind, _, _ in told(timeline(past, (), {"edge": ended}))}
+    new = {"": NodePast("edge", 140.0, (Moment(140.0, CONNECTED),))}
+    assert told(timeline(new, (), {"edge": open_still}))[:2] == [
+        (140.0, "connected", "edge", 3),
+        (140.0, "line", "edge", 3),
+    ]
+
+
 def test_a_nack_and_its_end() -> None:
     past = NodePast("edge", 100.0, (Moment(100.0, CONNECTED),))
     about = ("edge-1", "edge", "clusters", "", "2", "n", 13, "no such port")

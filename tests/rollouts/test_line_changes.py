@@ -36,6 +36,8 @@ def test_each_node_has_the_wave_that_reached_it() -> None:
     changes = noted(first, last, promoted)
     assert of(changes, canary) == [(100.0, True, 2, "wave 1 of 3")]
     assert of(changes, other) == [(200.0, True, 2, "wave 3 of 3")]
+    assert [each.until_s for each in changes.of_node(GROUP, Node(canary))] == [300.0]
+    assert [each.until_s for each in noted(first).of_node(GROUP, Node(canary))] == [None]
     assert changes.heads(GROUP) == {2} and changes.heads("other") == frozenset()
 
 

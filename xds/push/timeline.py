@@ -90,6 +90,11 @@ class _Story:
         at = bisect_right(self.groups, time, key=lambda pair: pair[0])
         return self.groups[max(at - 1, 0)][1]
 
+    def stays(self, group: str) -> Iterator[tuple[float, float]]:
+        """From when to when it was in a group."""
+        ends = [*(since for since, _ in self.groups[1:]), float("inf")]
+        return ((since, end) for (since, name), end in zip(self.groups, ends, strict=True) if name == group)
+
     def is_connected(self, time: float) -> bool:
         """Whether a server had a stream of it."""
         return any(opened <= time < closed for opened, closed in self.connections)
@@ -106,9 +111,10 @@ def timeline(
     """The items, newest first. ``pasts`` are by server, at least one; ``groups`` those of `groups_of`."""
     story = _story(pasts)
     began = story.groups[0][0]
-    items = [item for server, past in pasts.items() for item in _of_moments(server, past, story, groups)]
+    # Of what happens at one time, what is last here was first.
+    items = [item for record in nacks for item in _of_nack(record, groups.get(record.group, NO_PAST))]
     items += [item for group in groups for item in _of_group(group, groups[group], story) if item.time >= began]
-    items += [item for record in nacks for item in _of_nack(record, groups.get(record.group, NO_PAST))]
+    items += [item for server, past in pasts.items() for item in _of_moments(server, past, story, groups)]
     return sorted(items, key=lambda item: (item.time, item.kind not in _FIRST), reverse=True)
 
 
@@ -165,11 +171,22 @@ def _of_group(group: str, past: GroupPast, story: _Story) -> Iterator[TimelineIt
             yield TimelineItem(at, kind, group, info.revision, text=_text(info), by=by)
     pushed_s = {info.revision: info.meta.time_s for info in past.revisions}
     for change in past.lines:
-        # A rollout begins with its push; a roll-back is decided before it is pushed.
-        at = max(change.time_s, pushed_s.get(change.revision, 0.0)) if change.is_head else change.time_s
-        if story.group_at(at) == group:
-            line = "head" if change.is_head else "base"
+        line = "head" if change.is_head else "base"
+        for at in _times(change, pushed_s.get(change.revision, 0.0), story.stays(group)):
             yield TimelineItem(at, TimelineKind.LINE, group, change.revision, text=change.text, line=line)
+
+
+def _times(change: LineOfNode, pushed_s: float, stays: Iterable[tuple[float, float]]) -> Iterator[float]:
+    """When a change reached the node: a node that joins the group is served the head of its wave then."""
+    if not change.is_head:
+        yield from (change.time_s for joined, left in stays if joined <= change.time_s < left)
+        return
+    begins_s = max(change.time_s, pushed_s)  # a rollout begins with its push
+    until_s = max(begins_s, change.until_s) if change.until_s is not None else float("inf")
+    for joined, left in stays:
+        at = max(begins_s, joined)
+        if at <= until_s and at < left:
+            yield at
 
 
 def _text(info: RevisionInfo) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from xds.model.node import Node
 from xds.rollouts.rollout import Rollout, RolloutState
@@ -13,12 +13,16 @@ KEPT_CHANGES = 20  # of a group: the latest
 
 @dataclass(frozen=True, slots=True)
 class LineOfNode:
-    """A node is served ``revision`` since ``time_s``: the head of a rollout, or again the base. ``text`` says why."""
+    """A node is served ``revision`` since ``time_s``: the head of a rollout, or again the base. ``text`` says why.
+
+    ``until_s`` is when the head was served to all, or to the node no more; None while the rollout goes on.
+    """
 
     time_s: float
     is_head: bool
     revision: int
     text: str
+    until_s: float | None = None
 
 
 class LineChanges:
@@ -43,29 +47,32 @@ class LineChanges:
 
     def of_node(self, group: str, node: Node) -> list[LineOfNode]:
         """The changes of a node, oldest first."""
-        return list(_changes(self._steps.get(group, ()), node))
+        return _changes(self._steps.get(group, ()), node)
 
 
 def _step(rollout: Rollout) -> tuple[int, int, bool]:
     return rollout.head, rollout.wave, rollout.is_open
 
 
-def _changes(steps: Sequence[Rollout], node: Node) -> Iterator[LineOfNode]:
-    head = 0  # of the rollout that the node is in a wave of
+def _changes(steps: Sequence[Rollout], node: Node) -> list[LineOfNode]:
+    found: list[LineOfNode] = []
+    head = 0  # of the rollout that the node is in a wave of, which the last item is about
     for step in steps:
-        if step.is_open and step.in_wave(node):
-            if head != step.head:
-                head = step.head
-                yield LineOfNode(step.since_s, True, head, _wave_text(step))
-        elif step.state is RolloutState.PROMOTED:
-            if head != step.head:
-                yield LineOfNode(step.ended_s or step.since_s, True, step.head, "promoted")
-            head = 0
-        elif head:
-            is_of_step = head == step.head  # else this rollout superseded the one that the node was in a wave of
-            head = 0
-            at_s = step.since_s if step.is_open else step.ended_s or step.since_s
-            yield LineOfNode(at_s, False, step.base, step.reason if is_of_step else "superseded")
+        is_in = step.is_open and step.in_wave(node)
+        if is_in and head == step.head:
+            continue
+        at_s = step.since_s if step.is_open else step.ended_s or step.since_s
+        if head:
+            found[-1] = replace(found[-1], until_s=at_s)
+        if is_in:
+            found.append(LineOfNode(at_s, True, step.head, _wave_text(step)))
+        elif step.state is RolloutState.PROMOTED and head != step.head:
+            found.append(LineOfNode(at_s, True, step.head, "promoted", at_s))
+        elif head and step.state is not RolloutState.PROMOTED:
+            # Another head: this rollout superseded the one that the node was in a wave of.
+            found.append(LineOfNode(at_s, False, step.base, step.reason if head == step.head else "superseded"))
+        head = step.head if is_in else 0
+    return found
 
 
 def _wave_text(step: Rollout) -> str:
