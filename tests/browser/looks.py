@@ -8,6 +8,7 @@ from typing import Any
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
 from tests.browser.world import KEY
+from tests.support.process import wait_until
 
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400), ("light", 800)]
 # Every control that is shown, by what tells it from others.
@@ -54,10 +55,10 @@ def check_way_back(page: BrowserPage, path: str, words: str) -> None:
     page.wait_for("Events", "h1")
     page.evaluate("history.back()")
     page.wait_for(words)
-    assert seen(page) == before
+    wait_until(lambda: seen(page) == before, f"what stood on {path}", detail=lambda: f"{seen(page)}\nwas {before}")
     page.call("Page.reload")
     page.wait_for(words)
-    assert seen(page) == before
+    wait_until(lambda: seen(page) == before, f"what stood on {path}", detail=lambda: f"{seen(page)}\nwas {before}")
 
 
 def shown(page: BrowserPage, path: str, words: str) -> Any:
@@ -69,9 +70,10 @@ def shown(page: BrowserPage, path: str, words: str) -> Any:
 
 
 def seen(page: BrowserPage) -> Any:
-    """The address, the title, and the captions, headers and links of the page."""
+    """The address, the title, and the captions, headers and links of the page that are unfolded."""
     parts = "h1, h2, tbody th:not(:has(time)), main a, main label"
-    texts = f"[...document.querySelectorAll({json.dumps(parts)})].map((each) => each.innerText)"
+    found = f"[...document.querySelectorAll({json.dumps(parts)})].filter((each) => each.checkVisibility())"
+    texts = f"{found}.map((each) => each.innerText)"
     return page.evaluate(f"[location.pathname + location.search, document.title, {texts}]")
 
 
