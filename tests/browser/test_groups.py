@@ -80,7 +80,7 @@ def newest(server: ServerProcess, group: str) -> Json:
 # -- looks -------------------------------------------------------------------------------------------------------------
 
 VIEWS = {
-    "/ui/groups": "Groups",
+    "/ui/groups": "last change",
     f"/ui/groups/{EDGE}": "more of a",
     f"/ui/groups/{EDGE}?type=clusters": "Names of clusters",
     f"/ui/groups/{EDGE}?endpoints=false": "more of a",
