@@ -6,7 +6,7 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -99,9 +99,9 @@ def act(server: ServerProcess, action: str) -> None:
     assert server.request("POST", f"/api/v1/groups/{GROUP}/rollout", json={"action": action}).is_success
 
 
-def roll_out(server: ServerProcess, *clusters: str, **plan: Any) -> int:
-    """Begin a rollout; its revision."""
-    resources = [r.static_cluster(name, 80) for name in clusters]
+def roll_out(server: ServerProcess, *clusters: str, others: Iterable[Json] = (), **plan: Any) -> int:
+    """Begin a rollout of clusters, and of resources of other types; its revision."""
+    resources = [*(r.static_cluster(name, 80) for name in clusters), *others]
     body = {"resources": resources, "rollout": {**CAREFULLY, **plan}, "retry": True}
     answer = server.request("PUT", f"/api/v1/groups/{GROUP}/snapshot", json=body)
     assert answer.is_success, answer.text
@@ -151,6 +151,17 @@ def test_the_list_of_groups_tells_of_rollouts_and_nacks(page: BrowserPage, serve
     take_picture(page, "groups")
     act(server, "abort")
     wait_until(lambda: "NACK" not in page.text("tbody"), "the NACK is resolved", detail=page.text)
+    assert page.messages == []
+
+
+def test_a_wave_that_cannot_see_the_change_says_so(page: BrowserPage, server: ServerProcess) -> None:
+    """The nodes subscribe to clusters alone."""
+    roll_out(server, "a", others=[r.route_config("web", r.route("a"))])
+    why = "the nodes of the wave subscribe to nothing that it changes"
+    shown = " ".join(page.wait_for("cannot be judged yet", "main").split())
+    assert f"cannot be judged yet {why}" in shown
+    page.go("/")
+    page.wait_for(why, "#content")
     assert page.messages == []
 
 

@@ -30,7 +30,7 @@ export function planWords(plan) {
 
 // `progress` is the answer of `/groups/G/rollout`, `caller` that of `/whoami`.
 export function drawRollout(view, group, progress, caller) {
-  const { head, base, reason, by, why, errors } = progress;
+  const { head, base, reason, unknown, by, why, errors } = progress;
   const isOpen = OPEN.includes(progress.state);
   return section(
     "Rollout",
@@ -38,6 +38,7 @@ export function drawRollout(view, group, progress, caller) {
       ["state", [state(progress.state), isOpen && `, wave ${progress.wave} of ${progress.waves}`]],
       ["revision", `${head}, in place of ${base}`],
       ["reason", reason],
+      ["cannot be judged yet", unknown],
       ["by", by && `${by}${why ? `: ${why}` : ""}`],
       ["began", when(progress.began)],
       ["deadline of the wave", isOpen && when(progress.deadline)],

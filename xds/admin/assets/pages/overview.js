@@ -49,13 +49,14 @@ function listed(caption, columns, rows) {
   return rows.length > 0 && table(caption, columns, rows);
 }
 
-function rolloutRow({ group, state: name, head, wave, waves, size, since, reason }) {
+function rolloutRow({ group, state: name, head, wave, waves, size, since, reason, unknown }) {
   const text = `wave ${wave} of ${waves} (${size})`;
+  const why = reason || (unknown && `cannot be judged yet: ${unknown}`);
   return {
     key: group,
     cells: [
       link(pathOf("/ui/groups", group), group),
-      [state(name), reason && element("span", { class: "why" }, ` ${reason}`)],
+      [state(name), why && element("span", { class: "why" }, ` ${why}`)],
       [progress(wave - 1, waves, `rollout of revision ${head}`), ` revision ${head}: ${text}`],
       when(since),
     ],
