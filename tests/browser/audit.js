@@ -29,6 +29,8 @@
     if (!image.getAttribute("alt") && !image.getAttribute("aria-label") && !image.ariaHidden) tell(image, "no text");
   }
   for (const table of of("table")) {
+    const beyond = table.getBoundingClientRect().right - table.parentElement.getBoundingClientRect().right;
+    if (beyond > 1) tell(table, `sticks out by ${beyond.toFixed()} px`);
     if (!table.caption?.innerText.trim()) tell(table, "no caption");
     for (const head of table.querySelectorAll("th")) {
       if (!["row", "col"].includes(head.scope)) tell(head, "no scope");

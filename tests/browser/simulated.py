@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.browser.world import STREAM_S, first_request, identity, refusal
+from tests.support import resources as r
 from tests.support.grpc_stream import SOTW, GrpcStream, open_channel, sotw_ack
 from xds.proto import wire_pb2
 
@@ -16,7 +17,7 @@ LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 
 
 class FollowingNode:
-    """Takes clusters and ACKs each response; one that has a cluster in ``refuses`` it NACKs with that message."""
+    """Takes ``types`` and ACKs each response; one that has a name in ``refuses`` it NACKs with that message."""
 
     def __init__(
         self,
@@ -24,10 +25,12 @@ class FollowingNode:
         node: wire_pb2.Node,
         refuses: Mapping[str, str] | None = None,
         metadata: Sequence[tuple[str, str]] = (),
+        types: Sequence[str] = (r.CLUSTER_TYPE,),
     ) -> None:
         self._stream = GrpcStream(port, SOTW, metadata=metadata, deadline_s=STREAM_S)
         self._refuses = dict(refuses or {})
-        self._stream.send(first_request(node))
+        for type_url in types:
+            self._stream.send(first_request(node, type_url))
         self._thread = Thread(target=self._follow, daemon=True)
 
     def _follow(self) -> None:

@@ -28,6 +28,8 @@ Json = dict[str, Any]
 EDGE, SHOP = "edge", "shop"
 WHY = "Error adding/updating cluster(s) pay: hosts are not set"
 REFUSING = ("edge-3", "edge-7")
+TYPES = (r.CLUSTER_TYPE, r.LISTENER_TYPE)
+DOOR = r.listener("door", r.inline_routes("door", r.direct_route("hello")))  # the same in each revision
 TABLES = """Object.fromEntries([...document.querySelectorAll("table")].map((table) => [table.caption.innerText,
   [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim()))]))"""
 
@@ -39,22 +41,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         server = running.enter_context(ServerProcess(tmp_path_factory.mktemp("server"), ["--store", "memory"]))
         for group, count in ((EDGE, 8), (SHOP, 4)):
             select(server, group)
-            server.push(group, [r.static_cluster("web", 80)], author="ann", message="the first set")
+            server.push(group, [r.static_cluster("web", 80), DOOR], author="ann", message="the first set")
             for number in range(count):
                 node = identity(f"{group}-{number}", group, "ab"[number % 2], f"1.{36 + number % 2}.0")
                 refuses = {"pay": WHY} if node.id in REFUSING else {}
-                running.enter_context(FollowingNode(server.grpc_port, node, refuses))
+                running.enter_context(FollowingNode(server.grpc_port, node, refuses, types=TYPES))
         wait_until(lambda: nodes_in(server, "synced") == 12, "all connected")
-        server.push(EDGE, [r.static_cluster("web", 80, 81)], author="ann", message="a second port for web")
+        server.push(EDGE, [r.static_cluster("web", 80, 81), DOOR], author="ann", message="a second port for web")
         wait_until(lambda: nodes_in(server, "synced") == 12, "all in step")
         body = {
-            "resources": [r.static_cluster("web", 80, 82)],
+            "resources": [r.static_cluster("web", 80, 82), DOOR],
             "rollout": {"waves": ["1", "50%"], "hold_s": 3600, "timeout_s": 7200},
         }
         carefully = {"author": "bob", "message": "move web to another port"}
         assert server.request("PUT", f"/api/v1/groups/{SHOP}/snapshot", json=body, params=carefully).is_success
-        clusters = [r.static_cluster("web", 80, 81), r.static_cluster("pay", 90)]
-        server.push(EDGE, clusters, author="bob", message="pay for it")
+        resources = [r.static_cluster("web", 80, 81), r.static_cluster("pay", 90), DOOR]
+        server.push(EDGE, resources, author="bob", message="pay for it")
         wait_until(lambda: nodes_in(server, "nacked") == len(REFUSING), "two NACKs")
         wait_until(lambda: nodes_in(server, "pending") == 0, "all others in step")
         yield server
@@ -128,8 +130,17 @@ def test_trouble_comes_first_among_the_nodes(page: BrowserPage, server: ServerPr
     states = [(node["id"], node["group"], node["types"]["clusters"]["state"]) for node in printed["items"]]
     assert [(row[0], row[2], row[1].split()[1].lower()) for row in rows] == states
     take_picture(page, "nodes")
+
+
+def test_a_node_outside_of_the_wave_has_the_revision_before_it(page: BrowserPage) -> None:
     page.go("/ui/nodes?line=head")
     page.wait_for("1 node, 1 connected", ".counts")
+    (rows,) = page.evaluate(TABLES).values()
+    assert [row[3] for row in rows] == ["2 (wave)"]
+    page.go(f"/ui/nodes?group={SHOP}&line=base")
+    page.wait_for("3 nodes, 3 connected", ".counts")
+    (rows,) = page.evaluate(TABLES).values()
+    assert [row[3] for row in rows] == ["1"] * 3, "what the wave does not change is at its revision everywhere"
 
 
 def test_events_follow_and_lead_to_their_subjects(page: BrowserPage, server: ServerProcess) -> None:

@@ -67,6 +67,11 @@ export function counts(...children) {
   return element("p", { role: "status", class: "counts", "data-key": "counts" }, children);
 }
 
+// The first two lines of a text, and all of it in the tooltip.
+export function clipped(text, kind = "") {
+  return text ? element("span", { class: `${kind} cut`.trim(), title: text }, text) : "–";
+}
+
 export function progress(value, max, name) {
   return element("progress", { value, max, "aria-label": name });
 }

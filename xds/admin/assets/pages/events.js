@@ -1,7 +1,7 @@
 // What happens on the server, newest first.
 
 import { lines, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, table, when } from "../dom.js";
+import { clipped, counts, element, link, plural, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
 
 const SHOWN = 200;
@@ -66,7 +66,7 @@ function row({ key, time, kind, action, group, node, type, revision, message, se
       [action.replaceAll("_", " "), revision && ` revision ${revision}`],
       group ? link(pathOf("/ui/groups", group), group) : "–",
       node ? link(pathOf("/ui/nodes", node), node) : "–",
-      element("span", { class: "cut", title: message }, [type, message, server].filter(Boolean).join(": ") || "–"),
+      clipped([type, message, server].filter(Boolean).join(": ")),
     ],
   };
 }

@@ -1,7 +1,9 @@
 // One node: what it is, what it runs and since when, what it waits for, and what happened to it.
 
 import { find, pathOf, queryOf } from "../admin_api.js";
-import { commands, counts, element, facts, link, plural, section, span, state, table, when } from "../dom.js";
+import {
+  clipped, commands, counts, element, facts, link, plural, section, span, state, table, when,
+} from "../dom.js";
 import { missing, place } from "../words.js";
 import { revisionOf } from "./nodes.js";
 
@@ -166,7 +168,7 @@ function moment(each, at) {
     HAPPENED[kind]?.(each) ?? kind,
     revision ?? "–",
     type ?? "–",
-    element("span", { class: kind === "nacked" ? "why cut" : "cut", title: detail }, detail || "–"),
+    clipped(detail, kind === "nacked" ? "why" : ""),
   ];
   return { key: `${time} ${kind} ${type ?? ""} ${at}`, cells };
 }

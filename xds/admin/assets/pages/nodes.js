@@ -1,7 +1,7 @@
 // All nodes: those with trouble first, in pages of the server, counted over everything that the filters match.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, state, table, when } from "../dom.js";
+import { clipped, counts, element, link, plural, state, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
 import { missing, place } from "../words.js";
 
@@ -11,7 +11,7 @@ const WORDS = { nacked: "NACKed", not_subscribed: "not subscribed" };
 const FILTERS = ["text", "group", "state", "line", "user_agent"];
 const COLUMNS = ["node", "state", "group", "revision", "since", "client", "locality"];
 const KINDS = ["push", "rollback", "rollout", "group", "nack", "order", "node", "stream"];
-export const NONE = "No node is connected. The command xds bootstrap prints a configuration that connects one.";
+export const NONE = "No node is connected. xds envoy starts one; xds bootstrap writes the configuration of an Envoy of yours.";
 
 export const nodes = {
   title: () => "Nodes",
@@ -66,13 +66,16 @@ function worstType({ types }) {
   return found.reduce((worst, each) => (!worst || rank(each) < rank(worst) ? each : worst), null);
 }
 
+// The revision that the node runs as a whole: outside of a wave, what the wave changes stays at an older one.
+// 0 without any; a type of which the group has no resources has none.
 export function revisionOf({ types }) {
-  return Math.max(0, ...Object.values(types).map((type) => type.revision ?? 0));
+  const revisions = Object.values(types).map((type) => type.revision).filter(Boolean);
+  return revisions.length > 0 ? Math.min(...revisions) : 0;
 }
 
 function row(node) {
   const [alias, worst] = worstType(node) ?? ["", { state: "not_subscribed" }];
-  const why = worst.error && element("span", { class: "why cut", title: worst.error }, `${alias}: ${worst.error}`);
+  const why = worst.error && clipped(`${alias}: ${worst.error}`, "why");
   return {
     key: node.id,
     kind: node.connected ? "" : "gone",

@@ -2,7 +2,7 @@
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import {
-  commands, counts, element, facts, link, plural, progress, section, state, table, when,
+  clipped, commands, counts, element, facts, link, plural, progress, section, state, table, when,
 } from "../dom.js";
 import { missing, who } from "../words.js";
 import { NONE, summary } from "./nodes.js";
@@ -69,7 +69,7 @@ function nackRow({ id, message, type, names, guilty, nodes_total: total, first }
   return {
     key: String(id),
     cells: [
-      element("span", { class: "why cut", title: message }, message),
+      clipped(message, "why"),
       link(nodes, plural(total, "node")),
       resource ? `${type}/${resource}` : type,
       when(first),
@@ -92,7 +92,7 @@ function changeRow({ id, time, action, group, revision, actor, author, message, 
       what.filter(Boolean).join(", "),
       group ? link(pathOf("/ui/groups", group), group) : "–",
       who({ actor, author }),
-      element("span", { class: "cut", title: why }, why || "–"),
+      clipped(why),
     ],
   };
 }
