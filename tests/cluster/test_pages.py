@@ -104,7 +104,7 @@ async def test_the_check_has_the_worst_of_all_servers(site: Site, silent: str) -
     rows = {row["check"]: row for row in answer["items"]}
     assert (rows["nacks"]["state"], rows["nacks"]["detail"]) == (
         "warning",
-        "b: 1 open, by n1: xds nacks --state open",
+        "b: 1 open, by n1",
     )
     assert rows["store"]["state"] == rows["ready"]["state"] == "ok" and ":" not in rows["ready"]["detail"]
     assert answer["state"] == "warning" and "partial" not in answer
@@ -122,4 +122,4 @@ async def test_a_check_without_all_servers_is_no_good_check(site: Site, silent: 
 async def test_what_is_wrong_at_all_servers_is_told_once(site: Site) -> None:
     await rejecting(site, ("a", "n1", "bad"), ("b", "n1", "bad"))
     rows = {row["check"]: row for row in (await site.get("b", "/check"))["items"]}
-    assert rows["nacks"]["detail"] == "1 open, by n1: xds nacks --state open"
+    assert rows["nacks"]["detail"] == "1 open, by n1"

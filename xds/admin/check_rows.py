@@ -112,7 +112,7 @@ async def _nacks(deps: Dependencies) -> Finding:
         return OK, "none open"
     nodes = sorted({record.node for record in records})
     more = "" if len(nodes) <= NAMED_LIMIT else " ..."
-    return WARNING, f"{len(records)} open, by {', '.join(nodes[:NAMED_LIMIT])}{more}: xds nacks --state open"
+    return WARNING, f"{len(records)} open, by {', '.join(nodes[:NAMED_LIMIT])}{more}"
 
 
 async def _rollouts(deps: Dependencies) -> Finding:
@@ -230,8 +230,8 @@ _ROWS: Mapping[str, tuple[Callable[[Dependencies], Awaitable[Finding]], str]] = 
     "store": (_store, "the server's log"),
     "members": (_members, "xds members"),
     "streams": (_streams, "xds watch --kinds auth --since 1h --no-follow"),
-    "nacks": (_nacks, "xds nacks"),
-    "rollouts": (_rollouts, "xds rollout list"),
+    "nacks": (_nacks, "xds nacks --state open"),
+    "rollouts": (_rollouts, "xds rollout status GROUP"),
     "load": (_load, "xds load"),
     "endpoints": (_endpoints, "xds endpoints list"),
     "watch": (_watch, "xds watch --kinds watch --since 1h --no-follow"),

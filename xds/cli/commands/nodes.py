@@ -48,7 +48,7 @@ _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label o
 # Arguments of `kubectl config`, which users may expect here.
 _CONTEXT_WORDS = frozenset({"contexts", "get-contexts", "current-context", "use-context", "view"})
 
-NO_NODES = "no proxy is connected: `xds bootstrap --node-id NAME` writes the configuration of one"
+NO_NODES = "no proxy is connected: `xds envoy` starts one, `xds bootstrap` writes the configuration of yours"
 NO_NACKS = "no NACKs: `xds nodes` shows what each proxy runs"
 
 
