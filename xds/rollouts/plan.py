@@ -105,7 +105,7 @@ def read_plan(document: object, at: str = "/rollout", defaults: RolloutPlan = DE
     )
     if plan.hold_s > plan.timeout_s:
         detail = f"of {plan.hold_s:g} s is longer than timeout_s, {plan.timeout_s:g} s"
-        fields.add("out_of_range", "hold_s", detail, "give a longer timeout_s, too (--timeout)")
+        fields.add("out_of_range", "hold_s", detail, "give a longer timeout_s, too: --timeout")
     if not plan.waves and not plan.selector and not plan.nodes and not fields.findings:
         fields.add("invalid_value", "waves", "must name at least one wave", "such as 1,10%,50%")
     if plan.selector:
