@@ -426,6 +426,12 @@ ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
         [Push(Plan(svc="r2", web="r1", extra="sds:s")), Guard(), Push(PLAIN)],
         PLAIN,
     ),
+    "a route waits for a listener that a push newly led to it, and that leaves it with the next": (
+        "",
+        Plan(svc="inline"),
+        [Push(Plan(r1="b", svc="r2", web="r1")), Guard()],
+        Plan(web="r2"),
+    ),
     "a route waits for a listener that was ACKed between two pushes and leaves it": (
         "",
         PLAIN,

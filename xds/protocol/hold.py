@@ -238,16 +238,13 @@ def _with_unready(facts: ClientFacts, before: Held, changing: NamesByType) -> tu
 
 
 def _with_earlier_ready(facts: ClientFacts, before: Held, acked: ResourceSet, changing: NamesByType) -> Held:
-    """What is held after the client ACKed listeners before those of the newest push, if these are ready.
-
-    Separate streams do not tell which of the names in them the client had when it ACKed them.
-    """
+    """What is held after the client ACKed listeners before those of the newest push, if these are ready."""
     url = acked.type.type_url
     ready = before.ready.get(url)
     if acked is facts.goal.get(url) or acked is ready:
         return before
     named = facts.releases.diff(empty_set(url) if before.is_ready_unproved else ready, acked).newly_named
-    if named and (not facts.is_aggregated or facts.watches.not_fetched(named)):
+    if named and facts.watches.not_fetched(named):
         return before
     release = facts.releases.replaced(facts.released, acked)
     if changing and listeners_naming(changing, release):
