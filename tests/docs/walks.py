@@ -717,8 +717,7 @@ LINKERD: Walk = [
 
 REFUSED = r"edge-\d rejected .*Address already in use"
 ROLLOUTS: Walk = [
-    ("xds bootstrap --node-id edge-2 > envoy-2.yaml", bootstrap),
-    ("envoy -c envoy-2.yaml --base-id 2", envoy("edge-2")),
+    ("xds envoy --node-id edge-2", envoy_command("edge-2")),
     ("xds export default | sed 's/timeout: 1s/timeout: 2s/' > good.yaml", says()),
     (
         "xds apply -g default -f good.yaml --canary 1 --dry-run",
