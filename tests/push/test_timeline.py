@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xds.fleet.node_past import Moment, MomentKind, NodePast
 from xds.fleet.state import NackRecord, NackState
 from xds.push.timeline import GroupPast, TimelineItem, groups_of, timeline
@@ -85,6 +87,25 @@ def test_what_only_a_wave_was_served() -> None:
         ("base", "edge-1 rejected it"),
         ("head", "wave 2 of 3"),
     ]
+
+
+def test_a_roll_back_sends_nothing_to_a_node_that_never_had_the_head() -> None:
+    past = {"": NodePast("edge", 100.0, (Moment(100.0, CONNECTED),))}
+    endpoints = replace(pushed(4, 140.0), endpoints_only=True)
+    back = replace(pushed(5, 150.0, kind="rollback", content_of=2), keeps_endpoints=True)
+    revisions = [*HISTORY.revisions[:3], endpoints, back]
+    in_wave = [LineOfNode(131.0, True, 3, "wave 1 of 2", 149.9), LineOfNode(149.9, False, 2, "edge-1 rejected it")]
+
+    def last(group: GroupPast) -> TimelineItem:
+        return timeline(past, (), {"edge": group})[0]
+
+    assert (last(GroupPast(revisions, {3})).kind, last(GroupPast(revisions, {3})).revision) == ("pushed", 5)
+    assert last(GroupPast(revisions, {3}, in_wave)).kind == "sent"
+    assert last(GroupPast(revisions)).kind == "sent"  # revision 3 was for all
+    with_endpoints = [*revisions[:-1], replace(back, keeps_endpoints=False)]
+    assert last(GroupPast(with_endpoints, {3})).kind == "sent"
+    superseded = [*HISTORY.revisions[:3], pushed(4, 140.0), replace(back, content_of=3)]
+    assert last(GroupPast(superseded, {3, 4})).kind == "sent"  # it takes back 4, but 3 was not served before
 
 
 def test_a_node_that_joins_a_group_amid_a_rollout_is_served_its_line_then() -> None:

@@ -73,6 +73,18 @@ class GroupPast:
         at = bisect_right(self.revisions, time, key=lambda info: info.meta.time_s)
         return self.revisions[at - 1].revision if at else None
 
+    def is_nothing_new(self, info: RevisionInfo) -> bool:
+        """Whether a revision takes a rollout back whose head the node never had: it keeps what it has."""
+        served = {change.revision for change in self.lines if change.is_head and change.time_s <= info.meta.time_s}
+        if not info.content_of or (info.content_of in self.heads and info.content_of not in served):
+            return False
+        between = [each for each in self.revisions if info.content_of < each.revision < info.revision]
+        heads = [each.revision for each in between if each.revision in self.heads]
+        others = [each for each in between if each.revision not in self.heads]
+        if not heads or heads[-1] in served or not all(each.endpoints_only for each in others):
+            return False
+        return info.keeps_endpoints or not others
+
 
 NO_PAST = GroupPast()
 
@@ -166,7 +178,8 @@ def _of_group(group: str, past: GroupPast, story: _Story) -> Iterator[TimelineIt
     for info in past.revisions:
         at, by = info.meta.time_s, info.meta.actor or info.meta.author
         if story.group_at(at) == group:
-            is_sent = info.revision not in past.heads and story.is_connected(at)
+            is_new = info.revision not in past.heads and not past.is_nothing_new(info)
+            is_sent = is_new and story.is_connected(at)
             kind = TimelineKind.SENT if is_sent else TimelineKind.PUSHED
             yield TimelineItem(at, kind, group, info.revision, text=_text(info), by=by)
     pushed_s = {info.revision: info.meta.time_s for info in past.revisions}

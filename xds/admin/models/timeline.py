@@ -18,9 +18,10 @@ class TimelineEvent:
 
     * ``time``: when it happened;
     * ``kind``: ``connected``, ``disconnected``, ``sent`` (its group got a revision while it was connected), ``pushed``
-      (likewise while it was away or polled, or only a wave of nodes was served it), ``line`` (a careful rollout served
-      it the head, or the base again), ``acked`` (it ACKed later than usual), ``nacked``, ``resolved`` (of a NACK),
-      ``moved`` (to another group) or ``orphaned`` (no group matches any more);
+      (likewise while it was away or polled, or only a wave of nodes was served it, or it took back a rollout of which
+      the node never had the head), ``line`` (a careful rollout served it the head, or the base again), ``acked`` (it
+      ACKed later than usual), ``nacked``, ``resolved`` (of a NACK), ``moved`` (to another group) or ``orphaned`` (no
+      group matches any more);
     * ``group``: the group that this is about; empty if none matches;
     * ``revision``: the revision that this is about; of ``connected``, ``disconnected`` and ``nacked`` the newest one
       then; null if it is not known;

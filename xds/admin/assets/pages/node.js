@@ -151,7 +151,7 @@ function stream({ service, variant, api, peer, principal, load, linkerd, opened 
 // What happened: a push in step stands once for the group, the rest is of the node alone.
 const HAPPENED = {
   sent: () => "was sent",
-  pushed: () => "pushed, not sent at once",
+  pushed: () => "pushed, not sent then",
   line: ({ line }) => (line === "head" ? "got into the wave" : "left the wave"),
   acked: ({ late_s: late }) => `ACKed after ${span(late)}`,
   nacked: ({ count }) => state("nacked", count > 1 ? `NACKed ${count} times` : "NACKed"),
