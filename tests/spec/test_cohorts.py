@@ -83,6 +83,23 @@ def test_a_client_that_refuses_goes_alone_and_comes_back(server: Server, clients
     assert clients[0].texts(CLUSTER) == {"c": "4"}
 
 
+def test_what_a_client_has_accepted_at_last_is_not_refused_when_it_returns(
+    server: Server, clients: list[Client]
+) -> None:
+    """The others, whose state it shares, have never refused anything."""
+    bad, good = {**content("1"), CLUSTER: {"c": "bad"}}, content("1")
+    server.push(bad)
+    clients[0].nack(CLUSTER)
+    assert server.clients.rejected.keys() == {"node-0"}
+    for pushed in (good, bad, *(content(str(number)) for number in range(LONELY_REVISIONS))):
+        server.push(pushed)
+        for client in reversed(clients):  # it is the last to come
+            client.settle()
+    assert cohort(clients[0]) is cohort(clients[1]) is not None
+    clients[0].disconnect()
+    assert not server.clients.rejected
+
+
 def test_a_second_stream_of_a_client_shares_the_state_of_the_client_alone(
     server: Server, variant: Variant, clients: list[Client]
 ) -> None:

@@ -79,10 +79,14 @@ class ClientTable:
         followed = self._followed.get(key[1])
         if followed is not None and followed[0].group == state.goal.group:  # it may move while it is away
             self._followed[key[1]] = (followed[0]._replace(revision=state.goal.revision), *followed[1:])
+        self._note_refused(key[1], state)
+
+    def _note_refused(self, node_id: str, state: ClientState) -> None:
+        """Note what a client refuses now, in place of what its node refused before."""
         if state.goal is not NO_SNAPSHOT:  # else it was sent nothing
             refused = state.watches.refused
             for url in {**state.refused_before, **refused}:
-                self.note_rejected(key[1], url, refused.get(url, {}))
+                self.note_rejected(node_id, url, refused.get(url, {}))
 
     def note_rejected(self, node_id: str, type_url: str, versions: Mapping[str, Versions]) -> None:
         """A client of this node rejects these versions, by name."""
@@ -139,7 +143,10 @@ class ClientTable:
 
     def share(self, key: ClientKey, member: Member) -> None:
         """The state of a client is shared with others from now on; ``member`` is its only stream."""
-        self._states.pop(key, None)
+        state = self._states.pop(key)
+        if state.watches.refused:  # nothing any more: the others do not know what its node refused
+            self._note_refused(key[1], state)
+            state.watches.forget_refused()
         self._members[key] = member
 
     def own(self, key: ClientKey, state: ClientState) -> None:

@@ -192,6 +192,10 @@ class Watches:
             self.refused = {**self.refused, type_url: Refused()}
         return self.refused[type_url]
 
+    def forget_refused(self) -> None:
+        """The client refuses nothing any more: it is as one that never did."""
+        self.refused = NOTHING_REFUSED_BY_TYPE
+
     def join_search(self, watch: Watch) -> None:
         """What the client refuses on other streams is not sent on this one either."""
         if watch.rejections is None and self.refused.get(watch.type.type_url):
