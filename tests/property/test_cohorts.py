@@ -187,7 +187,7 @@ class Cohort(RuleBasedStateMachine):
         for client in getattr(self, "clients", ()):
             client.disconnect()
         if hasattr(self, "server"):
-            self.server.cohorts.forget_edges(self.server.now + 1)
+            self.server.cohorts.forget_outcomes(self.server.now + 1)
             assert not len(self.server.cohorts)
             assert not len(self.server.clients)
 

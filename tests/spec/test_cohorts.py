@@ -126,7 +126,7 @@ def test_another_node_in_a_request_is_told_of_by_the_stream_that_has_it(clients:
     assert not any(isinstance(event, NodeMismatch) for event in same)
 
 
-def test_an_edge_is_not_taken_later(server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_is_not_taken_later(server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch) -> None:
     """So the times in a state are right."""
     server.push(content("2"), wake=False)
     left = own_steps(monkeypatch)
@@ -175,7 +175,7 @@ def test_nothing_is_kept_of_old_pushes(server: Server, clients: list[Client]) ->
     server.pushed.clear()
     server.pushed_s.clear()
     silent.inbox.clear()
-    server.cohorts.forget_edges(server.now)
+    server.cohorts.forget_outcomes(server.now)
     gc.collect()
     cohorts = [each for each in gc.get_objects() if type(each) is Cohort]
     assert len(cohorts) <= CLIENTS

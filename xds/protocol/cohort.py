@@ -1,9 +1,9 @@
 """Clients in one state take one step: it is computed once, and the others take its events and the state after it.
 
-A `Cohort` is a state that several clients are in. It is never changed. An `Edge` leads from it to the next: an input,
-the events that the engine returned for it, and the cohort after it. The first member that has the input computes them
-on a copy of the state; the others take the edge. `CohortStream` decides what is shared, and `DiscoveryStream` has the
-rules. docs/internals/cohorts.md has the reasons.
+A `Cohort` is a state that several clients are in. It is never changed. An `Outcome` is what the engine made of one input of
+it: the events that it returned, and the cohort after it. The first member that has the input computes it on a copy of the
+state; the others take it. `CohortStream` decides what is shared, and `DiscoveryStream` has the rules.
+docs/internals/cohorts.md has the reasons.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xds.protocol.stream import DiscoveryStream
 from xds.protocol.watch import Watch
 from xds.snapshots.cache import View
 
-SHARED_S = 0.25  # an edge is taken for so long, so the times in a state are wrong by so much at most
+SHARED_S = 0.25  # an outcome is taken for so long, so the times in a state are wrong by so much at most
 LONELY_REVISIONS = 16  # a client in whose situation nobody else was looks for others after each such revision only
 _OF_ONE_CLIENT = (Identified, Nacked, NodeMismatch, TransitionAdvanced, ViewChanged)
 _TICK = "tick"
 
 
-class Edge:
-    """One input of a cohort. ``given`` keeps the input alive, whose id may be the key of the edge.
+class Outcome:
+    """What one input of a cohort leads to. ``given`` keeps the input alive, whose id may be the key of the outcome.
 
     ``log_state`` is that of the removal log, which the step has read, and which answers of other clients change.
     """
@@ -48,10 +48,10 @@ class Edge:
 class Cohort:
     """The state of all its members: that of their client, the watches of their stream, and what they follow.
 
-    ``due_s`` is the deadline of the state. ``users`` counts the members, and the edges that lead to it.
+    ``due_s`` is the deadline of the state. ``users`` counts the members, and the outcomes that lead to it.
     """
 
-    __slots__ = ("__weakref__", "client", "due_s", "edges", "is_in_step", "users", "view", "watches")
+    __slots__ = ("__weakref__", "client", "due_s", "is_in_step", "outcomes", "users", "view", "watches")
 
     def __init__(self, stream: CohortStream, client: ClientState, view: View, *, is_in_step: bool) -> None:
         self.client = client
@@ -60,18 +60,18 @@ class Cohort:
         self.due_s = stream.deadline()
         self.is_in_step = is_in_step
         self.users = 0
-        self.edges: dict[Hashable, Edge] = {}
+        self.outcomes: dict[Hashable, Outcome] = {}
 
 
 class Cohorts:
-    """The cohorts of a server: those whose clients are in step, by situation, and the edges that can be taken.
+    """The cohorts of a server: those whose clients are in step, by situation, and the outcomes that can be taken.
 
-    The edges are few, and are forgotten soon. So what they lead to is not kept for members that do not come.
+    The outcomes are few, and are forgotten soon. So what they lead to is not kept for members that do not come.
     """
 
     def __init__(self) -> None:
         self._in_step: WeakValueDictionary[Hashable, Cohort] = WeakValueDictionary()
-        self._edges: deque[tuple[Edge, dict[Hashable, Edge], Hashable]] = deque()  # the oldest first
+        self._outcomes: deque[tuple[Outcome, dict[Hashable, Outcome], Hashable]] = deque()  # the oldest first
 
     def find(self, situation: Hashable) -> Cohort | None:
         """The cohort in a situation; None if there is none."""
@@ -82,23 +82,23 @@ class Cohorts:
         """Let clients in a situation find a cohort."""
         self._in_step[situation] = cohort
 
-    def add_edge(self, before: Cohort, key: Hashable, edge: Edge) -> None:
-        """Let the members of a cohort take an edge for the next `SHARED_S`."""
-        self.forget_edges(edge.made_s)
-        before.edges[key] = edge
-        edge.to.users += 1
-        self._edges.append((edge, before.edges, key))
+    def add_outcome(self, before: Cohort, key: Hashable, outcome: Outcome) -> None:
+        """Let the members of a cohort take an outcome for the next `SHARED_S`."""
+        self.forget_outcomes(outcome.made_s)
+        before.outcomes[key] = outcome
+        outcome.to.users += 1
+        self._outcomes.append((outcome, before.outcomes, key))
 
-    def forget_edges(self, now_s: float) -> None:
-        """Forget the edges that are not taken any more. Call it now and then: they keep old content alive."""
-        while self._edges and now_s - self._edges[0][0].made_s > SHARED_S:
-            edge, edges, key = self._edges.popleft()
-            edge.to.users -= 1
-            if edges.get(key) is edge:
-                del edges[key]
+    def forget_outcomes(self, now_s: float) -> None:
+        """Forget the outcomes that are not taken any more. Call it now and then: they keep old content alive."""
+        while self._outcomes and now_s - self._outcomes[0][0].made_s > SHARED_S:
+            outcome, outcomes, key = self._outcomes.popleft()
+            outcome.to.users -= 1
+            if outcomes.get(key) is outcome:
+                del outcomes[key]
 
     def __len__(self) -> int:
-        return len(self._in_step) + len(self._edges)
+        return len(self._in_step) + len(self._outcomes)
 
 
 class CohortStream(DiscoveryStream):
@@ -137,7 +137,7 @@ class CohortStream(DiscoveryStream):
 
     def receive(self, request: Request, now_s: float) -> list[Event]:
         key = _key_of(request, self._node_prefix)
-        events = self._take_edge(key, now_s)
+        events = self._take_outcome(key, now_s)
         if events is not None:
             return events
         if (request.type_url or self._type_url) not in self._offers.watches:
@@ -149,19 +149,19 @@ class CohortStream(DiscoveryStream):
         return events
 
     @property
-    def has_edges(self) -> bool:
+    def has_outcomes(self) -> bool:
         """Whether others in the same state have had some input just now."""
-        return self._cohort is not None and bool(self._cohort.edges)
+        return self._cohort is not None and bool(self._cohort.outcomes)
 
     def receive_shared(self, request: Request, now_s: float) -> list[Event] | None:
         """As `receive`, but only for a request that others in the same state have sent and that needs no response.
 
         None for others: nothing has changed then.
         """
-        return self._take_edge(_key_of(request, self._node_prefix), now_s, only_silent=True)
+        return self._take_outcome(_key_of(request, self._node_prefix), now_s, only_silent=True)
 
     def offer(self, view: View | None, now_s: float) -> list[Event]:
-        events = self._take_edge(id(view), now_s)
+        events = self._take_outcome(id(view), now_s)
         if events is not None:
             return events
         cohort = self.leave_cohort()
@@ -170,7 +170,7 @@ class CohortStream(DiscoveryStream):
         return events
 
     def tick(self, now_s: float) -> list[Event]:
-        events = self._take_edge(_TICK, now_s)
+        events = self._take_outcome(_TICK, now_s)
         if events is not None:
             return events
         cohort = self.leave_cohort()
@@ -200,20 +200,20 @@ class CohortStream(DiscoveryStream):
 
     # -- cohorts ----------------------------------------------------------------------------------------------------
 
-    def _take_edge(self, key: Hashable | None, now_s: float, *, only_silent: bool = False) -> list[Event] | None:
+    def _take_outcome(self, key: Hashable | None, now_s: float, *, only_silent: bool = False) -> list[Event] | None:
         """Go with others in the same state that had the same input; returns its events, None if nobody had it."""
         cohort = self._cohort
         if cohort is None or key is None:
             return None
-        edge = cohort.edges.get(key)
-        if edge is None or now_s - edge.made_s > SHARED_S or (only_silent and edge.has_response):
+        outcome = cohort.outcomes.get(key)
+        if outcome is None or now_s - outcome.made_s > SHARED_S or (only_silent and outcome.has_response):
             return None
-        if edge.to.view.log.state != edge.log_state:
+        if outcome.to.view.log.state != outcome.log_state:
             return None
         cohort.users -= 1
         self._is_lonely = False
-        self._become_member(edge.to)
-        return edge.events
+        self._become_member(outcome.to)
+        return outcome.events
 
     def _become_member(self, cohort: Cohort) -> None:
         cohort.users += 1
@@ -245,7 +245,7 @@ class CohortStream(DiscoveryStream):
             return
         if not self._is_shareable(client):
             return
-        has_edge = key is not None and before is not None and before.users and _is_of_all(events)
+        has_outcome = key is not None and before is not None and before.users and _is_of_all(events)
         situation = _situation(client, now_s)
         if situation is not None:
             situation = (self._dialect.variant, self._type_url, id(self._limits), *situation)
@@ -253,14 +253,14 @@ class CohortStream(DiscoveryStream):
             if cohort is None:
                 cohort = Cohort(self, client, view, is_in_step=True)
                 self._cohorts.add(situation, cohort)
-        elif has_edge:
+        elif has_outcome:
             cohort = Cohort(self, client, view, is_in_step=False)
         else:
             return
         self._clients.share(self.client_key, self)
         self._become_member(cohort)
-        if has_edge and before is not None and key is not None:
-            self._cohorts.add_edge(before, key, Edge(given, events, cohort, now_s))
+        if has_outcome and before is not None and key is not None:
+            self._cohorts.add_outcome(before, key, Outcome(given, events, cohort, now_s))
 
     def _is_shareable(self, client: ClientState) -> bool:
         """Whether nothing in the state is of this client alone."""

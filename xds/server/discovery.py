@@ -216,7 +216,7 @@ class DiscoveryHandler(StreamHandler):
         self._delay_s = self._rate.reserve(now)
         if self._delay_s > 0:
             return False
-        if self._inbox or not self._engine.has_edges or not self._receive_shared(data, now):
+        if self._inbox or not self._engine.has_outcomes or not self._receive_shared(data, now):
             self._put(data)
         return True
 

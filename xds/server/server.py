@@ -317,7 +317,7 @@ class XdsServer:
             due = monotonic() + OBSERVE_EVERY_S
             await asyncio.sleep(OBSERVE_EVERY_S)
             self._metrics.loop_lag_s = max(0.0, monotonic() - due)
-            self.deps.cohorts.forget_edges(monotonic())
+            self.deps.cohorts.forget_outcomes(monotonic())
             if self._pushes and self._observed_changes != self._fleet.changes:
                 self._observed_changes = self._fleet.changes
                 await self._observe_pushes(time())
