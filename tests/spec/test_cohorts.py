@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import gc
+import math
+from collections.abc import Mapping
+from copy import copy
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
-from xds.model.snapshot import Snapshot
+from xds.model.snapshot import Snapshot, empty_set
+from xds.protocol.ack import AckState, ResponseState
+from xds.protocol.client import ClientState
 from xds.protocol.cohort import LONELY_REVISIONS, SHARED_S, Cohort, CohortStream
 from xds.protocol.dialect import Variant
-from xds.protocol.events import NodeMismatch
+from xds.protocol.events import HeldContent, NodeMismatch
+from xds.protocol.group_logs import LeftGroup
+from xds.protocol.heartbeats import Heartbeats
+from xds.protocol.hold import Held
+from xds.protocol.hold_reasons import Reports
+from xds.protocol.known_content import KnownContent, ShownContent
+from xds.protocol.proof import Proof
+from xds.protocol.rejections import Refused, Rejections
+from xds.protocol.stream import DiscoveryStream
+from xds.protocol.subscription import Subscription
+from xds.protocol.transition import Transition
+from xds.protocol.watch import Watch
+from xds.protocol.watches import Watches
+from xds.snapshots.interest import Interest
+from xds.snapshots.linger import Lingering, Removal
 
 pytestmark = pytest.mark.usefixtures("without_twins")
 
@@ -181,3 +202,114 @@ def test_nothing_is_kept_of_old_pushes(server: Server, clients: list[Client]) ->
     assert len(cohorts) <= CLIENTS
     kept = {each.revision for each in gc.get_objects() if type(each) is Snapshot and each.group == "default"}
     assert not kept.intersection(range(3, PUSHES // 2)), "of the first ones the silent clients keep what they have"
+
+
+# What decides the next steps of a client that is in step, each with another value. ``watch`` is that of clusters.
+DECIDES: Mapping[str, object] = {
+    "stream._dialect": SimpleNamespace(variant=None),
+    "stream._type_url": ENDPOINT,
+    "stream._remaining_since_s": 0.0,
+    "stream.view": None,
+    "client.view": None,
+    "client.released": copy,
+    "client.lingering": Lingering(),
+    "client.transition": Transition(0.0, Held(Snapshot("default", 9, {}))),
+    "client.proof.clusters": empty_set(CLUSTER),
+    "client.proof.overdue": frozenset({"c"}),
+    "client.returned_s": -math.inf,
+    "client.is_aggregated": False,
+    "client.has_requested_assignments": False,
+    "client.drain_until_s": math.inf,
+    "client.streams": 2,
+    "client.former_groups": (LeftGroup("other", 1),),
+    "client.refused_before": {CLUSTER: {"c": ("1",)}},
+    "client.reports.lingering": Lingering(),
+    "client.reports.held_content": (HeldContent((), ()),),
+    "client.reports.cut_removals": (Removal(1, {}, None),),
+    "client.watches._pending_since_s": {CLUSTER: 0.0},
+    "client.watches.refused": {CLUSTER: {"c": ("1",)}},
+    "watch.acked_label": "x",
+    "watch.allows_placeholders": None,
+    "watch.heartbeats": Heartbeats(0.0),
+    "watch.pending_release": frozenset("x"),
+    "watch.reads_errors": None,
+    "watch.rejections": Rejections(Refused(), 0),
+    "watch.reported_missing": frozenset("x"),
+    "watch.resend_names": frozenset("x"),
+    "watch.response_position": 1 << 30,
+    "watch.shown": ShownContent(has_versions=True),
+    "watch.superseded_sets": (empty_set(CLUSTER),),
+    "watch.ack.nonce": "x",
+    "watch.ack.state": ResponseState.REJECTED,
+    "watch.known.base": empty_set(CLUSTER),
+    "watch.known.is_doubtful": True,
+    "watch.known.unanswered": frozenset("x"),
+    "watch.known.uncertain": {"x": ""},
+    "watch.subscription.interest": Interest(),
+    "watch.subscription.is_explicit": None,
+}
+# What does not decide them, or follows from the rest.
+OTHERS: Mapping[str, str] = {
+    "stream": "_budget _cache _client _clients _cohort _cohorts _has_unknown_names _is_lonely _limits _offers",
+    "stream before a group or with another": "_authorize _may_return _parked",
+    "stream of a node": "_node_prefix _peer client_key node",
+    "stream that decides its view": "_matched_epoch _matched_group _matched_line api_version",
+    "client": "cache proof reports rules watches",
+    "client as the view": "goal",
+    "client within a step": "_may_send",
+    "client of whose responses the order counts": "_position",
+    "client.proof": "",
+    "client.reports": "",
+    "client.watches": "_watches",
+    "client.watches by the types": "has_v2",
+    "watch": "ack known subscription type",
+    "watch of a type that is pending": "is_pending",
+    "watch by the last response": "sent_label",
+    "watch.ack": "dirty_since_s in_flight newest_number",
+    "watch.known": "",
+    "watch.subscription by the type": "_legacy_allowed",
+    "watch.subscription that is answered": "_started",
+}
+PARTS: Mapping[str, tuple[type, ...]] = {
+    "stream": (DiscoveryStream, CohortStream),
+    "client": (ClientState,),
+    "client.proof": (Proof,),
+    "client.reports": (Reports,),
+    "client.watches": (Watches,),
+    "watch": (Watch,),
+    "watch.ack": (AckState,),
+    "watch.known": (KnownContent,),
+    "watch.subscription": (Subscription,),
+}
+
+
+def situation(client: Client) -> object:
+    """The situation of a client; None if it shares its state with nobody in it."""
+    stream: Any = client.stream
+    return stream._find_situation(client.server.now) if stream._is_shareable(stream.client) else None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_attribute_of_a_state_is_known_to_decide_the_next_steps_or_not(part: str) -> None:
+    """A new one must be in the situation, or in the list of those that need not be."""
+    has = {slot for owner in PARTS[part] for slot in owner.__slots__}  # type: ignore[attr-defined]
+    deciding = {path.rpartition(".")[2] for path in DECIDES if path.rpartition(".")[0] == part}
+    others = {name for where, names in OTHERS.items() if where.split(" ")[0] == part for name in names.split()}
+    assert has == deciding | others
+    assert not deciding & others
+
+
+@pytest.mark.parametrize("path", DECIDES)
+def test_clients_that_differ_in_what_decides_the_next_steps_share_no_state(clients: list[Client], path: str) -> None:
+    stream: Any = clients[0].stream
+    stream.leave_cohort()
+    before = situation(clients[0])
+    assert before == situation(clients[1]) is not None
+    start, *inner, name = path.split(".")
+    owner: Any = {"stream": stream, "client": stream.client, "watch": stream.watches[CLUSTER]}[start]
+    for part in inner:
+        setattr(owner, part, copy(getattr(owner, part)))
+        owner = getattr(owner, part)
+    value = DECIDES[path]
+    object.__setattr__(owner, name, value(getattr(owner, name)) if value is copy else value)
+    assert situation(clients[0]) != before

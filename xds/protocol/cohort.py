@@ -1,22 +1,21 @@
 """Clients in one state take one step: it is computed once, and the others take its events and the state after it.
 
-A `Cohort` is a state that several clients are in. It is never changed. An `Outcome` is what the engine made of one input of
-it: the events that it returned, and the cohort after it. The first member that has the input computes it on a copy of the
-state; the others take it. `CohortStream` decides what is shared, and `DiscoveryStream` has the rules.
+A `Cohort` is a state that several clients are in. It is never changed. An `Outcome` is what the engine made of one of
+its inputs: the events that it returned, and the cohort after it. The first member that has the input computes it on a
+copy of the state; the others take it. `CohortStream` decides what is shared, and `DiscoveryStream` has the rules.
 docs/internals/cohorts.md has the reasons.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
-from xds.protocol.ack import ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
-from xds.protocol.events import Event, Identified, Nacked, NodeMismatch, Send, TransitionAdvanced, ViewChanged
+from xds.protocol.events import Event, Send
 from xds.protocol.requests import Request, SotwRequest
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.watch import Watch
@@ -24,7 +23,6 @@ from xds.snapshots.cache import View
 
 SHARED_S = 0.25  # an outcome is taken for so long, so the times in a state are wrong by so much at most
 LONELY_REVISIONS = 16  # a client in whose situation nobody else was looks for others after each such revision only
-_OF_ONE_CLIENT = (Identified, Nacked, NodeMismatch, TransitionAdvanced, ViewChanged)
 _TICK = "tick"
 
 
@@ -66,7 +64,8 @@ class Cohort:
 class Cohorts:
     """The cohorts of a server: those whose clients are in step, by situation, and the outcomes that can be taken.
 
-    The outcomes are few, and are forgotten soon. So what they lead to is not kept for members that do not come.
+    All its streams have the same limits. The outcomes are few, and are forgotten soon. So what they lead to is not kept
+    for members that do not come.
     """
 
     def __init__(self) -> None:
@@ -245,10 +244,9 @@ class CohortStream(DiscoveryStream):
             return
         if not self._is_shareable(client):
             return
-        has_outcome = key is not None and before is not None and before.users and _is_of_all(events)
-        situation = _situation(client, now_s)
+        has_outcome = key is not None and before is not None and before.users and before.view.group == view.group
+        situation = self._find_situation(now_s)
         if situation is not None:
-            situation = (self._dialect.variant, self._type_url, id(self._limits), *situation)
             cohort = self._cohorts.find(situation)
             if cohort is None:
                 cohort = Cohort(self, client, view, is_in_step=True)
@@ -262,11 +260,16 @@ class CohortStream(DiscoveryStream):
         if has_outcome and before is not None and key is not None:
             self._cohorts.add_outcome(before, key, Outcome(given, events, cohort, now_s))
 
+    def _find_situation(self, now_s: float) -> Hashable | None:
+        """All that the next steps read of a client that is in step; None for one that is not."""
+        situation = _situation(self._require_client(), now_s)
+        return (self._dialect.variant, self._type_url, *situation) if situation is not None else None
+
     def _is_shareable(self, client: ClientState) -> bool:
         """Whether nothing in the state is of this client alone."""
         if client.streams > 1 or client.former_groups or client.refused_before or any(client.watches.refused.values()):
             return False
-        if self._parked is not None or self._remaining_since_s is not None or client.view is not self.view:
+        if self._remaining_since_s is not None or client.view is not self.view:
             return False
         watches = self._offers.watches.values()
         return all(watch.rejections is None and watch.heartbeats is None for watch in watches)
@@ -277,33 +280,27 @@ def _key_of(request: Request, node_prefix: bytes) -> Hashable | None:
     if request.error is not None or (request.node and request.node[: len(node_prefix)] != node_prefix):
         return None
     if isinstance(request, SotwRequest):
-        return (request.type_url, request.nonce, request.version_info, request.names)
+        return (request.type_url, request.nonce, request.names)  # the version matters at first and to a NACK only
     if request.initial_versions:
         return None
     return (request.type_url, request.nonce, request.subscribe, request.unsubscribe)
-
-
-def _is_of_all(events: Iterable[Event]) -> bool:
-    return not any(isinstance(event, _OF_ONE_CLIENT) for event in events)
 
 
 def _situation(client: ClientState, now_s: float) -> tuple[Hashable, ...] | None:
     """All that the next steps read of a client that is in step; None for one that is not.
 
     Objects that clients share are in it by their ids: a client in the situation keeps them alive. No time is in it: the
-    end of a drain only while it lasts, which is a multiple of 5 s.
+    end of a drain only while it lasts, which is a multiple of 5 s. A nonce stands for the last response.
     """
-    watches, reports = client.watches, client.reports
-    if client.transition is not None or watches.pending_types or reports.cut_removals or reports.held_content:
+    watches = client.watches
+    if client.transition is not None or watches.pending_types or client.reports.has_untold(client.lingering):
         return None
     if client.returned_s is not None and now_s < client.returned_s + client.rules.return_s:
         return None
     parts: list[Hashable] = [
         id(client.view),
-        id(client.goal),
         id(client.released),
         id(client.lingering),
-        id(reports.lingering),
         id(client.proof.clusters),
         client.proof.overdue,
         client.returned_s is not None,
@@ -311,22 +308,13 @@ def _situation(client: ClientState, now_s: float) -> tuple[Hashable, ...] | None
         client.has_requested_assignments,
         client.drain_until_s if client.drain_until_s > now_s else 0.0,
     ]
+    in_order = []
     for url in watches:
         for watch in watches.of(url):
-            known, ack, subscription = watch.known, watch.ack, watch.subscription
-            if ack.state is not ResponseState.SETTLED or known.uncertain or known.is_doubtful:
+            if watch.pending_release or watch.superseded_sets or not watch.is_synced_with(client.release_of(url)):
                 return None
-            if known.unanswered or watch.resend_names or watch.pending_release or watch.superseded_sets:
-                return None
-            parts += (
-                url,
-                id(known.base),
-                id(subscription.interest),
-                *subscription.history,
-                ack.nonce,
-                ack.newest_number,
-            )
-            parts += (watch.acked_label, watch.sent_label, watch.reported_missing, watch.shown)
-            parts += (watch.allows_placeholders, watch.reads_errors)
-    in_order = sorted((each.response_position, url) for url in watches for each in watches.of(url))
-    return (*parts, *(url for _, url in in_order))
+            subscription = watch.subscription
+            parts += (url, id(subscription.interest), subscription.is_explicit, watch.ack.nonce, watch.acked_label)
+            parts += (watch.reported_missing, watch.shown, watch.allows_placeholders, watch.reads_errors)
+            in_order.append((watch.response_position, url))
+    return (*parts, *(url for _, url in sorted(in_order)))

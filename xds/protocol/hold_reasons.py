@@ -41,6 +41,10 @@ class Reports:
         self.lingering: Lingering = NOTHING_LINGERS
         self.held_content: tuple[HeldContent, ...] = ()
 
+    def has_untold(self, lingering: Lingering) -> bool:
+        """Whether `tell` may have something to tell of a client without a transition."""
+        return lingering is not self.lingering or bool(self.held_content or self.cut_removals)
+
     def tell(
         self,
         events: list[Event],

@@ -484,10 +484,8 @@ class DiscoveryStream:
         self._remaining_since_s = now_s if has_remaining else None
         if may_send and client.streams > 1:
             events.append(TransitionAdvanced())
-        reports = client.reports
-        has_untold = client.lingering is not reports.lingering or reports.held_content or reports.cut_removals
-        if has_untold or client.transition is not None:
-            reports.tell(events, client.lingering, client.transition, client.facts)
+        if client.transition is not None or client.reports.has_untold(client.lingering):
+            client.reports.tell(events, client.lingering, client.transition, client.facts)
 
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"

@@ -42,27 +42,22 @@ UNCHANGED = InterestChange()
 class Subscription:
     """The interest in one type on one stream. ``legacy_wildcard``: an empty first request means all resources."""
 
-    __slots__ = ("_explicit", "_legacy_allowed", "_started", "interest")
+    __slots__ = ("_legacy_allowed", "_started", "interest", "is_explicit")
 
     def __init__(self, *, legacy_wildcard: bool) -> None:
         self.interest = Interest()
         self._legacy_allowed = legacy_wildcard
-        self._explicit = False  # a request on this stream had a name or "*"
+        self.is_explicit = False  # a request on this stream had a name or "*"
         self._started = False
-
-    @property
-    def history(self) -> tuple[bool, bool, bool]:
-        """What decides the meaning of an empty list of names, beside the interest."""
-        return self._legacy_allowed, self._explicit, self._started
 
     def replace(self, names: frozenset[str], interests: InterestTable) -> InterestChange:
         """Replace the interest (SotW).
 
         Rule 27: "An empty list of names is a wildcard until the client names anything; then it means nothing".
         """
-        self._explicit = self._explicit or bool(names)
+        self.is_explicit = self.is_explicit or bool(names)
         before = self.interest
-        wildcard = WILDCARD in names or (self._legacy_allowed and not self._explicit)
+        wildcard = WILDCARD in names or (self._legacy_allowed and not self.is_explicit)
         names = names - {WILDCARD} if WILDCARD in names else names
         if self._started and wildcard == before.wildcard and (names is before.names or names == before.names):
             return UNCHANGED
