@@ -221,6 +221,7 @@ async def test_counts_and_order_over_all_servers(site: Site, silent: str) -> Non
         "by_state": {"synced": 7, "pending": 3, "nacked": 3, "not_subscribed": 0, "orphaned": 0},
         "by_version": {"envoy 1.40.0": 13},
         "by_group": {"edge": 12},
+        "nacked_by_group": {"edge": 3},
     }
     trouble = ["n0", "n4", "n8", "n3", "n7", "n11", "left", "n1", "n2", "n5", "n6", "n9", "n10"]
     for asked in ("a", "b"):

@@ -172,8 +172,15 @@ async def _counts(
     for server, nodes in by_server.items():
         tally.add(node for node in nodes if best.get(node.id, server) == server)
     states = {state.value: number for state, number in tally.by_state().items()}
-    by_version, by_group = tally.by_version(VERSIONS_SHOWN), tally.by_group(GROUPS_SHOWN)
-    return dict(document_of(NodeCounts(tally.total, tally.connected, states, by_version, by_group)))
+    counted = NodeCounts(
+        total=tally.total,
+        connected=tally.connected,
+        by_state=states,
+        by_version=tally.by_version(VERSIONS_SHOWN),
+        by_group=tally.by_group(GROUPS_SHOWN),
+        nacked_by_group=tally.nacked_by_group(GROUPS_SHOWN),
+    )
+    return dict(document_of(counted))
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -6,10 +6,9 @@ A list of thousands of nodes is read in batches, and only the nodes of one page 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.fleet.node_records import WORST_FIRST, NodeRecord
@@ -108,8 +107,8 @@ class NodeTally:
     ``numbers`` are of nodes that are alike: in the same state, present or not, of the same version and group.
     """
 
-    def __init__(self, numbers: Mapping[tuple[Sync, bool, str, str], int] = MappingProxyType({})) -> None:
-        self.numbers = Counter(numbers)
+    def __init__(self) -> None:
+        self.numbers: Counter[tuple[Sync, bool, str, str]] = Counter()
 
     def add(self, nodes: Iterable[ListedNode]) -> None:
         """Count nodes."""
@@ -134,14 +133,22 @@ class NodeTally:
 
     def by_version(self, limit: int) -> dict[str, int]:
         """The number of nodes of the most frequent versions."""
-        found: Counter[str] = Counter()
-        for (_, _, version, _), number in self.numbers.items():
-            found[version] += number
-        return dict(found.most_common(limit))
+        return _largest(((version, number) for (_, _, version, _), number in self.numbers.items()), limit)
 
     def by_group(self, limit: int) -> dict[str, int]:
         """The number of nodes that are connected or poll, of the groups with the most; those of no group under ""."""
-        found: Counter[str] = Counter()
-        for (_, is_present, _, group), number in self.numbers.items():
-            found[group] += number if is_present else 0
-        return dict((+found).most_common(limit))
+        numbers = self.numbers.items()
+        return _largest(((group, number) for (_, is_present, _, group), number in numbers if is_present), limit)
+
+    def nacked_by_group(self, limit: int) -> dict[str, int]:
+        """The number of nodes with a NACKed type, of the groups with the most; those of no group under ""."""
+        numbers = self.numbers.items()
+        return _largest(((group, number) for (state, _, _, group), number in numbers if state is Sync.NACKED), limit)
+
+
+def _largest(numbers: Iterable[tuple[str, int]], limit: int) -> dict[str, int]:
+    """The sums by name, of the names with the largest ones."""
+    found: Counter[str] = Counter()
+    for name, number in numbers:
+        found[name] += number
+    return dict(found.most_common(limit))

@@ -415,7 +415,8 @@ class NodeCounts:
     * ``by_state``: by the worst state of a type: ``nacked``, ``orphaned``, ``pending``, ``synced``, ``not_subscribed``
       (also without a type); all states are present;
     * ``by_version``: by ``user_agent``, the most frequent ones;
-    * ``by_group``: those that are connected, or poll, by group, of the 1,000 groups with the most; ``""``: in no group.
+    * ``by_group``: those that are connected, or poll, by group, of the 1,000 groups with the most; ``""``: in no group;
+    * ``nacked_by_group``: those with a type in state ``nacked``, likewise, also if they are not connected.
     """
 
     total: int
@@ -423,6 +424,7 @@ class NodeCounts:
     by_state: Mapping[str, int]
     by_version: Mapping[str, int]
     by_group: Mapping[str, int]
+    nacked_by_group: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

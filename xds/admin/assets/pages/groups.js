@@ -1,41 +1,37 @@
-// All groups: what each is served, its rollout, and what its nodes rejected.
+// All groups: what each is served, its rollout, and how many of its nodes rejected something.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { counts, element, link, plural, state, table, when } from "../dom.js";
 import { hint, missing, who } from "../words.js";
 
 const PAGE = 100;
-const NACKS = 500; // equal ones are one
 const COUNTED = 1000; // groups with the most nodes, which the server counts
 
 export const groups = {
   title: () => "Groups",
 
   async read({ query, signal }) {
-    const [page, rollouts, nacks, nodes] = await Promise.all([
+    const [page, rollouts, nodes] = await Promise.all([
       get(`/groups${queryOf({ limit: PAGE, page_token: query.page_token })}`, signal),
       get("/rollouts", signal),
-      get(`/nacks${queryOf({ state: "open", by: "message", limit: NACKS })}`, signal),
       get("/nodes?limit=1&counts=true", signal), // those of all servers: a group has those of the server that is asked
     ]);
-    return { page, rollouts: rollouts.items, nacks: nacks.items, nodes };
+    return { page, rollouts: rollouts.items, nodes };
   },
 
-  draw({ query }, { page, rollouts, nacks, nodes }) {
+  draw({ query }, { page, rollouts, nodes }) {
     const rolloutOf = new Map(rollouts.map((each) => [each.group, each]));
-    const nacksOf = new Map();
-    for (const { group, nodes_total: nodes } of nacks) nacksOf.set(group, (nacksOf.get(group) ?? 0) + nodes);
-    const nodesOf = nodes.counts.by_group;
+    const { by_group: nodesOf, nacked_by_group: nackedOf } = nodes.counts;
     const least = Object.keys(nodesOf).length < COUNTED ? 0 : null;
     const rows = page.items.map((each) => {
       const { group } = each;
-      return row({ ...each, nodes: nodesOf[group] ?? least }, rolloutOf.get(group), nacksOf.get(group) ?? 0);
+      return row({ ...each, nodes: nodesOf[group] ?? least }, rolloutOf.get(group), nackedOf[group] ?? 0);
     });
     const more = queryOf({ page_token: page.next_page_token });
-    const columns = ["group", "nodes", "revision", "rollout", "open NACKs", "last change"];
+    const columns = ["group", "nodes", "revision", "rollout", "NACKed", "last change"];
     return [
       counts(plural(rows.length, "group"), (query.page_token || page.next_page_token) && " on this page"),
-      missing("Nodes and NACKs", nodes.partial),
+      missing("Nodes", nodes.partial),
       rows.length ? table("Groups", columns, rows) : hint("There is no group yet. ", "xds apply", " makes one."),
       element("p", {}, more && link(`/ui/groups${more}`, "more groups")),
     ];
@@ -50,7 +46,7 @@ function row({ group, nodes, revision, ...last }, rollout, nacked) {
     link(`/ui/nodes${queryOf({ group })}`, nodes === null ? "few nodes" : plural(nodes, "node")),
     revision || "–",
     rollout ? state(rollout.state, `${rollout.state}, wave ${rollout.wave} of ${rollout.waves}`) : "–",
-    nacked ? link(`/ui/nodes${queryOf({ group, state: "nacked" })}`, state("nacked", plural(nacked, "NACK"))) : "–",
+    nacked ? link(`/ui/nodes${queryOf({ group, state: "nacked" })}`, state("nacked", plural(nacked, "node"))) : "–",
     change,
   ];
   return { key: group, cells };
