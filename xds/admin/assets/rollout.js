@@ -1,7 +1,7 @@
 // The careful rollout of a group: its waves, and what a person may do with it.
 
 import { pathOf, send } from "./admin_api.js";
-import { button, element, facts, section, state, when } from "./dom.js";
+import { button, element, facts, progress as progressBar, section, state, when } from "./dom.js";
 import { neededScope, whyField } from "./forms.js";
 import { mayWrite } from "./scopes.js";
 import { percent } from "./words.js";
@@ -68,7 +68,7 @@ function waveList({ plan, wave, nodes }) {
   });
   const all = nodes ? nodes.wave + nodes.outside : 0;
   const label = "nodes that have ACKed the new revision";
-  const bar = all > 0 && element("progress", { max: all, value: nodes.acked, "aria-label": label });
+  const bar = all > 0 && progressBar(nodes.acked, all, label);
   return [element("ol", { class: "waves", "aria-label": "Waves" }, items), bar];
 }
 

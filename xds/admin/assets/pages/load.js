@@ -1,6 +1,6 @@
 // The load of one cluster over time, by the locality of its endpoints, and the shares that were decided.
 
-import { find, get, pathOf, queryOf } from "../admin_api.js";
+import { find, pathOf, queryOf } from "../admin_api.js";
 import { clock, drawChart } from "../chart.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
@@ -26,8 +26,9 @@ export const load = {
       find(`${path}/series${queryOf({ window, by: "locality", limit: LINES })}`, signal),
     ]);
     const groups = now?.groups.slice(0, GROUPS) ?? [];
-    const policiesOf = (group) => get(`${pathOf("/groups", group, "assignments")}?limit=${POLICIES}`, signal);
-    const policies = (await Promise.all(groups.map(policiesOf))).flatMap(({ items }) => items);
+    const policiesOf = (group) => find(`${pathOf("/groups", group, "assignments")}?limit=${POLICIES}`, signal);
+    // A group that is deleted has none; its nodes may still report.
+    const policies = (await Promise.all(groups.map(policiesOf))).flatMap((found) => found?.items ?? []);
     return { now, lines, decided: policies.filter(({ cluster }) => cluster === params.cluster) };
   },
 

@@ -14,9 +14,13 @@ export const loads = {
 
   read: ({ query, signal }) => get(`/load${queryOf({ limit: PAGE, page_token: query.page_token })}`, signal),
 
-  draw(view, { items, reporting, partial, next_page_token: next }) {
+  draw({ query }, { items, reporting, partial, next_page_token: next }) {
     return [
-      counts(plural(items.length, "cluster"), `, reported every ${reporting.interval_s} s`),
+      counts(
+        plural(items.length, "cluster"),
+        (query.page_token || next) && " on this page",
+        `, reported every ${reporting.interval_s} s`,
+      ),
       missing("Reports", partial),
       items.length
         ? table("Clusters", COLUMNS, items.map(row), 3)

@@ -63,13 +63,13 @@ function rolloutRow({ group, state: name, head, wave, waves, size, since, reason
   };
 }
 
-function nackRow({ id, message, type, names, guilty, nodes_total: total, first }) {
-  const nodes = `/ui/nodes${queryOf({ text: message.slice(0, TEXT_LIMIT) })}`;
+function nackRow({ id, group, message, type, names, guilty, nodes_total: total, first }) {
+  const nodes = `/ui/nodes${queryOf({ group, state: "nacked", text: message.slice(0, TEXT_LIMIT) })}`;
   const resource = guilty[0] ?? names[0];
   return {
     key: String(id),
     cells: [
-      clipped(message, "why"),
+      clipped(message || "no message", "why"),
       link(nodes, plural(total, "node")),
       resource ? `${type}/${resource}` : type,
       when(first),
