@@ -12,8 +12,10 @@ _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 def ending_with_us() -> Callable[[], None] | None:
-    """What a child runs before its program, so that it gets SIGTERM when this process ends; None where the system is
-    not Linux."""
+    """What a child runs before its program, so that it gets SIGTERM when this process ends.
+
+    None where the system is not Linux.
+    """
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

@@ -216,7 +216,8 @@ class DiscoveryStream:
     def close(self, now_s: float) -> bool:
         """The stream ended: its state is dropped (rule 80). A second call has no effect.
 
-        Returns whether the client is in a transition: its other streams may have waited for this one."""
+        Returns whether the client is in a transition: its other streams may have waited for this one.
+        """
         was_in_transition = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
             for watch in self._offers.watches.values() if self._client.streams > 1 else ():

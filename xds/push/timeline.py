@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from xds.fleet.node_past import MomentKind, NodePast
@@ -93,9 +93,8 @@ NO_PAST = GroupPast()
 class _Story:
     """What the servers know of a node: when it was in which group, and when it was connected."""
 
-    pasts: Mapping[str, NodePast]
     groups: Sequence[tuple[float, str]]  # since when it was in each, oldest first
-    connections: Sequence[tuple[float, float]] = field(default=())
+    connections: Sequence[tuple[float, float]]
 
     def group_at(self, time: float) -> str:
         """Its group at a time."""
@@ -123,7 +122,7 @@ def timeline(
     """The items, newest first. ``pasts`` are by server, at least one; ``groups`` those of `groups_of`."""
     story = _story(pasts)
     began = story.groups[0][0]
-    # Of what happens at one time, what is last here was first.
+    # Of what happens at one time, the later in this list happened the earlier.
     items = [item for record in nacks for item in _of_nack(record, groups.get(record.group, NO_PAST))]
     items += [item for group in groups for item in _of_group(group, groups[group], story) if item.time >= began]
     items += [item for server, past in pasts.items() for item in _of_moments(server, past, story, groups)]
@@ -142,7 +141,7 @@ def _story(pasts: Mapping[str, NodePast]) -> _Story:
     first = moves[0][2] if moves else latest.group
     groups = [(began, first), *((time, group) for time, group, _ in moves)]
     connections = [span for past in pasts.values() for span in _connections(past)]
-    return _Story(pasts, groups, connections)
+    return _Story(groups, connections)
 
 
 def _connections(past: NodePast) -> Iterator[tuple[float, float]]:

@@ -15,7 +15,8 @@ People and pushes do the rest (`xds.rollouts.rollout`): ``pause``, ``resume``, `
 which supersedes. A resumed wave is watched anew.
 
 A node that subscribes to nothing that the push changes has not ACKed it, and is not late with it: it proves nothing. A
-wave needs another one that ACKs, and a counted wave takes one. Its absence counts as that of any other, since it may be the first sign of a crash.
+wave needs another one that ACKs, and a counted wave takes one. Its absence counts as that of any other, since it may be
+the first sign of a crash.
 
 A node that has just connected and has not ACKed yet stops the clock of the hold; it breaks the hold after `BREAK_S`. So
 a large fleet, of which some node always starts, can be promoted. When half of the wave is away the hold is broken at
