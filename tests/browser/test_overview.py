@@ -89,6 +89,7 @@ def test_the_overview_shows_what_is_wrong_since_when_and_what_changed(page: Brow
     tables = page.evaluate(TABLES)
     assert [row[:2] for row in tables["Rollouts"]] == [[SHOP, "… running"]]
     assert tables["Rollouts"][0][2] == "revision 2: wave 1 of 3 (1)"
+    assert page.evaluate("document.querySelector('main table').querySelector('progress')") is None, "no nodes counted"
     assert [row[:3] for row in tables["NACKs"]] == [[WHY, "2 nodes", "clusters/pay"]]
     rows = server.get("/check")["items"]
     assert [row[0] for row in tables["Checks"]] == [row["check"] for row in rows]
@@ -173,3 +174,15 @@ def click(page: BrowserPage, text: str) -> None:
     page.evaluate(
         f"[...document.querySelectorAll('main a')].find(each => each.innerText == {json.dumps(text)}).click()"
     )
+
+
+def test_a_node_that_is_gone_counts_as_gone(page: BrowserPage, server: ServerProcess) -> None:
+    with FollowingNode(server.grpc_port, identity("edge-gone", EDGE), {}, types=TYPES):
+        wait_until(lambda: nodes_in(server, "synced") == 11, "one more in step")
+    wait_until(lambda: nodes_in(server, "synced") == 10, "it is gone")
+    for path in ("/", "/ui/nodes"):
+        page.go(path)
+        told = page.wait_for("1 gone", ".counts")
+        assert told.endswith("13 nodes, 12 connected · ✗ 2 NACKed · ✓ 10 synced · 1 gone")
+    printed = xds("nodes", environment=address(server.http_port))
+    assert printed.err.startswith("13 nodes · 2 NACKed · 1 gone ")

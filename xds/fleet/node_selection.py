@@ -102,7 +102,7 @@ def listed_node(record: NodeRecord, chosen: NodeFilter, now: float) -> ListedNod
 
 
 class NodeTally:
-    """Counts of listed nodes: each counts in its worst state; one without types is not subscribed.
+    """Counts of listed nodes: each counts in its worst state, or as gone; one without types is not subscribed.
 
     ``numbers`` are of nodes that are alike: in the same state, present or not, of the same version and group.
     """
@@ -125,10 +125,10 @@ class NodeTally:
         return sum(number for (_, is_present, *_), number in self.numbers.items() if is_present)
 
     def by_state(self) -> dict[Sync, int]:
-        """The number of nodes in each state."""
+        """The number of nodes that are connected or poll, in each state."""
         found = dict.fromkeys(Sync, 0)
-        for (state, *_), number in self.numbers.items():
-            found[state] += number
+        for (state, is_present, *_), number in self.numbers.items():
+            found[state] += number if is_present else 0
         return found
 
     def by_version(self, limit: int) -> dict[str, int]:

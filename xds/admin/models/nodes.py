@@ -408,12 +408,12 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """Counts of all nodes that match the filters, on all pages. A node counts once, in its worst state.
+    """Counts of all nodes that match the filters, on all pages. A node counts once: in its worst state, or as gone.
 
     * ``total``: the number of nodes;
-    * ``connected``: those that are connected, or poll;
-    * ``by_state``: by the worst state of a type: ``nacked``, ``orphaned``, ``pending``, ``synced``, ``not_subscribed``
-      (also without a type); all states are present;
+    * ``connected``: those that are connected, or poll; all others are gone;
+    * ``by_state``: those that are connected, or poll, by the worst state of a type: ``nacked``, ``orphaned``,
+      ``pending``, ``synced``, ``not_subscribed`` (also without a type); all states are present;
     * ``by_version``: by ``user_agent``, the most frequent ones;
     * ``by_group``: those that are connected, or poll, by group, of the 1,000 groups with the most; ``""``: in no group;
     * ``nacked_by_group``: those with a type in state ``nacked``, likewise, also if they are not connected.

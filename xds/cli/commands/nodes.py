@@ -65,13 +65,15 @@ def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] =
 
 
 def counts(nodes: Iterable[Json], group: str = "") -> str:
-    """The number of nodes, and how many of them are not in sync."""
+    """The number of nodes, and how many of them are not in sync, or gone."""
     total = nacked = pending = disconnected = 0
     apart: list[str] = []
     for node in nodes:
-        states = {type["state"] for type in node["types"].values()}
         total += 1
-        disconnected += not node["connected"]
+        if not node["connected"]:
+            disconnected += 1
+            continue
+        states = {type["state"] for type in node["types"].values()}
         nacked += "nacked" in states
         pending += "pending" in states and "nacked" not in states
         if not node["group"] and any(stream["variant"] in _XDS for stream in node["streams"]):

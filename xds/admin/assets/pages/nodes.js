@@ -51,12 +51,13 @@ function clients(data) {
   return names.sort().map((name) => [name, name]);
 }
 
-// How many nodes there are, and in which states.
+// How many nodes there are, in which states, and how many of them are gone.
 export function summary({ total, connected, by_state: byState }) {
   const states = STATES.filter((each) => byState[each]).map((each) => {
     return [" · ", state(each, `${byState[each].toLocaleString("en")} ${WORDS[each] ?? each}`)];
   });
-  return [`${plural(total, "node")}, ${connected.toLocaleString("en")} connected`, states];
+  const gone = total > connected && ` · ${(total - connected).toLocaleString("en")} gone`;
+  return [`${plural(total, "node")}, ${connected.toLocaleString("en")} connected`, states, gone];
 }
 
 // The type with the worst state, as `[alias, type]`; null without types.
