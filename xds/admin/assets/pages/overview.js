@@ -57,7 +57,7 @@ function rolloutRow({ group, state: name, head, wave, waves, size, since, reason
     cells: [
       link(pathOf("/ui/groups", group), group),
       [state(name), why && element("span", { class: "why" }, ` ${why}`)],
-      [progress(wave - 1, waves, `rollout of revision ${head}`), ` revision ${head}: ${text}`],
+      `revision ${head}: ${text}`,
       when(since),
     ],
   };
