@@ -141,9 +141,13 @@ class NodeTally:
         return _largest(((group, number) for (_, is_present, _, group), number in numbers if is_present), limit)
 
     def nacked_by_group(self, limit: int) -> dict[str, int]:
-        """The number of nodes with a NACKed type, of the groups with the most; those of no group under ""."""
-        numbers = self.numbers.items()
-        return _largest(((group, number) for (state, _, _, group), number in numbers if state is Sync.NACKED), limit)
+        """As ``by_group``, of those with a NACKed type."""
+        found = (
+            (group, number)
+            for (state, is_present, _, group), number in self.numbers.items()
+            if is_present and state is Sync.NACKED
+        )
+        return _largest(found, limit)
 
 
 def _largest(numbers: Iterable[tuple[str, int]], limit: int) -> dict[str, int]:

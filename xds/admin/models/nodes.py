@@ -416,7 +416,7 @@ class NodeCounts:
       ``pending``, ``synced``, ``not_subscribed`` (also without a type); all states are present;
     * ``by_version``: by ``user_agent``, the most frequent ones;
     * ``by_group``: those that are connected, or poll, by group, of the 1,000 groups with the most; ``""``: in no group;
-    * ``nacked_by_group``: those with a type in state ``nacked``, likewise, also if they are not connected.
+    * ``nacked_by_group``: as ``by_group``, those with a type in state ``nacked``.
     """
 
     total: int

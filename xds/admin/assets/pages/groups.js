@@ -21,11 +21,12 @@ export const groups = {
 
   draw({ query }, { page, rollouts, nodes }) {
     const rolloutOf = new Map(rollouts.map((each) => [each.group, each]));
-    const { by_group: nodesOf, nacked_by_group: nackedOf } = nodes.counts;
-    const least = Object.keys(nodesOf).length < COUNTED ? 0 : null;
+    const { by_group: byGroup, nacked_by_group: nackedByGroup } = nodes.counts;
+    const [nodesOf, nackedOf] = [byGroup, nackedByGroup].map((each) => new Map(Object.entries(each)));
+    const least = nodesOf.size < COUNTED ? 0 : null;
     const rows = page.items.map((each) => {
       const { group } = each;
-      return row({ ...each, nodes: nodesOf[group] ?? least }, rolloutOf.get(group), nackedOf[group] ?? 0);
+      return row({ ...each, nodes: nodesOf.get(group) ?? least }, rolloutOf.get(group), nackedOf.get(group) ?? 0);
     });
     const more = queryOf({ page_token: page.next_page_token });
     const columns = ["group", "nodes", "revision", "rollout", "NACKed", "last change"];
