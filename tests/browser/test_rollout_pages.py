@@ -120,6 +120,7 @@ def test_a_rollout_is_followed_from_the_canary_to_its_roll_back(page: BrowserPag
     page.wait_for("1 node (now): ✓ 1/1 ACKed, 3 outside of the wave", ".waves")
     assert page.evaluate(ENABLED) == ["Pause", "Promote", "Abort"]
     assert "50 % of the nodes" in page.text(".waves")
+    assert f"4/4 ACKed, 3 of them the version of revision {revision - 1}" in page.text("main")
     assert audit(page) == []
     take_picture(page, "group")
     bad = roll_out(server, "a", "bad")

@@ -159,6 +159,7 @@ async def test_any_server_shows_the_rollout_of_all_nodes_and_takes_decisions(fle
         shown = (await client.get("/api/v1/groups/edge/rollout")).json()
         assert (shown["state"], shown["nodes"]) == ("running", {"wave": 3, "acked": 3, "nacked": 0, "outside": 2})
         assert (shown["synced"], shown["pending"]) == (5, 0)
+        assert (shown["types"]["clusters"]["synced"], shown["types"]["clusters"]["at_base"]) == (5, 2)
         head = (await client.get("/api/v1/nodes?line=head")).json()["items"]
         assert {node["id"] for node in head} == fleet.wave()
     paused = await at_b.post("/api/v1/groups/edge/rollout", json={"action": "pause", "message": "lunch"})

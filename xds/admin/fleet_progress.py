@@ -126,7 +126,7 @@ def _all_pending(rollout: Json) -> Json:
     return {
         **rollout,
         **_pending(rollout),
-        "types": {alias: {**counts, **_pending(counts)} for alias, counts in rollout["types"].items()},
+        "types": {alias: {**counts, **_pending(counts), "at_base": 0} for alias, counts in rollout["types"].items()},
         "nacks": [],
     }
 

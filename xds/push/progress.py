@@ -15,9 +15,10 @@ from itertools import islice
 from time import monotonic
 
 from xds.envoy.translation import variant_sets
-from xds.fleet.convergence import SHOWN_LIMIT
+from xds.fleet.convergence import SHOWN_LIMIT, has_content
 from xds.fleet.fleet import Fleet
 from xds.fleet.state import Convergence, Sync
+from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.lines import GroupLine
@@ -231,7 +232,8 @@ def joined(convergences: Iterable[Convergence]) -> Convergence:
 class RolloutStatus:
     """How many connected nodes of a group have what they are to have. ``types`` is by alias.
 
-    ``wave`` are those that are served the head, ``outside_n`` the number of all others.
+    ``wave`` are those that are served the head, ``outside_n`` the number of all others. ``at_base`` are how many of
+    them have ACKed a type that the head changes, by alias.
     """
 
     group: str
@@ -240,6 +242,7 @@ class RolloutStatus:
     types: Mapping[str, Mapping[Sync, int]]
     wave: LineProgress
     outside_n: int
+    at_base: Mapping[str, int]
 
 
 async def rollout_status(cache: SnapshotCache, fleet: Fleet, group: str, revision: int) -> RolloutStatus:
@@ -251,4 +254,18 @@ async def rollout_status(cache: SnapshotCache, fleet: Fleet, group: str, revisio
             types.setdefault(alias, Counter()).update(counted)
     wave = lines[GroupLine.HEAD]
     outside_n = sum(each.nodes_n for each in lines.values()) - wave.nodes_n
-    return RolloutStatus(group, revision, joined(each.convergence for each in lines.values()), types, wave, outside_n)
+    convergence = joined(each.convergence for each in lines.values())
+    outside = [each.types for line, each in lines.items() if line is not GroupLine.HEAD]
+    changed = _changed_types(cache, group) if outside else frozenset()
+    at_base = {alias: sum(each.get(alias, Counter())[Sync.SYNCED] for each in outside) for alias in changed}
+    return RolloutStatus(group, revision, convergence, types, wave, outside_n, at_base)
+
+
+def _changed_types(cache: SnapshotCache, group: str) -> frozenset[str]:
+    """The aliases of the types of which head and base have different content."""
+    lines = GroupLine.HEAD, GroupLine.BASE
+    head, base = (snapshot.sets if (snapshot := cache.get(group, line)) is not None else {} for line in lines)
+    both = head.keys() & base.keys()
+    return frozenset(
+        alias_of(url) for url in head.keys() | base.keys() if url not in both or not has_content(base[url], head[url])
+    )

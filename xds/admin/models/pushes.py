@@ -90,7 +90,9 @@ class TypeRollout:
     * ``synced``: the number of nodes that have ACKed it;
     * ``pending``: the number of nodes that have not answered yet;
     * ``nacked``: the number of nodes that have NACKed it;
-    * ``not_subscribed``: the number of nodes that do not subscribe to it.
+    * ``not_subscribed``: the number of nodes that do not subscribe to it;
+    * ``at_base``: present if a careful rollout changes it: how many of ``synced`` are outside of the wave, and have
+      ACKed what the base has.
     """
 
     schema_name: ClassVar[str] = "TypeRolloutItem"
@@ -99,6 +101,7 @@ class TypeRollout:
     pending: int
     nacked: int
     not_subscribed: int
+    at_base: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,9 @@ class GroupRollout(LastRollout):
             synced=found.synced,
             pending=found.pending,
             nacked=found.nacked,
-            types={alias: _counts(states) for alias, states in sorted(domain.types.items())},
+            types={
+                alias: _counts(states, domain.at_base.get(alias, 0)) for alias, states in sorted(domain.types.items())
+            },
             pending_nodes=found.pending_nodes,
             nacks=tuple(map(Nack.from_domain, found.nacks)),
             held=_held(found.held),
@@ -206,13 +211,14 @@ class PushOutcome:
         )
 
 
-def _counts(states: Mapping[Sync, int]) -> TypeRollout:
+def _counts(states: Mapping[Sync, int], at_base: int) -> TypeRollout:
     numbers = {state.value: number for state, number in states.items()}
     return TypeRollout(
         synced=numbers.get("synced", 0),
         pending=numbers.get("pending", 0),
         nacked=numbers.get("nacked", 0),
         not_subscribed=numbers.get("not_subscribed", 0),
+        at_base=at_base,
     )
 
 

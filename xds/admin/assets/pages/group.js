@@ -89,18 +89,19 @@ function resourceTable({ query }, { group, resources, versions }, progress) {
     const href = pathOf("/ui/groups", group) + queryOf({ type: query.type === alias ? "" : alias });
     const toggle = link(href, alias, { "aria-expanded": String(query.type === alias) });
     const count = plural(resources[alias], "resource");
-    return { key: alias, cells: [toggle, count, ackWords(progress?.types[alias]), versions[alias] ?? "–"] };
+    return { key: alias, cells: [toggle, count, ackWords(progress?.types[alias], progress?.base), versions[alias] ?? "–"] };
   });
   return table("Resources", ["type", "resources", "nodes", "version"], rows, 3);
 }
 
-function ackWords(counts) {
+function ackWords(counts, base) {
   if (!counts) return "–";
-  const { synced, pending, nacked } = counts;
+  const { synced, pending, nacked, at_base: outside } = counts;
   const all = synced + pending + nacked;
   if (!all) return state("not_subscribed", "no node asks for it");
   const worst = nacked ? "nacked" : pending ? "pending" : "synced";
-  const more = [nacked && `${nacked} NACKed`, pending && `${pending} pending`].filter(Boolean).join(", ");
+  const others = outside > 0 && `${outside} of them the version of revision ${base}`;
+  const more = [others, nacked && `${nacked} NACKed`, pending && `${pending} pending`].filter(Boolean).join(", ");
   return state(worst, `${synced}/${all} ACKed${more && `, ${more}`}`);
 }
 
