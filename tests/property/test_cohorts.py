@@ -128,7 +128,7 @@ class Cohort(RuleBasedStateMachine):
     @rule(some=clients)
     def move(self, some: set[int]) -> None:
         """Some nodes belong to another group from now on."""
-        self.server.select(("other", " or ".join(f'id == "node-{index}"' for index in sorted(some))))
+        self.server.select(("other", " or ".join(f'node.id == "node-{index}"' for index in sorted(some))))
 
     @rule(some=clients, times=st.integers(1, 3))
     def ack(self, some: set[int], times: int) -> None:

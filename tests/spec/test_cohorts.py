@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.support.sansio import Client, Server
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.ack import AckState, ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.cohort import LONELY_REVISIONS, SHARED_S, Cohort, CohortStream
 from xds.protocol.dialect import Variant
-from xds.protocol.events import HeldContent, NodeMismatch
+from xds.protocol.events import HeldContent, NodeMismatch, Send
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.heartbeats import Heartbeats
 from xds.protocol.hold import Held
@@ -26,6 +26,7 @@ from xds.protocol.hold_reasons import Reports
 from xds.protocol.known_content import KnownContent, ShownContent
 from xds.protocol.proof import Proof
 from xds.protocol.rejections import Refused, Rejections
+from xds.protocol.requests import DeltaRequest, Request, SotwRequest
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.subscription import Subscription
 from xds.protocol.transition import Transition
@@ -36,6 +37,7 @@ from xds.snapshots.linger import Lingering, Removal
 
 pytestmark = pytest.mark.usefixtures("without_twins")
 
+NAMED_CLUSTER = frozenset({"c"})
 NAMED = {ENDPOINT: ("c",), ROUTE: ("r",)}
 CLIENTS = 4
 PUSHES = 200
@@ -204,15 +206,81 @@ def test_nothing_is_kept_of_old_pushes(server: Server, clients: list[Client]) ->
     assert not kept.intersection(range(3, PUSHES // 2)), "of the first ones the silent clients keep what they have"
 
 
-# What decides the next steps of a client that is in step, each with another value. ``watch`` is that of clusters.
+@pytest.mark.parametrize(
+    ("variant", "changed"),
+    [
+        *((each, {"type_url": LISTENER}) for each in Variant),
+        *((each, {"response_nonce": "older"}) for each in Variant),
+        *((each, {"error_detail": {"code": 3, "message": "refused"}}) for each in Variant),
+        *((each, {"type_url": SECRET}) for each in Variant),
+        (Variant.SOTW, {"resource_names": ["c"]}),
+        (Variant.DELTA, {"resource_names_subscribe": ["c"]}),
+        (Variant.DELTA, {"resource_names_unsubscribe": ["c"]}),
+        (Variant.DELTA, {"initial_resource_versions": {"c": "1"}}),
+    ],
+    indirect=["variant"],
+)
+def test_only_equal_requests_are_one_input(
+    clients: list[Client], changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = own_steps(monkeypatch)
+    request = {"type_url": CLUSTER, "response_nonce": "old"}
+    for client, fields in zip(clients, (request, request, request | changed), strict=False):
+        client.request(**fields)
+    assert [each is clients[0].stream for each in left] == [True, False]
+
+
+def test_the_first_request_of_a_type_is_an_input_of_one_client(
+    clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user agent of its node decides a setting."""
+    left = own_steps(monkeypatch)
+    for client in clients:
+        client.request(type_url=SECRET)
+    assert len(left) == CLIENTS
+
+
+def test_a_request_that_needs_a_response_is_not_handled_before_its_turn(
+    variant: Variant, clients: list[Client]
+) -> None:
+    asked: Request = SotwRequest(CLUSTER, NAMED_CLUSTER, nonce="old")
+    if variant is Variant.DELTA:
+        asked = DeltaRequest(CLUSTER, NAMED_CLUSTER, nonce="old")
+    first, second, *_ = (client.stream for client in clients)
+    assert isinstance(second, CohortStream)
+    assert any(isinstance(event, Send) for event in first.receive(asked, 0.0))
+    assert second.receive_shared(asked, 0.0) is None
+    assert any(isinstance(event, Send) for event in second.receive(asked, 0.0))
+
+
+def test_each_client_is_told_of_its_change_of_groups(server: Server, clients: list[Client]) -> None:
+    for client in clients:
+        client.stream._may_return = lambda node, group: False  # so nothing in its state tells of the former group
+    server.push(content("2"), "other")
+    server.select(("other", " or ".join(f'node.id == "node-{number}"' for number in range(CLIENTS))))
+    assert [server.clients.followed(f"node-{number}")[0].group for number in range(CLIENTS)] == ["other"] * CLIENTS
+
+
+def test_an_outcome_is_not_taken_when_the_removal_log_answers_otherwise(
+    server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.push(content("2"), wake=False)
+    left = own_steps(monkeypatch)
+    clients[0].wake()
+    server.cache.note_refused(CLUSTER, {"c": ("another",)})
+    clients[1].wake()
+    assert len(left) == 2
+
+
+# What decides the next steps of a client that is in step, each with another value; some attributes change together.
+# ``watch`` is that of clusters.
 DECIDES: Mapping[str, object] = {
     "stream._dialect": SimpleNamespace(variant=None),
     "stream._type_url": ENDPOINT,
     "stream._remaining_since_s": 0.0,
-    "stream.view": None,
-    "client.view": None,
+    "stream.view client.view": SimpleNamespace(),
     "client.released": copy,
-    "client.lingering": Lingering(),
+    "client.reports.lingering client.lingering": Lingering(),
     "client.transition": Transition(0.0, Held(Snapshot("default", 9, {}))),
     "client.proof.clusters": empty_set(CLUSTER),
     "client.proof.overdue": frozenset({"c"}),
@@ -227,6 +295,7 @@ DECIDES: Mapping[str, object] = {
     "client.reports.held_content": (HeldContent((), ()),),
     "client.reports.cut_removals": (Removal(1, {}, None),),
     "client.watches._pending_since_s": {CLUSTER: 0.0},
+    "client.view": None,
     "client.watches.refused": {CLUSTER: {"c": ("1",)}},
     "watch.acked_label": "x",
     "watch.allows_placeholders": None,
@@ -293,23 +362,34 @@ def situation(client: Client) -> object:
 def test_each_attribute_of_a_state_is_known_to_decide_the_next_steps_or_not(part: str) -> None:
     """A new one must be in the situation, or in the list of those that need not be."""
     has = {slot for owner in PARTS[part] for slot in owner.__slots__}  # type: ignore[attr-defined]
-    deciding = {path.rpartition(".")[2] for path in DECIDES if path.rpartition(".")[0] == part}
+    paths = (path.rpartition(".") for together in DECIDES for path in together.split())
+    deciding = {name for owner, _, name in paths if owner == part}
     others = {name for where, names in OTHERS.items() if where.split(" ")[0] == part for name in names.split()}
     assert has == deciding | others
     assert not deciding & others
 
 
-@pytest.mark.parametrize("path", DECIDES)
-def test_clients_that_differ_in_what_decides_the_next_steps_share_no_state(clients: list[Client], path: str) -> None:
+@pytest.mark.parametrize("paths", DECIDES)
+def test_clients_that_differ_in_what_decides_the_next_steps_share_no_state(clients: list[Client], paths: str) -> None:
     stream: Any = clients[0].stream
     stream.leave_cohort()
     before = situation(clients[0])
     assert before == situation(clients[1]) is not None
-    start, *inner, name = path.split(".")
-    owner: Any = {"stream": stream, "client": stream.client, "watch": stream.watches[CLUSTER]}[start]
-    for part in inner:
-        setattr(owner, part, copy(getattr(owner, part)))
-        owner = getattr(owner, part)
-    value = DECIDES[path]
-    object.__setattr__(owner, name, value(getattr(owner, name)) if value is copy else value)
+    value = DECIDES[paths]
+    for path in paths.split():
+        start, *inner, name = path.split(".")
+        owner: Any = {"stream": stream, "client": stream.client, "watch": stream.watches[CLUSTER]}[start]
+        for part in inner:
+            setattr(owner, part, copy(getattr(owner, part)))
+            owner = getattr(owner, part)
+        object.__setattr__(owner, name, value(getattr(owner, name)) if value is copy else value)
     assert situation(clients[0]) != before
+
+
+def test_a_client_that_has_just_returned_is_not_in_step(server: Server, clients: list[Client]) -> None:
+    stream: Any = clients[0].stream
+    stream.leave_cohort()
+    stream.client.returned_s = server.now
+    assert situation(clients[0]) is None
+    server.now += server.rules.return_s
+    assert situation(clients[0]) is not None
