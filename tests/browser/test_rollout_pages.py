@@ -146,7 +146,7 @@ def test_the_list_of_groups_tells_of_rollouts_and_nacks(page: BrowserPage, serve
         "[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
     )
     revision = str(rollout(server)["revision"])
-    assert rows[0][:5] == ["edge", "4 nodes", revision, "! held, wave 1 of 3", "✗ 1 NACK"]
+    assert rows[0][:5] == ["edge", "4 nodes", revision, "! held, wave 1 of 3", "✗ 1 node"]
     assert rows[1][:5] == ["other", "0 nodes", "1", "\u2013", "\u2013"]
     assert rows[1][5].endswith(f"by {ADMIN}: a second group")
     take_picture(page, "groups")
