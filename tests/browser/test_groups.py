@@ -28,6 +28,14 @@ Json = dict[str, Any]
 EDGE, SHOP = "edge", "shop"
 WHY = f"Error adding/updating cluster(s) bad: {INJECTED} hosts are not set"
 PRESSED = "[...document.querySelectorAll('main button')].find(each => each.innerText.trim() == {})"
+SLOW_ANSWERS = """{
+  const { fetch } = window;
+  window.fetch = async (...asked) => {
+    const answer = await fetch(...asked);
+    await new Promise((done) => setTimeout(done, 200));
+    return answer;
+  };
+}"""
 OTHER_SECRET = {**SECRET, "generic_secret": {"secret": {"inline_string": f"{KEY} of later"}}}
 
 
@@ -200,6 +208,12 @@ def test_a_comparison_of_ten_megabytes_is_shown_in_part(page: BrowserPage, serve
     assert page.evaluate("document.querySelectorAll('*').length") < 10_000
     press(page, "Show 20 more resources")
     page.wait_for("3,001 resources differ, 40 shown", "main")
+    more = PRESSED.format(json.dumps("Show 20 more resources"))
+    page.evaluate(SLOW_ANSWERS)
+    page.evaluate(f"[{more}, {more}].forEach(each => each.click())")
+    page.wait_for("3,001 resources differ, 80 shown", "main")
+    shown_once = "new Set([...document.querySelectorAll('[data-lines]')].map(each => each.dataset.lines)).size"
+    assert page.evaluate(shown_once) == 80
     page.go("/ui/groups/large/diff?from=0&to=2")
     page.wait_for("xds diff -g large --from 0 --to 2", "main")
     assert audit(page) == []

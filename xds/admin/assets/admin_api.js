@@ -79,12 +79,16 @@ export async function* lines(path, signal) {
   const response = await open(path, { accept: "application/x-ndjson", signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const parts = (rest + value).split("\n");
-    rest = parts.pop();
-    for (const line of parts) yield line ? JSON.parse(line) : null;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split("\n");
+      rest = parts.pop();
+      for (const line of parts) yield line ? JSON.parse(line) : null;
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // the caller wants no more; an answer that has ended cannot be cancelled
   }
 }
 

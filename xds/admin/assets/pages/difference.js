@@ -70,8 +70,10 @@ export const difference = {
 };
 
 async function readPage(kept, group, { from, to }, signal) {
-  const asked = queryOf({ from, limit: RESOURCES, max_bytes: RESOURCE_BYTES, page_token: kept.token });
+  const { token } = kept;
+  const asked = queryOf({ from, limit: RESOURCES, max_bytes: RESOURCE_BYTES, page_token: token });
   const page = await get(`${pathOf("/groups", group, "revisions", String(to))}/diff${asked}`, signal);
+  if (kept.token !== token) return; // another read, as after a second click, has got this page meanwhile
   kept.pages.push(page);
   kept.token = page.next_page_token ?? "";
 }

@@ -36,8 +36,10 @@ export const events = {
     const isFirst = !kept.last;
     const after = isFirst ? { since: since || "1h" } : { last_event_id: kept.last };
     if (isFirst) Object.assign(kept, { items: [], total: 0, rows: 0 });
+    const turn = (kept.turn = Symbol("turn"));
     const asked = { kinds: kinds || CHANGES, group, node, follow: "false", ...after };
     for await (const event of lines(`/events${queryOf(asked)}`, signal)) {
+      if (turn !== kept.turn) break; // another read has begun meanwhile, behind the last event of this one
       if (!event) continue;
       kept.last = event.id ?? kept.last;
       kept.total += event.kind in GAPS ? 0 : 1;
