@@ -84,6 +84,19 @@ def test_a_node_of_any_id_has_an_address(browser: BrowserPage) -> None:
     assert browser.messages == [] and browser.failures == []
 
 
+def test_events_are_read_once_when_two_reads_meet(browser: BrowserPage) -> None:
+    shown(browser, "/ui/events", VIEWS["/ui/events"])
+    read = """(async () => {
+      const { events } = await import("/ui/assets/pages/events.js");
+      const view = { query: { kinds: "", group: "", node: "", since: "" }, kept: {} };
+      await Promise.all([events.read(view), events.read(view)]);
+      const { items } = view.kept;
+      return [items.length, new Set(items.map((each) => each.id)).size];
+    })()"""
+    rows, ids = browser.evaluate(read)
+    assert 0 < rows == ids
+
+
 # Words for what a node waits for and keeps, as the API tells it.
 STORY = {
     "held": [
