@@ -53,6 +53,10 @@ concern our server alone, so go-control-plane has one round of it.
 * **Memory**: resident memory of the server process. Socket buffers of the kernel are not included.
 * **Ours** is `xds serve` with the memory store and pushes in protobuf. `python -m bench.pushes` measures JSON and
   the store on disk.
+* **Clients in one state take one step**: the streams of a cell follow the same content and answer alike. Our engine
+  computes a step for one of them, and the others take its outcome (`docs/internals/cohorts.md`). A fleet whose clients
+  request different names shares less, and a client that nobody resembles costs what it would cost alone. Tables
+  measured before 2026-11-29 show the server without that.
 * **Peers**: go-control-plane with its snapshot cache and with its linear cache, with the same resources; and a
   broadcaster on bare `grpc.aio`, which sends one prepared message to each stream and discards what it receives. It has
   no protocol and shows the cost of gRPC's own transport. The programs are in `bench/peers`.
