@@ -300,6 +300,25 @@ async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner
     assert rollout(plane).reason == "33.3% of 150 requests failed, 2.0% above the usual 1.0% are allowed"
 
 
+async def test_a_look_that_began_before_a_rollout_leaves_its_load_alone(plane: Plane) -> None:
+    """Pushes and other servers look as well, and a look pauses between batches of nodes."""
+    totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}
+    facts = plane.publisher.rollout_facts
+    facts.requests_of = lambda node, clusters: totals[node]
+    await plane.publisher.push(GROUP, clusters("a"))
+    proxies = Proxies(plane)
+    proxies.answer()
+    early = facts.gather(GROUP)
+    early.send(None)  # to its first pause
+    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout=PLAN))
+    (first,) = have(plane, "b")
+    await facts.gather(GROUP)
+    with pytest.raises(StopIteration):
+        early.send(None)
+    totals[first] = Totals(1060, 540)
+    assert (await facts.gather(GROUP)).facts.requests == RequestCount(40, 100)
+
+
 async def test_load_of_nodes_that_only_report_here_counts(plane: Plane) -> None:
     """Of several servers, a proxy may report its load to another one than it gets its configuration from."""
     totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}

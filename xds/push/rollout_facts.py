@@ -46,6 +46,9 @@ def _no_reports(node_id: str, clusters: Container[str]) -> Totals | None:
 Gather = Callable[[str, str], Awaitable[ServerFacts]]
 
 
+_Wave = tuple[int, int, float]  # head, number of the wave, and when it began
+
+
 class FactsHere:
     """Gathers the facts of this server. ``requests_of`` are the totals of the load reports of a node."""
 
@@ -84,9 +87,10 @@ class FactsHere:
             await asyncio.sleep(0)
         was_sent = self._rollouts.wave_age_s(group) >= SENT_AGAIN_S
         look.add_refusals(self._rollouts.head_since_s(group), was_sent=was_sent)
-        self._load.pop(group, None)
-        if running is not None:
-            self._load[group] = load
+        if _wave(self._rollouts.find(group)) == load.wave:  # else another one began during this look
+            self._load.pop(group, None)
+            if running is not None:
+                self._load[group] = load
         is_new = monotonic() - self._started_s < KNOWS_AFTER_S
         facts = Facts(
             kinds,
@@ -111,17 +115,21 @@ class FactsHere:
 
     def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
         """The load since the present wave began, without any yet."""
-        wave = (running.head, running.wave, running.since_s) if running is not None else None
-        before = self._load.get(group)
+        wave, before = _wave(running), self._load.get(group)
         is_first = before is None or before.wave != wave
         return _LoadSince(wave, {} if before is None or is_first else before.base, is_first)
+
+
+def _wave(rollout: Rollout | None) -> _Wave | None:
+    """Which wave goes on; None if there is none."""
+    return (rollout.head, rollout.wave, rollout.since_s) if rollout is not None and rollout.is_open else None
 
 
 @dataclass(slots=True)
 class _LoadSince:
     """The requests of nodes since a wave began. ``base`` are the totals that they had at the first look, by node."""
 
-    wave: tuple[int, int, float] | None
+    wave: _Wave | None
     base: dict[str, Totals]
     is_first: bool
     inside: RequestCount | None = None
