@@ -6,7 +6,8 @@
 # Each token is in FOLDER/NAME.token, the list in FOLDER/tokens. A token that is there is kept.
 set -eu
 umask 077
-folder=$1
+folder=${1:?FOLDER is missing}
+: "${2:?NAME=SCOPE is missing}"
 shift
 mkdir -p "$folder"
 separator='['

@@ -46,7 +46,7 @@ def test_groups_by_the_time_in_which_it_was_there() -> None:
         "blue", 100.0, (Moment(100.0, CONNECTED), Moment(120.0, ORPHANED, "", "edge"), Moment(140.0, MOVED, "blue"))
     )
     blue = GroupPast([pushed(7, 105.0, "blue"), pushed(8, 145.0, "blue", kind="rollback", content_of=6)])
-    assert groups_of({"": past}) == {"edge", "blue"}
+    assert groups_of({"": past}) == ["blue", "edge"]
     items = timeline({"": past}, (), {"edge": HISTORY, "blue": blue})
     assert told(items) == [
         (100.0, "connected", "edge", 1),

@@ -111,9 +111,9 @@ class _Story:
         return any(opened <= time < closed for opened, closed in self.connections)
 
 
-def groups_of(pasts: Mapping[str, NodePast]) -> frozenset[str]:
-    """The groups that a node was in, as far as the servers know."""
-    return frozenset(group for _, group in _story(pasts).groups if group)
+def groups_of(pasts: Mapping[str, NodePast]) -> list[str]:
+    """The groups that a node was in, as far as the servers know: the present one first, then by its last stay."""
+    return list(dict.fromkeys(group for _, group in reversed(_story(pasts).groups) if group))
 
 
 def timeline(

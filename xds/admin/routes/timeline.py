@@ -84,8 +84,9 @@ async def get_timeline(
     pasts = {server: each.past for server, each in seen.items()}
     began = min(past.known_since for past in pasts.values())
     latest = max(seen.values(), key=lambda each: each.past.latest)
-    groups, is_cut = {}, any(past.is_cut for past in pasts.values())
-    for group in islice(sorted(groups_of(pasts)), GROUPS_LIMIT):
+    found_groups = groups_of(pasts)
+    groups, is_cut = {}, len(found_groups) > GROUPS_LIMIT or any(past.is_cut for past in pasts.values())
+    for group in found_groups[:GROUPS_LIMIT]:
         revisions = await _revisions(deps, group, limit + 1)
         is_cut = is_cut or (len(revisions) > limit and revisions[-1].meta.time_s >= began)
         heads = deps.publisher.rollouts.line_changes.heads(group)
