@@ -147,7 +147,7 @@ def test_a_group_of_all_nodes_stands_there_as_soon_with_true_numbers(filled: Fil
     nacked = census.nacked["clusters", "edge"]
     page.wait_for(f"{NODES_N - nacked}/{NODES_N} ACKed, {nacked} NACKed", "main")
     page.go("/ui/groups")
-    page.wait_for(f"{nacked} NACKs", "main")
+    page.wait_for(f"✗ {nacked} nodes", "main")
     assert audit(page) == [] and page.messages == []
 
 
