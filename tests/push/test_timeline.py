@@ -89,6 +89,15 @@ def test_what_only_a_wave_was_served() -> None:
     ]
 
 
+def test_the_wave_of_a_rollout_that_supersedes_another_one_comes_after_its_end() -> None:
+    """Both are one step, and so at one time."""
+    past = NodePast("edge", 100.0, (Moment(100.0, CONNECTED),))
+    first = [LineOfNode(131.0, True, 3, "wave 1 of 2", 150.5), LineOfNode(150.5, False, 2, "superseded")]
+    lines = [*first, LineOfNode(150.5, True, 4, "wave 1 of 2")]
+    items = timeline({"": past}, (), {"edge": GroupPast(HISTORY.revisions, {3, 4}, lines)})
+    assert [(item.line, item.revision) for item in items if item.line] == [("head", 4), ("base", 2), ("head", 3)]
+
+
 def test_a_roll_back_sends_nothing_to_a_node_that_never_had_the_head() -> None:
     past = {"": NodePast("edge", 100.0, (Moment(100.0, CONNECTED),))}
     endpoints = replace(pushed(4, 140.0), endpoints_only=True)

@@ -182,7 +182,7 @@ def _of_group(group: str, past: GroupPast, story: _Story) -> Iterator[TimelineIt
             kind = TimelineKind.SENT if is_sent else TimelineKind.PUSHED
             yield TimelineItem(at, kind, group, info.revision, text=_text(info), by=by)
     pushed_s = {info.revision: info.meta.time_s for info in past.revisions}
-    for change in past.lines:
+    for change in reversed(past.lines):  # of one time, the later first
         line = "head" if change.is_head else "base"
         for at in _times(change, pushed_s.get(change.revision, 0.0), story.stays(group)):
             yield TimelineItem(at, TimelineKind.LINE, group, change.revision, text=change.text, line=line)
