@@ -41,6 +41,12 @@ def test_each_node_has_the_wave_that_reached_it() -> None:
     assert changes.heads(GROUP) == {2} and changes.heads("other") == frozenset()
 
 
+def test_a_wave_that_takes_another_node_reaches_it() -> None:
+    """The push did not concern the first one."""
+    changes = noted(first, replace(first, nodes=last.nodes))
+    assert of(changes, canary) == of(changes, other) == [(100.0, True, 2, "wave 1 of 3")]
+
+
 def test_a_promotion_by_hand_reaches_all() -> None:
     changes = noted(first, first.promote("me", "", 150.0).end(RolloutState.PROMOTED, "", 160.0))
     assert of(changes, canary) == [(100.0, True, 2, "wave 1 of 3")]

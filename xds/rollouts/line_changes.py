@@ -50,8 +50,9 @@ class LineChanges:
         return _changes(self._steps.get(group, ()), node)
 
 
-def _step(rollout: Rollout) -> tuple[int, int, bool]:
-    return rollout.head, rollout.wave, rollout.is_open
+def _step(rollout: Rollout) -> tuple[int, int, object, bool]:
+    """Differs when nodes change lines: a wave may take another node beside those that the push does not concern."""
+    return rollout.head, rollout.wave, rollout.nodes, rollout.is_open
 
 
 def _changes(steps: Sequence[Rollout], node: Node) -> list[LineOfNode]:
