@@ -121,12 +121,18 @@ async def rollout_of_all(deps: Dependencies, request: Request, group: str) -> Js
     return {**own, **_added(found), "revision": revision, "types": added, **nodes, **judged, **others.marks}
 
 
+def _all_pending_of(counts: Json) -> Json:
+    """The counts of a type when all its nodes are pending: none has ACKed the base either."""
+    at_base = {"at_base": 0} if "at_base" in counts else {}
+    return {**counts, **_pending(counts), **at_base}
+
+
 def _all_pending(rollout: Json) -> Json:
     """The rollout of a server that serves an earlier revision."""
     return {
         **rollout,
         **_pending(rollout),
-        "types": {alias: {**counts, **_pending(counts), "at_base": 0} for alias, counts in rollout["types"].items()},
+        "types": {alias: _all_pending_of(counts) for alias, counts in rollout["types"].items()},
         "nacks": [],
     }
 

@@ -89,7 +89,8 @@ function resourceTable({ query }, { group, resources, versions }, progress) {
     const href = pathOf("/ui/groups", group) + queryOf({ type: query.type === alias ? "" : alias });
     const toggle = link(href, alias, { "aria-expanded": String(query.type === alias) });
     const count = plural(resources[alias], "resource");
-    return { key: alias, cells: [toggle, count, ackWords(progress?.types[alias], progress?.base), versions[alias] ?? "–"] };
+    const acked = ackWords(progress?.types[alias], progress?.base);
+    return { key: alias, cells: [toggle, count, acked, versions[alias] ?? "–"] };
   });
   return table("Resources", ["type", "resources", "nodes", "version"], rows, 3);
 }

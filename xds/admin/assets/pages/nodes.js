@@ -11,7 +11,8 @@ const WORDS = { nacked: "NACKed", not_subscribed: "not subscribed" };
 const FILTERS = ["text", "group", "state", "line", "user_agent"];
 const COLUMNS = ["node", "state", "group", "revision", "since", "client", "locality"];
 const KINDS = ["push", "rollback", "rollout", "group", "nack", "order", "node", "stream"];
-export const NONE = "No node is connected. xds envoy starts one; xds bootstrap writes the configuration of an Envoy of yours.";
+export const NONE =
+  "No node is connected. xds envoy starts one; xds bootstrap writes the configuration of an Envoy of yours.";
 
 export const nodes = {
   title: () => "Nodes",
