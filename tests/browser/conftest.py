@@ -1,4 +1,4 @@
-"""One server with a world of its own, and one browser, for all tests of a module."""
+"""Servers and browsers that run for all tests of a module."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import pytest
 from tests.browser.devtools import BrowserPage
 from tests.browser.world import furnish
 from tests.support.server import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ExitStack]:
+    """What runs until the end of the module."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -37,12 +36,6 @@ SLOW_ANSWERS = """{
   };
 }"""
 OTHER_SECRET = {**SECRET, "generic_secret": {"secret": {"inline_string": f"{KEY} of later"}}}
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -53,12 +52,6 @@ LEGEND = (
     "[...document.querySelectorAll('[data-chart=requests] .legend li')]"
     ".map(item => [item.innerText, getComputedStyle(item).borderLeftColor])"
 )
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture(scope="module")

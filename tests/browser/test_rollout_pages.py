@@ -6,7 +6,7 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -35,12 +35,6 @@ CAREFULLY = {"waves": ["1", "50%"], "hold_s": 250}
 ENABLED = (
     "[...document.querySelectorAll('main .actions button')].filter(each => !each.disabled).map(each => each.innerText)"
 )
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,20 @@ def test_a_push_while_it_is_connected_was_sent() -> None:
     assert (items[-2].text, items[-2].by) == ("push: why", "me")
 
 
+def test_a_node_that_only_polls_is_sent_no_push() -> None:
+    """It has moments, such as a move, and no stream."""
+    past = NodePast("edge", 100.0, (Moment(105.0, MOVED, "edge", "blue"),))
+    kinds = {kind for _, kind, _, _ in told(timeline({"": past}, (), {"edge": HISTORY}))}
+    assert kinds == {"moved", "pushed"}
+
+
+def test_a_connection_whose_beginning_is_no_longer_kept() -> None:
+    past = NodePast("edge", 50.0, (Moment(105.0, MOVED, "edge", "blue"), Moment(120.0, DISCONNECTED)), is_cut=True)
+    items = told(timeline({"": past}, (), {"edge": HISTORY}))
+    assert (110.0, "sent", "edge", 2) in items
+    assert (130.0, "pushed", "edge", 3) in items
+
+
 def test_groups_by_the_time_in_which_it_was_there() -> None:
     past = NodePast(
         "blue", 100.0, (Moment(100.0, CONNECTED), Moment(120.0, ORPHANED, "", "edge"), Moment(140.0, MOVED, "blue"))

@@ -80,18 +80,17 @@ class RolloutPushes:
     def replayed(self, commit: Commit) -> RolloutStep:
         """What a push did that was committed before, as far as the last rollout of its group tells."""
         rollout = self._rollouts.find(commit.group)
-        step = NO_STEP
         if rollout is None:
-            pass
-        elif commit.changed and commit.revision == rollout.head:
+            return NO_STEP
+        if commit.changed and commit.revision == rollout.head:
             # A rollout that began in place of another one has the base of that one.
             effect = Effect.STARTED if rollout.base == rollout.head - 1 else Effect.SUPERSEDED
-            step = RolloutStep(effect, _load_note(rollout.plan), rollout)
-        elif rollout.is_open and commit.revision > rollout.head:
-            step = RolloutStep(Effect.CONTINUES, _FOR_ALL, rollout)
-        elif rollout.last_head and commit.revision == rollout.last_head + commit.changed:
-            step = RolloutStep(Effect.ENDED, rollout.reason, rollout)
-        return step
+            return RolloutStep(effect, _load_note(rollout.plan), rollout)
+        if rollout.is_open and commit.revision > rollout.head:
+            return RolloutStep(Effect.CONTINUES, _FOR_ALL, rollout)
+        if rollout.last_head and commit.revision == rollout.last_head + commit.changed:
+            return RolloutStep(Effect.ENDED, rollout.reason, rollout)
+        return NO_STEP
 
     def _roll_back(
         self, planned: PlannedChange, present: Rollout | None, before: Rollout, after: Rollout

@@ -145,13 +145,16 @@ def _story(pasts: Mapping[str, NodePast]) -> _Story:
 
 
 def _connections(past: NodePast) -> Iterator[tuple[float, float]]:
-    opened = past.known_since
+    """From when to when a server had a stream of the node. A node that only polls, or only reports load, has none."""
+    opened: float | None = None
     for moment in past.moments:
         if moment.kind is MomentKind.CONNECTED:
             opened = moment.time
         elif moment.kind is MomentKind.DISCONNECTED:
-            yield opened, moment.time
-    if past.moments and past.moments[-1].kind is not MomentKind.DISCONNECTED:
+            # Its beginning may be among the moments that are not kept.
+            yield past.known_since if opened is None else opened, moment.time
+            opened = None
+    if opened is not None:
         yield opened, float("inf")
 
 
