@@ -7,11 +7,8 @@ do not bind conflict as others do. UDP and TCP do not conflict, nor do ``0.0.0.0
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 from ipaddress import ip_address
 from typing import Any, NamedTuple
-
-from google.protobuf.message import DecodeError
 
 from xds.codec import schema
 from xds.codec.findings import FieldPath
@@ -172,7 +169,7 @@ def _inline_routes(chain: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any
         packed = one.typed_config
         if packed.type_url not in _MANAGERS:
             continue
-        manager = _read(packed.type_url, packed.value)
+        manager = schema.parsed(packed.type_url, packed.value)
         if manager is not None and manager.HasField("route_config"):
             yield (*path, "filters", index, "typed_config", "route_config"), manager.route_config
 
@@ -190,16 +187,4 @@ def _repeated(configuration: Any, path: FieldPath) -> Iterator[RepeatedDomain]:
 
 
 def _parse(resource: Resource) -> Any:
-    return _read(resource.type_url, resource.body)
-
-
-# Few types are parsed here; a lookup in the pool takes longer than parsing most of their messages.
-_class = cache(schema.message_class)
-
-
-def _read(type_url: str, body: bytes) -> Any:
-    message_class = _class(type_url)
-    try:
-        return None if message_class is None else message_class.FromString(body)
-    except DecodeError:
-        return None
+    return schema.parsed(resource.type_url, resource.body)

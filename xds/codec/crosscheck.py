@@ -13,8 +13,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from xds.codec import schema
 from xds.codec.conflicts import (
     LISTENERS,
@@ -247,12 +245,8 @@ class _Check:
     def _places(self, resource: Resource) -> tuple[Mapping[ResourceKey, FieldPath], Collection[ResourceKey]]:
         """The paths of a resource's references, and the references that clients request from another server."""
         self._bytes_left -= len(resource.body)
-        message_class = schema.message_class(resource.type_url)
-        if self._bytes_left < 0 or message_class is None:
-            return {}, ()
-        try:
-            message = message_class.FromString(resource.body)
-        except DecodeError:
+        message = schema.parsed(resource.type_url, resource.body) if self._bytes_left >= 0 else None
+        if message is None:
             return {}, ()
         return reference_paths(resource.type_url, message), served_elsewhere(resource.type_url, message)
 

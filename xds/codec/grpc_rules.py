@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from xds.codec import schema
 from xds.codec.rules import Problem
 from xds.model.resource import Reference, Resource
@@ -50,21 +48,13 @@ def reached_assignments(listeners: Iterable[Resource], find: Find) -> list[Resou
 @lru_cache(_REMEMBERED)
 def is_api_listener(type_url: str, body: bytes) -> bool:
     """Whether a listener is for gRPC clients."""
-    message = _parsed(type_url, body) if type_url == LISTENER else None
+    message = schema.parsed(type_url, body) if type_url == LISTENER else None
     return message is not None and bool(message.HasField("api_listener"))
-
-
-def _parsed(type_url: str, body: bytes) -> Any:
-    message_class = schema.message_class(type_url)
-    try:
-        return None if message_class is None else message_class.FromString(body)
-    except DecodeError:
-        return None
 
 
 def assignment_warnings(assignment: Resource) -> list[Problem]:
     """What gRPC clients refuse or ignore in an assignment."""
-    message = _parsed(assignment.type_url, assignment.body)
+    message = schema.parsed(assignment.type_url, assignment.body)
     if message is None or not message.endpoints:
         return []
     return [*_weightless(message), *_gaps(message), *_repeated(message)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from xds.codec import schema
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -17,12 +15,7 @@ WEIGHT_SUM_LIMIT = (1 << 32) - 1
 
 def decode_assignment(pushed: Resource) -> Any:
     """The parsed ClusterLoadAssignment; an empty one for bytes that cannot be parsed."""
-    message = schema.require(ENDPOINT)()
-    try:
-        message.ParseFromString(pushed.body)
-    except DecodeError:  # cannot happen: every pushed resource was parsed before it was stored
-        message.Clear()
-    return message
+    return schema.parsed_or_empty(ENDPOINT, pushed.body)
 
 
 def locality_of(entry: Any) -> Locality:

@@ -13,7 +13,6 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from xds.codec import schema
@@ -53,7 +52,7 @@ def render_resource(resource: Resource) -> dict[str, object]:
     A TTL, explicit aliases and a name other than the message's own are in an ``envoy.service.discovery.v3.Resource``
     wrapper around it; the name of bytes is in ``@name``.
     """
-    message = _parse(resource.type_url, resource.body)
+    message = schema.parsed(resource.type_url, resource.body)
     own = None if message is None else name_of(resource.type_url, message)
     is_named = own is not None and canonical_name(own) == resource.name
     derived = () if message is None else aliases_of(resource.type_url, resource.name, message)
@@ -75,16 +74,8 @@ def _wrapper(resource: Resource, aliases: list[str], content: dict[str, object])
     return {**wrapped, "resource": content}
 
 
-def _parse(type_url: str, body: bytes) -> Any:
-    message_class = schema.message_class(type_url)
-    try:
-        return None if message_class is None else message_class.FromString(body)
-    except DecodeError:
-        return None
-
-
 def _any(type_url: str, body: bytes) -> dict[str, object]:
-    message = _parse(type_url, body)
+    message = schema.parsed(type_url, body)
     if message is not None:
         try:
             return {TYPE_KEY: type_url, **_payload(message)}

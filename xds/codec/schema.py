@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf import (
     any_pb2,
@@ -129,6 +129,21 @@ def require(full_name: str) -> type[Message]:
     message = message_class(full_name)
     assert message is not None, full_name
     return message
+
+
+def parsed(type_url: str, body: bytes) -> Any:
+    """The message of these bytes; None for a type that is not in the schema, and for bytes that do not parse."""
+    known = message_class(type_url)
+    try:
+        return None if known is None else known.FromString(body)
+    except DecodeError:
+        return None
+
+
+def parsed_or_empty(type_url: str, body: bytes) -> Any:
+    """As `parsed`; an empty message for bytes that do not parse, which pushed resources never have."""
+    message = parsed(type_url, body)
+    return require(type_url)() if message is None else message
 
 
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024

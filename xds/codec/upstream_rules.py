@@ -7,10 +7,7 @@ the transport socket.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
-
-from google.protobuf.message import DecodeError
 
 from xds.codec import schema
 from xds.codec.rules import MessageRule, Problem
@@ -60,16 +57,7 @@ def _is_plain(socket: Any) -> bool:
 
 def _read(kind: str, packed: Any) -> Any:
     """The message in an ``Any``; None for another type, and for bytes that do not parse (reported elsewhere)."""
-    message_class = _class(kind)
-    if message_class is None or packed.type_url.rpartition("/")[2] != kind:
-        return None
-    try:
-        return message_class.FromString(packed.value)
-    except DecodeError:
-        return None
-
-
-_class = cache(schema.message_class)
+    return schema.parsed(kind, packed.value) if packed.type_url.rpartition("/")[2] == kind else None
 
 
 def _check_auto_config(config: Any) -> list[Problem]:

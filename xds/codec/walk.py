@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from xds.codec import schema
 from xds.codec.naming import TYPE_KEY
@@ -98,13 +98,8 @@ def placed_submessages(
 
 def unpack(packed: Any) -> Message | None:
     """The message in an ``Any``; None for a type that is not in the schema, and for bytes that do not parse."""
-    message_class = schema.message_class(packed.type_url)
-    if message_class is None:
-        return None
-    try:
-        return message_class.FromString(packed.value)
-    except DecodeError:
-        return None
+    message: Message | None = schema.parsed(packed.type_url, packed.value)
+    return message
 
 
 _ANY_ONLY = frozenset((ANY,))

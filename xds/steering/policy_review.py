@@ -7,8 +7,6 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from xds.codec import schema
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
@@ -89,12 +87,7 @@ def review_capacity(
 
 
 def _of_cluster(policy: Policy, cluster: Resource) -> Iterator[Violation]:
-    message = schema.require(CLUSTER)()
-    try:
-        message.ParseFromString(cluster.body)
-    except DecodeError:  # cannot happen: pushed resources were parsed
-        return
-    parsed: Any = message
+    parsed = schema.parsed_or_empty(CLUSTER, cluster.body)
     if parsed.type != _EDS:
         detail = "its type is not EDS, so the policy has no effect"
         yield _warning(policy, "not_eds", detail)

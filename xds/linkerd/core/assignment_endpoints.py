@@ -11,14 +11,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from xds.codec import schema
+from xds.codec.load_assignment import decode_assignment
 from xds.linkerd.core.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, ordered
 from xds.linkerd.core.mesh_role import FILTER_METADATA, MeshRules, bare_key, mesh_role
 from xds.model.ip_address import is_ip_address
 from xds.model.resource import Resource
-from xds.model.resource_type import ENDPOINT
 
 # envoy.config.core.v3.HealthStatus
 _USABLE, _DEGRADED = frozenset({0, 1}), 5
@@ -51,12 +48,7 @@ class AssignmentEndpoints:
 @lru_cache(_ASSIGNMENTS_CACHED)
 def read_assignment(resource: Resource, options: AssignmentOptions) -> AssignmentEndpoints:
     """The endpoints of an assignment. Cached, because many streams use the same assignment."""
-    message = schema.require(ENDPOINT)()
-    try:
-        message.ParseFromString(resource.body)
-    except DecodeError:  # cannot happen: every pushed resource was parsed before it was stored
-        return AssignmentEndpoints(skipped=("the assignment cannot be read",))
-    return endpoints_of_assignment(message, options)
+    return endpoints_of_assignment(decode_assignment(resource), options)
 
 
 def endpoints_of_assignment(message: Any, options: AssignmentOptions) -> AssignmentEndpoints:

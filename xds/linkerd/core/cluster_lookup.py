@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+from xds.codec.schema import parsed_or_empty
 from xds.linkerd.core.assignment_endpoints import (
     SKIPPED_LIMIT,
     AssignmentEndpoints,
@@ -21,7 +22,7 @@ from xds.linkerd.core.omission import cluster_omissions
 from xds.linkerd.core.profile import RetryBudget
 from xds.linkerd.core.route_profile import cluster_budget, default_cluster, host_rules
 from xds.linkerd.core.route_terms import ProfileRules
-from xds.linkerd.core.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
+from xds.linkerd.core.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of
 from xds.model.errors import RemoteProtocolError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -87,7 +88,7 @@ def has_cluster(snapshot: Snapshot, name: str) -> bool:
 
 @lru_cache(_CLUSTERS_CACHED)
 def _cluster(resource: Resource) -> Any:
-    return parsed(CLUSTER, resource.body)
+    return parsed_or_empty(CLUSTER, resource.body)
 
 
 @lru_cache(_CLUSTERS_CACHED)
@@ -140,7 +141,7 @@ def _members(resource: Resource) -> tuple[str, ...] | None:
     """The clusters of an aggregate; None for any other cluster."""
     config = _cluster(resource).cluster_type.typed_config
     kind = config.type_url.rpartition("/")[2]
-    return tuple(parsed(kind, config.value).clusters) if kind == _AGGREGATE else None
+    return tuple(parsed_or_empty(kind, config.value).clusters) if kind == _AGGREGATE else None
 
 
 def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf.message import DecodeError, Message
-
-from xds.codec import schema
+from xds.codec.schema import parsed_or_empty
 from xds.linkerd.core.endpoint import shortest
 from xds.model.resource import Resource
 from xds.model.resource_type import LISTENER, ROUTE
@@ -42,23 +40,13 @@ class BoundAddress:
     cluster: str = ""
 
 
-def parsed(type_url: str, body: bytes) -> Any:
-    """The message; an empty one for bytes that cannot be parsed."""
-    message: Message = schema.require(type_url)()
-    try:
-        message.ParseFromString(body)
-    except DecodeError:  # cannot happen: every pushed resource was parsed before it was stored
-        message.Clear()
-    return message
-
-
 @lru_cache(_SETS_CACHED)
 def hosts_of(routes: ResourceSet) -> tuple[NamedHost, ...]:
     """The virtual hosts of a set of route configurations."""
     return tuple(
         NamedHost(name, host)
         for name, one in routes.resources.items()
-        for host in parsed(ROUTE, one.body).virtual_hosts
+        for host in parsed_or_empty(ROUTE, one.body).virtual_hosts
     )
 
 
@@ -73,7 +61,7 @@ def addresses_of(listeners: ResourceSet) -> dict[tuple[str, int], BoundAddress |
 
 
 def _bound_addresses(resource: Resource) -> Iterator[tuple[tuple[str, int], BoundAddress]]:
-    message = parsed(LISTENER, resource.body)
+    message = parsed_or_empty(LISTENER, resource.body)
     bound = list(_bound_filters(resource.name, message))
     if len(bound) != 1:
         return
@@ -99,11 +87,11 @@ def _bound_filters(name: str, listener: Any) -> Iterator[BoundAddress]:
         for each in chain.filters:
             kind = each.typed_config.type_url.rpartition("/")[2]
             if kind == _HTTP:
-                manager = parsed(kind, each.typed_config.value)
+                manager = parsed_or_empty(kind, each.typed_config.value)
                 inline = manager.route_config if manager.HasField("route_config") else None
                 yield BoundAddress(name, manager.rds.route_config_name, inline)
             elif kind == _TCP:
-                yield BoundAddress(name, cluster=parsed(kind, each.typed_config.value).cluster)
+                yield BoundAddress(name, cluster=parsed_or_empty(kind, each.typed_config.value).cluster)
 
 
 def find_host(hosts: Iterable[NamedHost], name: str, port: int, *, or_any: bool) -> list[NamedHost]:
