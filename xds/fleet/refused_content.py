@@ -1,7 +1,7 @@
 """The content behind an open NACK record: which resources are rejected, which are suspected, and what resolves it.
 
 A NACK rejects a whole response and often does not name the rejected resource. The engine searches for it by offering
-parts of the response (`xds.protocol.refusals`). All NACKs of one search belong to one record.
+parts of the response (`xds.protocol.rejections`). All NACKs of one search belong to one record.
 """
 
 from __future__ import annotations

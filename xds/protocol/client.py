@@ -3,13 +3,14 @@
 A client is a proxy, identified by peer address and node id. Its streams share one state, so a client with one stream
 per type is ordered too. The state refers to shared snapshots and sets, so it does not grow with their resources.
 
-    phase          content released to the client        what waits, and for what       what ends the phase
-    NO GROUP       none, or the content sent before      the client, for a group        `follow`: a group matches
-    IDLE           the newest snapshot and lingering     nothing (``transition`` is     `follow`: part of a push has to
+    state          content released to the client        what waits, and for what       what ends the state
+    NEW, IN STEP   the newest snapshot and lingering     nothing (``transition`` is     `follow`: part of a push has to
                    resources                             None)                          wait; `add_watch`: older content
-    IN TRANSITION  the same, without held resources      listener trees, for the ACKs   `advance`: all is ACKed and all
+    MOVING         the same, without held resources      listener trees, for the ACKs   `advance`: all is ACKed and all
                                                          and proofs in `transition`     clusters are warm
-    phase of a removed resource
+    RETURNING      of the trees what the client shows    the same, and for requests     `expire`
+    without group  none, or the content sent before      the client, for a group        `follow`: a group matches
+    removed resource
     NO END YET     the resource as it was                its end, for the ACKs of all   `advance`: these ACKs
                                                          that could refer to it
     LINGERING      the resource as it was                its removal, for its end       `expire`; `end_lingering`;
@@ -87,6 +88,7 @@ class ClientState:
     * ``refused_before``: the versions that its node rejected on earlier connections: those of a client that returns;
     * ``former_groups``: the groups that its node followed before, and may return to;
     * ``proof``: what is proved of its clusters;
+    * ``transition``: what waits, and for what; None if every type is released in full, apart from what lingers;
     * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
     * ``reports``: what its events have told.
@@ -152,11 +154,6 @@ class ClientState:
     def releases(self) -> Releases:
         """The computed releases, which all clients share."""
         return self.cache.releases
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing has to wait: every type is released in full, apart from lingering resources."""
-        return self.transition is None
 
     def release_of(self, type_url: str) -> ResourceSet:
         """The content of a type that may be sent to the client now, and with which its requests are answered."""

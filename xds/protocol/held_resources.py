@@ -1,6 +1,6 @@
 """Single resources that are held in their released version, because Envoy cannot use the newest version yet.
 
-Each function finds them by one rule of docs/protocol.md. ``transition`` decides about whole listener trees.
+Each function finds them by one rule of docs/protocol.md. ``hold`` decides about whole listener trees.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What content that is held back from a client waits for: cold clusters, and what the client rejects or lacks.
 
-``transition`` decides what is held. The reasons are found here when they are reported, so the frequent transitions, in
+``hold`` decides what is held. The reasons are found here when they are reported, so the frequent transitions, in
 which nothing is rejected, do not pay for them.
 """
 

@@ -30,8 +30,8 @@ from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
 from xds.snapshots.responses import Response
 
-# Of one name. Stand-ins come from ten retained revisions, at the time of each push: 20 versions may have been refused
-# since the one that stands in a retained revision was.
+# Of one name. Stand-ins are among the last ten versions of the removal log, at the time of each push: 20 versions may
+# have been refused since one of those was.
 VERSIONS_LIMIT = 32
 NAMES_LIMIT = 4096  # with more, names without a resource are forgotten
 Versions = tuple[str, ...]

@@ -1,17 +1,8 @@
 """Clients that return: what their first requests show, and what is released to them until they are in step.
 
-docs/internals/engine.md#a-client-that-returns: such a client "may hold anything that its group had within the time that
-old connections live. The engine does not find out what. It leaves alone what the client shows, and adds what it may
-still need".
-
-    type                    it shows              the client counts as having   it is sent
-    CDS, LDS, SotW          the label of a set    that set                      what differs and is not held
-    CDS, SotW               another label         anything                      the newest set, and removals of the log
-    LDS, SRDS, SotW         another label         anything                      the newest set, once no tree is held
-    RDS, VHDS, ECDS, SotW   a label               each requested name, in       what is not held
-                                                  some version
-    tree types, CDS, Delta  versions              these                         what differs and is not held
-    EDS, SDS                anything              nothing                       every requested name at once
+docs/internals/engine.md#a-client-that-returns has the rules by type. Such a client "may hold anything that its group
+had within the time that old connections live. The engine does not find out what. It leaves alone what the client shows,
+and adds what it may still need".
 
 What a client has in a version that is neither the newest nor in the log is a `Leftover`.
 """
@@ -293,8 +284,8 @@ def with_earlier_routes(
     """The release with earlier versions of what a warming listener requests and the client has not, and what lingers.
 
     These are names that are ``held``, and those that the newest set lacks, which linger from then on.
-    docs/internals/engine.md#a-client-that-returns: "the last version that was served with this listener, or an earlier
-    one", "if each cluster of it is in *newest* or known, and none is cold".
+    docs/internals/engine.md#a-client-that-returns: "the last version, not refused, that was served with this
+    listener, or an earlier one"; "each cluster of it is in *newest* or known, and none is cold".
     """
     held_names = dict(held)
     for watch in facts.watches.with_pending_release():

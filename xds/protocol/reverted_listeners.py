@@ -1,6 +1,6 @@
 """Listeners that are taken back, because the client rejects what they newly name.
 
-``ready`` is the last release whose listeners were all ready (`Transition.ready`).
+``ready`` is the last release whose listeners were all ready (`Held.ready`).
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class DiscoveryStream:
 
         Returns whether the client is in a transition: its other streams may have waited for this one.
         """
-        was_in_transition = self._client is not None and not self._client.is_idle
+        was_in_transition = self._client is not None and self._client.transition is not None
         if self._client is not None and self.client_key is not None:
             for watch in self._offers.watches.values() if self._client.streams > 1 else ():
                 self._client.remove_watch(watch, now_s)
@@ -261,8 +261,8 @@ class DiscoveryStream:
     def is_at_rest(self) -> bool:
         """Whether the client has answered every response, at least one, and nothing waits for it."""
         acks = [watch.ack for watch in self._offers.watches.values()]
-        is_idle = self._client is not None and self._client.is_idle
-        return is_idle and any(ack.nonce for ack in acks) and all(ack.in_flight is None for ack in acks)
+        is_waiting = self._client is None or self._client.transition is not None
+        return not is_waiting and any(ack.nonce for ack in acks) and all(ack.in_flight is None for ack in acks)
 
     def status(self) -> list[TypeStatus]:
         """The state of each type."""

@@ -176,9 +176,9 @@ def removed_names(
 ) -> NamesByType:
     """The names that a push removes from a release and that linger. ``change`` has the changes, by type URL.
 
-    docs/protocol.md#removals: "virtual hosts and scoped routes are removed at once, except those of a lingering route
-    configuration", because Envoy looks them up for each request. Scoped routes also linger if the push removes all of
-    them while a listener drains (``is_draining``). Of the listeners only internal ones linger: "an internal listener
+    docs/protocol.md#removals: "virtual hosts are removed at once, except those of a lingering route configuration",
+    because Envoy looks them up for each request; "scoped routes too, unless the push removes all of them and a listener
+    changes or goes" (``is_draining``). Of the listeners only internal ones linger: "an internal listener
     stays as long as a cluster whose endpoints name it".
     """
     by_type: dict[str, frozenset[str]] = {}

@@ -1,6 +1,7 @@
 """Settings of make-before-break: how long content waits, and how long removed content lingers.
 
-``transition`` applies them to additions, ``linger`` to removals; docs/configuration.md explains them to users.
+``transition`` and ``readiness`` apply them to additions, ``removals`` to removals. docs/configuration.md explains them
+to users.
 """
 
 from __future__ import annotations
