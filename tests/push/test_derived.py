@@ -28,6 +28,7 @@ class NamedClusters(Derived):
     """A cluster for each name in the document of a group."""
 
     kinds = (KIND,)
+    is_within = False
 
     def __init__(self, store: Store) -> None:
         self.lock = asyncio.Lock()

@@ -140,8 +140,7 @@ async def test_files_that_a_rollout_has_taken_back_are_refused_and_do_not_come_a
     await asyncio.sleep(1.0)
     assert plane.publisher.groups.content("edge").revision == revision
     watched.put("edge.yaml", "c")
-    await watched.wait(lambda: bool(plane.publisher.rollouts.open()))
-    assert not len(watched.directory.refused)
+    await watched.wait(lambda: bool(plane.publisher.rollouts.open()) and not len(watched.directory.refused))
 
 
 async def test_files_and_directories_are_groups(watched: Watched) -> None:

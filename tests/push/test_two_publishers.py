@@ -435,13 +435,67 @@ async def test_a_deleted_group_leaves_nothing_that_another_server_has_written_be
         group = f"g{number}"
         await first.publisher.push(group, [decode_resource(static_cluster("a", 80))])
         await second.level()
-        await second.publisher.configure(group, GroupSettings(f"node.id == {group}"))
-        await second.policies.put((group, "web"), policy(2))
+        await write_documents(second, group)
         await first.publisher.delete_group(group, EMPTIES)
+    await check_no_documents(servers)
+
+
+async def test_a_deleted_group_leaves_nothing_that_another_server_writes_at_that_moment(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = servers
+    commit = first.publisher._commit
+
+    async def commit_last(*arguments: Any) -> Any:
+        await write_documents(second, "edge")
+        return await commit(*arguments)
+
+    await first.publisher.push("edge", [decode_resource(static_cluster("a", 80))])
+    await second.level()
+    monkeypatch.setattr(first.publisher, "_commit", commit_last)
+    await first.publisher.delete_group("edge", EMPTIES)
+    await check_no_documents(servers)
+
+
+async def test_what_another_server_writes_after_the_deletion_of_a_group_stays(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = servers
+    commit = first.publisher._commit
+
+    async def commit_first(*arguments: Any) -> Any:
+        await first.following.close()
+        commits = await commit(*arguments)
+        await second.level()
+        await write_documents(second, "edge", priority=2)
+        first.following.start(first.reload_others)
+        async with asyncio.timeout(DEADLINE_S):
+            while first.publisher.settings.get("edge").priority != 2:
+                await asyncio.sleep(0.001)
+        return commits
+
+    await first.publisher.push("edge", [decode_resource(static_cluster("a", 80))])
+    await second.level()
+    await write_documents(first, "edge")
+    await first.level()
+    with monkeypatch.context() as patched:
+        patched.setattr(first.publisher, "_commit", commit_first)
+        await first.publisher.delete_group("edge", EMPTIES)
+    await check_level(servers, "after the deletion")
+    assert [each.publisher.settings.get("edge").priority for each in servers] == [2, 2]
+    assert [list(each.policies) for each in servers] == [[("edge", "web")]] * 2
+
+
+async def write_documents(at: ServerOnStore, group: str, priority: int = 1) -> None:
+    await at.publisher.configure(group, GroupSettings(f"node.id == {group}", priority), allow_empty=True)
+    await at.policies.put((group, "web"), policy(2))
+
+
+async def check_no_documents(servers: Servers) -> None:
     for server in servers:
         await server.level()
         assert server.publisher.groups.names() == [] and not list(server.policies)
-    store = first.plane.store
+    store = servers[0].plane.store
     assert not [one.id for kind in ("group", "policy") for one in await store.docs(kind)]
 
 

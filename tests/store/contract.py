@@ -46,6 +46,7 @@ from xds.store.base import (
     WatchItem,
     blob_id,
 )
+from xds.store.document_keys import document_id, key_of
 from xds.store.records import Record
 from xds.store.retention import Collected, Retention
 
@@ -916,21 +917,27 @@ class StoreContract:
 
     async def test_documents_go_with_their_group(self, store: Store) -> None:
         await push(store, full(cluster("a")))
-        for id in ("g", "h"):
+        for id in ("g", "g/x", "h"):
             await store.put_doc("settings", id, b"1")
+        for key in (("g", "x"), ("g", "y/z"), ("g/x", "y"), ("gg", "x")):
+            await store.put_doc("policy", document_id(key), b"1")
         watch = watch_items(store)
         await start(watch)
-        drop = Drop(docs=(("settings", "g"), ("settings", "none")))
+        drop = Drop(("settings", "none"), ("policy", "none"))
         for expect in (7, None):
             with suppress(ConflictError):
                 await push(store, drop, push_id="p", expect=expect)
-            assert [doc.id for doc in await store.docs("settings")] == (["g", "h"] if expect else ["h"])
-        first, second = await take(watch, 2)
+            assert [doc.id for doc in await store.docs("settings")] == [*(["g"] if expect else []), "g/x", "h"]
+        assert [key_of(doc.id) for doc in await store.docs("policy")] == [("g/x", "y"), ("gg", "x")]
+        first, *others = await take(watch, 4)
         assert isinstance(first, GroupCommitted) and first.head == Head("g", 2, live=False)
-        assert second == DocumentChanged("settings", "g", None, 2, second.cursor)
+        assert others == [
+            DocumentChanged(kind, id, None, 2, first.cursor + number)
+            for number, (kind, id) in enumerate([("settings", "g"), ("policy", "g/x"), ("policy", "g/y%2Fz")], 1)
+        ]
         await store.put_doc("settings", "g", b"2")
         assert (await push(store, drop, push_id="p")).replayed
-        assert [doc.id for doc in await store.docs("settings")] == ["g", "h"]
+        assert [doc.id for doc in await store.docs("settings")] == ["g", "g/x", "h"]
 
     # Dumps
 

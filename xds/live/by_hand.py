@@ -101,6 +101,7 @@ class HandAssignments:
     """
 
     kinds = (KIND,)
+    is_within = True
 
     def __init__(
         self,
@@ -231,10 +232,6 @@ class HandAssignments:
     def draining_n(self) -> int:
         """The number of draining endpoints. May be called from another thread."""
         return sum(len(assignment.draining) for assignment in list(self._assignments.values()))
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of all documents of a group."""
-        return tuple((KIND, document_id(key)) for key in self._assignments if key[0] == group)
 
     # Writing
 

@@ -70,6 +70,7 @@ class LoweredGroups:
     """
 
     kinds = (KIND,)
+    is_within = False
 
     def __init__(self, store: Store, entries: EntryTable, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT) -> None:
         self.lock = asyncio.Lock()
@@ -181,10 +182,6 @@ class LoweredGroups:
             self.begin({id: await self._lower_loaded(id, document, lowering)})
         elif document is None and present is not None:
             self.begin({id: None})
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of the document of a group."""
-        return ((KIND, group),) if group in self._groups else ()
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
         """Delete the document of a group that has settings and no resources. Raises ``StoreError``."""

@@ -32,13 +32,18 @@ class FollowedDocuments(Protocol):
 
 
 class GroupDocuments(FollowedDocuments, Protocol):
-    """Documents that are loaded before their groups are served, and deleted with them."""
+    """Documents that are loaded before their groups are served, and deleted with them.
+
+    ``is_within``: each is about something of a group, and has a key as its id (`document_keys`). Else the id is the
+    group.
+    """
+
+    @property
+    def is_within(self) -> bool:
+        """As above."""
 
     async def load(self) -> None:
         """Replace all documents by the stored ones. Raises ``StoreError``."""
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of all documents of a group."""
 
     async def forget(self, group: str, by: Caller) -> object:
         """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""

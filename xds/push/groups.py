@@ -142,6 +142,7 @@ class GroupTable:
     """
 
     kinds = (KIND,)
+    is_within = False
 
     def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
         self.known = KnownDocuments(store, self)
@@ -183,10 +184,6 @@ class GroupTable:
         for each in stored:
             self._add(*each)
         self._configure_cache()
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of the settings of a group."""
-        return ((KIND, group),) if group in self._settings else ()
 
     async def apply(self, kind: str, id: str, body: bytes | None) -> None:
         """Take over settings that another server has stored, or deleted (None). The caller holds ``lock``."""

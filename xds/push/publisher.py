@@ -439,7 +439,7 @@ class Publisher:
 
     async def _plan(self, request: PushRequest, options: PushOptions) -> PlannedChange:
         if isinstance(request.change, Drop):
-            request = replace(request, change=self._drop(request.group))
+            request = replace(request, change=self._drop())
         change, current = request.change, self.groups.find(request.group)
         target = await self.history.content(request.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(request, current) if target is None else len(target)
@@ -500,15 +500,17 @@ class Publisher:
         """Serve a group no longer, and forget its documents; the store has deleted them with the group."""
         self.groups.withdraw(commit.group)
         for table in self.stored.tables():
-            newer = [each for each in table.documents(commit.group) if each not in commit.documents]
-            for kind, id in newer:  # another server has put it since the deletion was planned
+            for kind, id in table.known.later_than(commit, is_within=table.is_within):
                 self.backlog.note_document(kind, id)
             table.dropped(commit.group)
 
-    def _drop(self, group: str) -> Drop:
-        """The deletion of a group with its present documents. The caller holds the lock of the group."""
-        documents = [document for table in self.stored.tables() for document in table.documents(group)]
-        return Drop(docs=tuple(documents))
+    def _drop(self) -> Drop:
+        """The deletion of a group with its documents."""
+        kinds = [(kind, table.is_within) for table in self.stored.tables() for kind in table.kinds]
+        return Drop(
+            tuple(kind for kind, is_within in kinds if not is_within),
+            tuple(kind for kind, is_within in kinds if is_within),
+        )
 
     def _check_name(self, group: str) -> None:
         """Raises ``ValidationError`` for the name of a new group. Existing groups keep their names."""

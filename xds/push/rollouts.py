@@ -43,6 +43,7 @@ class Rollouts:
     """
 
     kinds = (KIND,)
+    is_within = False
     roll_back: Callable[[Rollout, Rollout, Caller], Awaitable[object]]
     refresh: Callable[[Collection[str]], Awaitable[None]]
 
@@ -281,10 +282,6 @@ class Rollouts:
     async def catch_up_all(self) -> Collection[str]:
         """The same for all groups; returns those with another one. The caller holds all locks."""
         return await self.known.catch_up_all(KIND)
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of the document of a group."""
-        return ((KIND, group),) if group in self._rollouts else ()
 
     async def forget(self, group: str, by: Caller) -> None:
         """Delete the document of a group that has no resources. Raises ``StoreError``."""

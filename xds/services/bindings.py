@@ -70,6 +70,7 @@ class Bindings:
     """
 
     kinds = (KIND,)
+    is_within = True
 
     def __init__(
         self,
@@ -206,10 +207,6 @@ class Bindings:
         _log.error("binding.refused", group=key[0], assignment=key[1], error_message="the assignment has another owner")
         with suppress(NotFoundError):  # the other server deletes it as well
             await self._store.put_doc(KIND, document_id(key), None)
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of all bindings of a group."""
-        return tuple((KIND, document_id(bound.key)) for bound in self.of(group))
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
         """Delete the bindings of a group that has settings and no resources. Raises ``StoreError``."""

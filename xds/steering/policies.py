@@ -34,6 +34,7 @@ class PolicyTable:
     """The policies of all groups. A change is stored first and then takes effect; one change at a time."""
 
     kinds = (KIND, DECIDED_KIND)
+    is_within = True
 
     def __init__(self, store: Store) -> None:
         self.known = KnownDocuments(store, self)
@@ -63,10 +64,6 @@ class PolicyTable:
     def of(self, group: str) -> dict[str, Policy]:
         """The policies of a group, by cluster."""
         return {key[1]: self._policies[key] for key in self if key[0] == group}
-
-    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
-        """Kind and id of all documents for the policies of a group."""
-        return tuple((kind, document_id(key)) for key in self if key[0] == group for kind in (KIND, DECIDED_KIND))
 
     async def load(self) -> None:
         """Load all policies. Raises ``StoreError``.

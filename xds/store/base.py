@@ -138,10 +138,12 @@ class Rollback:
 class Drop:
     """Delete the group. Its revision counter is kept, so that a group that is created again never repeats a revision.
 
-    ``docs`` are documents (kind, id) to delete with it, where they exist.
+    Its documents go with it, also those that the caller does not know yet: of ``kinds`` the one whose id is the group,
+    of ``kinds_within`` those about something of the group (`document_keys`).
     """
 
-    docs: tuple[tuple[str, str], ...] = ()
+    kinds: tuple[str, ...] = ()
+    kinds_within: tuple[str, ...] = ()
 
 
 GroupChange = FullSet | Delta | Rollback | Drop

@@ -14,6 +14,7 @@ from xds.model.errors import ConflictError
 from xds.store.attempts import pause_after
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Commit, DocumentChanged, DocumentWrite, Store, StoredDocument, StoreError
+from xds.store.document_keys import key_of
 
 Id = tuple[str, str]  # kind and id
 T = TypeVar("T")
@@ -103,6 +104,15 @@ class KnownDocuments:
                 self._revisions[key] = changed.revision
         elif self._deleted.get(key) == changed.revision:
             del self._deleted[key]  # nothing earlier comes any more
+
+    def later_than(self, deletion: Commit, *, is_within: bool) -> list[Id]:
+        """The known documents that were put after the deletion of their group; ``is_within`` as in `GroupDocuments`."""
+        return [
+            (kind, id)
+            for (kind, id), revision in self._revisions.items()
+            if (key_of(id)[0] if is_within else id) == deletion.group
+            and revision > deletion.documents.get((kind, id), 0)
+        ]
 
     # Writing
 

@@ -40,6 +40,7 @@ from xds.store.base import (
     WatchItem,
     check_may_write,
 )
+from xds.store.document_keys import document_id
 from xds.store.feed import resumable
 from xds.store.revisions import ContentEdit, Key, RollbackStep
 from xds.store.sql import audit_rows, blob_rows, content_rows, sequences
@@ -282,11 +283,20 @@ def _commit(connection: SqlConnection, push: GroupPush, meta: Meta) -> tuple[Gro
 
 def _write_docs(connection: SqlConnection, push: GroupPush) -> list[DocumentChanged]:
     events: list[DocumentChanged] = []
-    dropped = push.change.docs if isinstance(push.change, Drop) else ()
+    dropped = _docs_of_group(connection, push.group, push.change) if isinstance(push.change, Drop) else ()
     for write in (*(DocumentWrite(*key, None) for key in dropped), *push.writes):
         with suppress(NotFoundError):
             events += put_doc(connection, write.kind, write.id, write.body, write.expect, write.note)[1]
     return events
+
+
+def _docs_of_group(connection: SqlConnection, group: str, drop: Drop) -> list[tuple[str, str]]:
+    """Kind and id of what is to be deleted with a group, where it exists."""
+    within = document_id((group, ""))
+    return [
+        *((kind, group) for kind in drop.kinds),
+        *((kind, one.id) for kind in drop.kinds_within for one in docs(connection, kind, within)),
+    ]
 
 
 def _current_blob_ids(connection: SqlConnection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
