@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xds.codec.findings import FieldPath, Findings
-from xds.codec.rules import Problem, is_ip
+from xds.codec.rules import Problem, is_ip, missing
 
 _BUILT_IN_RESOLVERS = ("", "envoy.ip")
 _NO_ENDPOINT = "endpoint_name"  # LEDS: the endpoint itself is another resource
@@ -40,7 +40,7 @@ def address_problems(address: Any, hint: str = "") -> list[Problem]:
         return _long_path(address.pipe.path)
     if address.WhichOneof("address") != "socket_address":
         return []
-    return [one._replace(path=("socket_address", *one.path)) for one in socket_problems(address.socket_address, hint)]
+    return [one.below("socket_address") for one in socket_problems(address.socket_address, hint)]
 
 
 def _long_path(path: str) -> list[Problem]:
@@ -71,7 +71,7 @@ def bound_address_problems(message: Any) -> list[Problem]:
     """The problems of a ``BindConfig``, which has the source address of connections."""
     if not message.HasField("source_address"):
         return []
-    return [one._replace(path=("source_address", *one.path)) for one in socket_problems(message.source_address)]
+    return [one.below("source_address") for one in socket_problems(message.source_address)]
 
 
 _NAMES = "endpoints with names need a cluster of type STRICT_DNS or LOGICAL_DNS"
@@ -80,7 +80,7 @@ _NAMES = "endpoints with names need a cluster of type STRICT_DNS or LOGICAL_DNS"
 def assignment_problems(assignment: Any) -> list[Problem]:
     """The problems of the addresses in a ``ClusterLoadAssignment`` whose cluster resolves no names."""
     return [
-        problem._replace(path=(*path, *problem.path))
+        problem.below(*path)
         for path, member in _members(assignment)
         if member.WhichOneof("host_identifier") != _NO_ENDPOINT
         for problem in _endpoint(member.endpoint)
@@ -95,7 +95,7 @@ def _members(assignment: Any) -> Iterator[tuple[FieldPath, Any]]:
 
 def _endpoint(endpoint: Any) -> Iterator[Problem]:
     if not endpoint.HasField("address"):
-        yield Problem(("endpoint", "address"), "missing_field", "an endpoint needs an address", is_absence=True)
+        yield missing(("endpoint", "address"), "an endpoint needs an address")
         return
     yield from _below(("endpoint", "address"), address_problems(endpoint.address, _name_hint(endpoint.address)))
     for index, further in enumerate(endpoint.additional_addresses):
@@ -107,7 +107,7 @@ def _endpoint(endpoint: Any) -> Iterator[Problem]:
 
 
 def _below(path: FieldPath, problems: Iterable[Problem]) -> Iterator[Problem]:
-    return (one._replace(path=(*path, *one.path)) for one in problems)
+    return (one.below(*path) for one in problems)
 
 
 def _name_hint(address: Any) -> str:

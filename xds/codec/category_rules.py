@@ -146,7 +146,7 @@ def category_rule(field: FieldDescriptor) -> MessageRule | None:
 
     def rule(holder: Any) -> list[Problem]:
         problem = misplaced(holder.typed_config.type_url, needed)
-        return [one._replace(path=("typed_config",)) for one in problem] if problem else problem
+        return [one.below("typed_config") for one in problem] if problem else problem
 
     return rule
 

@@ -11,8 +11,7 @@ from typing import Any
 from xds.codec import schema
 from xds.codec.address_rules import assignment_problems, bound_address_problems
 from xds.codec.filter_rules import is_empty, unknown_config
-from xds.codec.rules import MessageRule, Problem
-from xds.codec.upstream_rules import HTTP_OPTIONS, transport_problems
+from xds.codec.rules import MessageRule, Problem, missing
 from xds.model.resource_type import TYPE_PREFIX
 
 _STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.DiscoveryType
@@ -58,12 +57,12 @@ def _options(cluster: Any) -> Iterator[Problem]:
     An empty value has no ``@type``: Envoy knows the type by its key, and reads the value as an empty message.
     """
     options = cluster.typed_extension_protocol_options
-    if HTTP_OPTIONS in options:
-        if not options[HTTP_OPTIONS].type_url:
+    if _HTTP_OPTIONS in options:
+        if not options[_HTTP_OPTIONS].type_url:
             detail = "the options are empty, and one of the protocols is required"
-            hint = f'"@type": {TYPE_PREFIX}{HTTP_OPTIONS}'
-            yield Problem((_FIELD, HTTP_OPTIONS), "missing_field", detail, hint, is_absence=True)
-        yield from transport_problems(cluster)
+            hint = f'"@type": {TYPE_PREFIX}{_HTTP_OPTIONS}'
+            yield missing((_FIELD, _HTTP_OPTIONS), detail, hint)
+        yield from _transport_problems(cluster)
     for key in options:
         if key.startswith(_TYPES) and key not in _upstream_types():
             near = next(iter(get_close_matches(key, _upstream_types(), n=1)), "")
@@ -86,7 +85,7 @@ def _of_type(cluster: Any, kind: int) -> Iterator[Problem]:
         yield Problem(("load_assignment",), _CODE, detail, "leave load_assignment out")
     elif kind == _STATIC and cluster.HasField("load_assignment"):
         for problem in assignment_problems(cluster.load_assignment):
-            yield problem._replace(path=("load_assignment", *problem.path))
+            yield problem.below("load_assignment")
 
 
 def _eds(cluster: Any) -> Iterator[Problem]:
@@ -94,7 +93,7 @@ def _eds(cluster: Any) -> Iterator[Problem]:
         return
     detail = "a cluster of type EDS needs eds_cluster_config.eds_config"
     hint = "eds_cluster_config: {eds_config: {ads: {}, resource_api_version: V3}}"
-    yield Problem(("eds_cluster_config",), "missing_field", detail, hint, is_absence=True)
+    yield missing(("eds_cluster_config",), detail, hint)
 
 
 def _logical(cluster: Any) -> Iterator[Problem]:
@@ -108,8 +107,7 @@ def _logical(cluster: Any) -> Iterator[Problem]:
 def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
     is_provided = cluster.lb_policy == _CLUSTER_PROVIDED
     if cluster.lb_policy == _BY_CONFIG and not cluster.HasField("load_balancing_policy"):
-        detail = "LOAD_BALANCING_POLICY_CONFIG needs load_balancing_policy"
-        yield Problem(("load_balancing_policy",), "missing_field", detail, is_absence=True)
+        yield missing(("load_balancing_policy",), "LOAD_BALANCING_POLICY_CONFIG needs load_balancing_policy")
     if is_provided and cluster.HasField("lb_subset_config"):
         yield Problem(("lb_subset_config",), _CODE, "CLUSTER_PROVIDED cannot be combined with subsets")
     if kind == _ORIGINAL_DST and not is_provided:
@@ -173,7 +171,7 @@ def _check_policies(policies: Any) -> list[Problem]:
     if not policies or not all(is_empty(one.typed_extension_config) for one in policies):
         return _NOTHING
     problem = unknown_config(policies[0].typed_extension_config)
-    return [problem._replace(path=(0, "typed_extension_config", *problem.path))]
+    return [problem.below(0, "typed_extension_config")]
 
 
 def _check_health_checks(checks: Any) -> list[Problem]:
@@ -181,11 +179,64 @@ def _check_health_checks(checks: Any) -> list[Problem]:
     if len(checks) < 2:
         return []
     detail = "several health checks need a name each; Envoy 1.40 refuses them without"
-    return [
-        Problem((index,), "missing_field", detail, is_warning=True, is_absence=True)
-        for index, check in enumerate(checks)
-        if not check.name
-    ]
+    return [missing((index,), detail)._replace(is_warning=True) for index, check in enumerate(checks) if not check.name]
+
+
+# HTTP options and the transport socket. HTTP/3 needs QUIC, which Envoy knows by the name of the socket
+
+
+_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_SOCKETS = "envoy.extensions.transport_sockets"
+_PROXY = f"{_SOCKETS}.http_11_proxy.v3.Http11ProxyUpstreamTransport"
+_PLAIN = f"{_SOCKETS}.raw_buffer.v3.RawBuffer"
+_QUIC_NAME = "envoy.transport_sockets.quic"
+_PROXY_NAME = "envoy.transport_sockets.http_11_proxy"
+
+
+def _transport_problems(cluster: Any) -> Iterator[Problem]:
+    """The problems of the transport socket of a cluster that has HTTP options."""
+    options = _read(_HTTP_OPTIONS, cluster.typed_extension_protocol_options[_HTTP_OPTIONS])
+    if options is None:
+        return
+    if _speaks_http3(options):
+        if not _is_quic(cluster.transport_socket):
+            detail = f"HTTP/3 needs a transport socket named {_QUIC_NAME}"
+            hint = f'typed_config: {{"@type": {TYPE_PREFIX}{_SOCKETS}.quic.v3.QuicUpstreamTransport}}'
+            yield Problem(("transport_socket",), _CODE, detail, hint, is_absence=True)
+    elif options.HasField("auto_config") and _is_plain(cluster.transport_socket):
+        detail = "auto_config needs a transport socket that negotiates the protocol (ALPN)"
+        hint = "set a transport_socket for TLS, or explicit_http_config"
+        yield Problem(("transport_socket",), _CODE, detail, hint, is_absence=True)
+
+
+def _speaks_http3(options: Any) -> bool:
+    chosen = options.WhichOneof("upstream_protocol_options")
+    return chosen is not None and getattr(options, chosen).HasField("http3_protocol_options")
+
+
+def _is_quic(socket: Any) -> bool:
+    """QUIC itself, or QUIC through a proxy."""
+    if socket.name != _PROXY_NAME:
+        return bool(socket.name == _QUIC_NAME)
+    proxied = _read(_PROXY, socket.typed_config)
+    return proxied is None or bool(proxied.transport_socket.name == _QUIC_NAME)
+
+
+def _is_plain(socket: Any) -> bool:
+    return not socket.name or socket.typed_config.type_url.rpartition("/")[2] == _PLAIN
+
+
+def _read(kind: str, packed: Any) -> Any:
+    """The message in an ``Any``; None for another type, and for bytes that do not parse (reported elsewhere)."""
+    return schema.parsed(kind, packed.value) if packed.type_url.rpartition("/")[2] == kind else None
+
+
+def _check_auto_config(config: Any) -> list[Problem]:
+    """Check an ``AutoHttpConfig``: its cache is where Envoy remembers which servers speak HTTP/3."""
+    if not config.HasField("http3_protocol_options") or config.HasField("alternate_protocols_cache_options"):
+        return []
+    detail = "auto_config with HTTP/3 needs alternate_protocols_cache_options"
+    return [missing(("alternate_protocols_cache_options",), detail)]
 
 
 CLUSTER_RULES: Mapping[str, MessageRule] = {
@@ -193,6 +244,7 @@ CLUSTER_RULES: Mapping[str, MessageRule] = {
     "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector": _check_selector,
     "envoy.config.core.v3.BindConfig": bound_address_problems,
     "envoy.config.core.v3.HealthCheck.Payload": _check_payload,
+    f"{_HTTP_OPTIONS}.AutoHttpConfig": _check_auto_config,
 }
 CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     "envoy.config.cluster.v3.Cluster": {"health_checks": _check_health_checks},

@@ -18,7 +18,7 @@ from xds.codec import schema
 from xds.codec.address_rules import address_problems
 from xds.codec.category_rules import HTTP_FILTERS, misplaced
 from xds.codec.findings import FieldPath
-from xds.codec.rules import MessageRule, Problem, is_ip
+from xds.codec.rules import MessageRule, Problem, is_ip, missing
 from xds.codec.walk import unpack
 from xds.model.resource_type import TYPE_PREFIX
 
@@ -89,12 +89,12 @@ def unknown_config(holder: Any) -> Problem:
 
 def _old_config(one: Any) -> Iterator[Problem]:
     if is_dropped_api(one.typed_config.type_url):
-        yield dropped_api_problem(one.typed_config.type_url)._replace(path=("typed_config",))
+        yield dropped_api_problem(one.typed_config.type_url).below("typed_config")
 
 
 def _other_category(one: Any) -> Iterator[Problem]:
     for problem in misplaced(one.typed_config.type_url, HTTP_FILTERS):
-        yield problem._replace(path=("typed_config",))
+        yield problem.below("typed_config")
 
 
 @cache
@@ -176,7 +176,7 @@ def _configured(filters: Sequence[Any], field: str) -> Iterator[Problem]:
     for index, one in enumerate(filters):
         if not one.is_optional:
             for problem in (*_check_missing_config(one), *_old_config(one), *_other_category(one)):
-                yield problem._replace(path=(field, index, *problem.path))
+                yield problem.below(field, index)
 
 
 def _check_http_filters(manager: Any) -> list[Problem]:
@@ -239,19 +239,19 @@ def _addresses(listener: Any) -> Iterator[Problem]:
     if not listener.HasField("address"):
         detail = "a listener needs an address"
         hint = "address: {socket_address: {address: 0.0.0.0, port_value: 8080}}"
-        yield Problem(("address",), "missing_field", detail, hint, is_absence=True)
+        yield missing(("address",), detail, hint)
         return
     yield from _address(listener.address, ("address",))
     for index, further in enumerate(listener.additional_addresses):
         path = ("additional_addresses", index, "address")
         if not further.HasField("address"):
-            yield Problem(path, "missing_field", "an address is required", is_absence=True)
+            yield missing(path, "an address is required")
         yield from _address(further.address, path)
 
 
 def _address(address: Any, path: FieldPath) -> Iterator[Problem]:
     for problem in address_problems(address, "0.0.0.0 means all IPv4 addresses of the host"):
-        yield problem._replace(path=(*path, *problem.path))
+        yield problem.below(*path)
     if address.WhichOneof("address") != "socket_address":
         return
     socket = address.socket_address
@@ -275,7 +275,7 @@ def _transport(listener: Any) -> Iterator[Problem]:
             yield Problem(path, "not_allowed", detail, hint)
         elif is_quic and not chain.HasField("transport_socket"):
             detail = "a filter chain of a QUIC listener needs the transport socket envoy.transport_sockets.quic"
-            yield Problem((*path, "transport_socket"), "missing_field", detail, is_absence=True)
+            yield missing((*path, "transport_socket"), detail)
         elif not is_quic:
             yield from _without_quic(chain, path)
 
@@ -306,8 +306,7 @@ def _chains(listener: Any) -> Iterator[Problem]:
         elif len(listener.filter_chains) > 1 or listener.filter_chains[0].HasField("filter_chain_match"):
             yield from _equal_chains(listener.filter_chains)
     elif not listener.HasField("default_filter_chain") and listener.address.socket_address.protocol != _UDP:
-        detail = "a listener needs filter_chains or a default_filter_chain"
-        yield Problem(("filter_chains",), "missing_field", detail, is_absence=True)
+        yield missing(("filter_chains",), "a listener needs filter_chains or a default_filter_chain")
     for path, chain in _placed_chains(listener):
         yield from _network_filters(chain, path)
 
@@ -318,8 +317,7 @@ def _chain_names(chains: Iterable[Any]) -> Iterator[Problem]:
     for index, chain in enumerate(chains):
         path = ("filter_chains", index, "name")
         if not chain.name:
-            detail = "a filter chain needs a name where the listener has a filter_chain_matcher"
-            yield Problem(path, "missing_field", detail, is_absence=True)
+            yield missing(path, "a filter chain needs a name where the listener has a filter_chain_matcher")
         elif chain.name in seen:
             yield Problem(path, "duplicate_item", f"an earlier filter chain has the name {chain.name[:80]!r}")
         seen.add(chain.name)
@@ -327,7 +325,7 @@ def _chain_names(chains: Iterable[Any]) -> Iterator[Problem]:
 
 def _network_filters(chain: Any, path: FieldPath) -> Iterator[Problem]:
     for problem in _order(list(chain.filters), "filters", _TERMINAL_NETWORK, _NETWORK, _PASSING_NETWORK):
-        yield problem._replace(path=(*path, *problem.path))
+        yield problem.below(*path)
 
 
 def _equal_chains(chains: Iterable[Any]) -> Iterator[Problem]:

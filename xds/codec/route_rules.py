@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xds.codec.category_rules import HTTP_FILTERS, misplaced
-from xds.codec.rules import MessageRule, Problem, nanoseconds
+from xds.codec.rules import MessageRule, Problem, missing, nanoseconds
 
 _ROUTE = "envoy.config.route.v3"
 _MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
@@ -85,8 +85,7 @@ def _check_mirror(policy: Any) -> list[Problem]:
         return []
     if policy.cluster:
         return [Problem(("cluster_header",), "not_allowed", "only one of cluster and cluster_header can be set")]
-    detail = "a mirror policy needs one of cluster and cluster_header"
-    return [Problem(("cluster",), "missing_field", detail, is_absence=True)]
+    return [missing(("cluster",), "a mirror policy needs one of cluster and cluster_header")]
 
 
 def _check_upgrades(upgrades: Any) -> list[Problem]:
@@ -121,7 +120,7 @@ def _check_per_filter(configs: Any) -> list[Problem]:
 def _check_filter_config(config: Any) -> list[Problem]:
     """Check a ``FilterConfig``, which has the configuration of a filter, or disables the filter."""
     if config.HasField("config") and not config.is_optional:
-        return [one._replace(path=("config",)) for one in misplaced(config.config.type_url, HTTP_FILTERS)]
+        return [one.below("config") for one in misplaced(config.config.type_url, HTTP_FILTERS)]
     if config.HasField("config") or config.disabled or config.is_optional:
         return _NOTHING
     detail = "a filter needs its configuration here, or disabled: true"
@@ -134,7 +133,7 @@ def _check_rds(rds: Any) -> list[Problem]:
         return _NOTHING
     detail = "rds needs the config_source of its routes"
     hint = "config_source: {ads: {}, resource_api_version: V3}"
-    return [Problem(("config_source",), "missing_field", detail, hint, is_absence=True)]
+    return [missing(("config_source",), detail, hint)]
 
 
 def _check_bodies(routes: Any) -> list[Problem]:

@@ -52,6 +52,15 @@ class Problem(NamedTuple):
     is_warning: bool = False
     is_absence: bool = False
 
+    def below(self, *steps: str | int) -> Problem:
+        """The same problem, of a value that is at ``steps``."""
+        return self._replace(path=(*steps, *self.path))
+
+
+def missing(path: tuple[str | int, ...], detail: str, hint: str = "") -> Problem:
+    """The problem of a field that is not set."""
+    return Problem(path, "missing_field", detail, hint, is_absence=True)
+
 
 # Returns the problems of a message as a whole; an empty list for a valid one.
 MessageRule = Callable[[Any], list[Problem]]

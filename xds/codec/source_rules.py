@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xds.codec.rules import MessageRule, Problem
+from xds.codec.rules import MessageRule, Problem, missing
 
 _REST, _GRPC, _DELTA_GRPC = 1, 2, 3  # ApiConfigSource.ApiType
 _V2 = 1  # ApiVersion
@@ -31,7 +31,7 @@ def _of_grpc(source: Any) -> Iterator[Problem]:
     elif not source.grpc_services:
         detail = "a gRPC source needs an entry in grpc_services"
         hint = "grpc_services: [{envoy_grpc: {cluster_name: ...}}]"
-        yield Problem(("grpc_services",), "missing_field", detail, hint, is_absence=True)
+        yield missing(("grpc_services",), detail, hint)
     if len(source.grpc_services) > 1:
         yield Problem(("grpc_services",), "too_many", "a gRPC source has only one entry in grpc_services")
 
@@ -40,13 +40,11 @@ def _of_rest(source: Any) -> Iterator[Problem]:
     if source.grpc_services:
         yield Problem(("grpc_services",), "not_allowed", "grpc_services are for gRPC sources", "cluster_names: [...]")
     elif not source.cluster_names:
-        detail = "a source of type REST needs an entry in cluster_names"
-        yield Problem(("cluster_names",), "missing_field", detail, is_absence=True)
+        yield missing(("cluster_names",), "a source of type REST needs an entry in cluster_names")
     if len(source.cluster_names) > 1:
         yield Problem(("cluster_names",), "too_many", "a source of type REST has only one entry in cluster_names")
     if not source.HasField("refresh_delay"):
-        detail = "a source of type REST needs refresh_delay"
-        yield Problem(("refresh_delay",), "missing_field", detail, "refresh_delay: 5s", is_absence=True)
+        yield missing(("refresh_delay",), "a source of type REST needs refresh_delay", "refresh_delay: 5s")
 
 
 SOURCE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xds.codec.inline_data import inline_content
-from xds.codec.rules import MessageRule, Problem
+from xds.codec.rules import MessageRule, Problem, missing
 
 _TLS = "envoy.extensions.transport_sockets.tls.v3"
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*(.*?)\s*-----END \1-----", re.DOTALL)
@@ -29,11 +29,9 @@ def _check_certificate(one: Any) -> list[Problem]:
     problems = [*_inline(one, "certificate_chain", _CERTIFICATES), *_key(one)]
     if not one.HasField("certificate_chain"):
         detail = "a certificate needs its certificate_chain"
-        problems.append(Problem(("certificate_chain",), "missing_field", detail, is_absence=True))
+        problems.append(missing(("certificate_chain",), detail))
     if not one.HasField("private_key") and not one.HasField("private_key_provider"):
-        problems.append(
-            Problem(("private_key",), "missing_field", "a certificate needs its private_key", is_absence=True)
-        )
+        problems.append(missing(("private_key",), "a certificate needs its private_key"))
     return problems
 
 
@@ -96,7 +94,7 @@ def _check_downstream(context: Any) -> list[Problem]:
         return []
     detail = "TLS of a listener needs a certificate"
     hint = "tls_certificates, or tls_certificate_sds_secret_configs for a secret by SDS"
-    return [Problem(("common_tls_context",), "missing_field", detail, hint, is_absence=True)]
+    return [missing(("common_tls_context",), detail, hint)]
 
 
 _AUTHORITIES = (

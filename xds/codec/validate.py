@@ -154,7 +154,7 @@ def _within(step: str | int, problems: list[Problem], gathered: list[Problem] | 
     """``gathered`` with the problems of the value at ``step``."""
     if gathered is None:
         gathered = []
-    gathered += [problem._replace(path=(step, *problem.path)) for problem in problems]
+    gathered += [problem.below(step) for problem in problems]
     return gathered
 
 

@@ -2,8 +2,7 @@
 
 All were measured with Envoy 1.40 (``python -m bench.mistakes``). They hold for the v3 API. Rules on single fields have
 the form of those in the .proto files. Rules on whole messages are functions by type: see `cluster_rules`,
-`extension_rules`, `filter_rules`, `format_rules`, `jwt_rules`, `metadata_rules`, `route_rules`, `source_rules`,
-`tls_rules` and `upstream_rules`.
+`extension_rules`, `filter_rules`, `format_rules`, `route_rules`, `source_rules` and `tls_rules`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,10 @@ from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
 from xds.codec.extension_rules import EXTENSION_FIELD_RULES, EXTENSION_RULES
 from xds.codec.filter_rules import FILTER_RULES
 from xds.codec.format_rules import FORMAT_FIELD_RULES, FORMAT_RULES, IGNORED_CODES
-from xds.codec.jwt_rules import JWT_RULES
-from xds.codec.metadata_rules import METADATA_RULES
 from xds.codec.route_rules import ROUTE_FIELD_RULES, ROUTE_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.source_rules import SOURCE_FIELD_RULES
 from xds.codec.tls_rules import TLS_FIELD_RULES, TLS_RULES
-from xds.codec.upstream_rules import UPSTREAM_RULES
 from xds.codec.walk import ANY
 from xds.proto import field_options
 from xds.proto.field_options import Rules
@@ -50,11 +46,8 @@ _OF_MESSAGES: Mapping[str, MessageRule] = {
     **EXTENSION_RULES,
     **FILTER_RULES,
     **FORMAT_RULES,
-    **JWT_RULES,
-    **METADATA_RULES,
     **ROUTE_RULES,
     **TLS_RULES,
-    **UPSTREAM_RULES,
 }
 _OF_VALUES: dict[str, dict[str, MessageRule]] = {}
 for _rules in (
