@@ -14,13 +14,18 @@ from xds.admin.middleware import Segment
 from xds.admin.problem import RequestError
 from xds.admin.routing import api_router
 from xds.linkerd import operations
+from xds.linkerd.core.authority import ProtocolGeneration, read_authority
+from xds.linkerd.core.context_token import ContextToken, node_of, read_token
+from xds.linkerd.core.mesh_state import DestinationClient
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.models import DestinationAnswer
-from xds.linkerd.preview import preview
 from xds.linkerd.served import ServedLinkerd
 from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.node import Locality
 
 router = api_router("services")
+
+_UNNAMED_PEER = "ipv4:127.0.0.1:0"  # the peer of a proxy without a context token
 
 _STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECONDITION: HTTPStatus.CONFLICT}
 
@@ -45,7 +50,21 @@ async def get_destination(
     404 if the Linkerd API is not served.
     """
     try:
-        seen = preview(destinations, authority, token)
+        return answer_model(_preview(destinations, authority, read_token(token)))
     except RemoteProtocolError as error:
         raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
-    return answer_model(DestinationAnswer.from_domain(seen.authority, seen.group, seen.state, seen.profile))
+
+
+def _preview(destinations: Destinations, path: str, token: ContextToken) -> DestinationAnswer:
+    """The answers that a proxy with this context token would get now. Raises as `DestinationResolver`."""
+    resolver, cache = destinations.resolver, destinations.cache
+    authority = read_authority(path, resolver.rules.naming)
+    zone = token.zone or destinations.zone_of(token.node_name)
+    node = node_of(token, _UNNAMED_PEER, Locality(token.region, zone, token.sub_zone))
+    match = cache.match(node)
+    group = match.group if match is not None else ""
+    view = cache.view(group, "", node.locality, cache.line(group, None)) if match is not None else None
+    client = DestinationClient(zone, token.node_name, view.snapshot if view is not None else None)
+    is_address = authority.address is not None
+    state = None if is_address else resolver.state(authority, client, ProtocolGeneration.LINKERD)
+    return DestinationAnswer.from_domain(str(authority), group, state, resolver.profile(authority, client))

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 
 from xds.access.authorisation import Identity
-from xds.fleet.fleet import Fleet
 from xds.linkerd.core.context_token import NO_TOKEN, node_of
 from xds.linkerd.core.conversation import Conversation
 from xds.linkerd.core.mesh_state import DestinationClient
@@ -28,9 +27,8 @@ from xds.protocol.events import Identified, ViewChanged
 from xds.server.discovery import DiscoveryDependencies
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.logs import address_fields, get_logger, identity_fields, shorten
-from xds.server.registry import ClientKey, StreamRegistry
+from xds.server.registry import ClientKey
 from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, Status, StreamHandler, check_size
-from xds.snapshots.cache import SnapshotCache
 
 UNSETTLED_EVERY_S = 0.2  # how often an answer that waits for data is computed again
 SKIPPED_LOGGED = 5
@@ -59,21 +57,6 @@ class LinkerdServing:
     settle_s: float = 2.0
     start_s: float = 30.0
     started_at: float = field(default_factory=monotonic)
-
-    @property
-    def cache(self) -> SnapshotCache:
-        """The groups and their snapshots."""
-        return self.deps.cache
-
-    @property
-    def fleet(self) -> Fleet:
-        """The nodes."""
-        return self.deps.fleet
-
-    @property
-    def registry(self) -> StreamRegistry:
-        """The streams by group."""
-        return self.deps.registry
 
 
 class LinkerdHandler(StreamHandler):
@@ -127,7 +110,7 @@ class LinkerdHandler(StreamHandler):
     @property
     def home(self) -> str:
         """The group that the node belongs to by the current selectors; empty for none."""
-        node, cache = self._node, self._serving.cache
+        node, cache = self._node, self._serving.deps.cache
         if node is not None and self._epoch != cache.epoch:
             match = cache.match(node)
             self._home_group, self._epoch = match.group if match is not None else "", cache.epoch
@@ -168,19 +151,18 @@ class LinkerdHandler(StreamHandler):
     # Lifecycle
 
     def _on_open(self) -> None:
-        serving = self._serving
-        serving.registry.add(self)
+        self._serving.deps.registry.add(self)
         if not self._inspects:
             principal = self.identity.principal
-            serving.fleet.stream_opened(self.id, self._peer, LABEL, VARIANT, time(), "", principal)
+            self._serving.deps.fleet.stream_opened(self.id, self._peer, LABEL, VARIANT, time(), "", principal)
         self._deps.metrics.streams[VARIANT, LABEL] += 1
 
     def _on_close(self, lasted_s: float) -> None:
-        serving, metrics = self._serving, self._deps.metrics
+        deps, metrics = self._serving.deps, self._deps.metrics
         self._cancel_timer()
-        serving.registry.remove(self)
-        serving.destinations.forget(self)
-        serving.fleet.stream_closed(self.id, time())
+        deps.registry.remove(self)
+        self._serving.destinations.forget(self)
+        deps.fleet.stream_closed(self.id, time())
         code, message = self._status
         metrics.streams[VARIANT, LABEL] -= 1
         metrics.closed[code.name] += 1
@@ -221,14 +203,14 @@ class LinkerdHandler(StreamHandler):
         self._group = self.home
         self._authorize(self._node, self._group)
         self._conversation = conversation
-        serving.registry.identify(self)
+        self._serving.deps.registry.identify(self)
         self._apply(Identified(self._node, self._group))
         _log.info("stream.opened", **self._address(), **self._identity())
         serving.destinations.follow(self, conversation.services, conversation.address)
         self.notify()
 
     def _apply(self, event: Identified | ViewChanged) -> None:
-        self._serving.fleet.apply_events(self.id, [event], time(), monotonic())
+        self._serving.deps.fleet.apply_events(self.id, [event], time(), monotonic())
 
     # Offering
 
@@ -280,7 +262,7 @@ class LinkerdHandler(StreamHandler):
         if group != self._group and self._node is not None:
             self._authorize(self._node, group)
             self._group = group
-            self._serving.registry.regroup(self)
+            self._serving.deps.registry.regroup(self)
             self._apply(ViewChanged(group))
             _log.info("stream.regrouped", **self._identity())
 
@@ -288,7 +270,7 @@ class LinkerdHandler(StreamHandler):
         assert self._node is not None
         assert self._conversation is not None
         token = self._conversation.token
-        cache, group = self._serving.cache, self._group
+        cache, group = self._serving.deps.cache, self._group
         # It is no xDS node: of a rollout it is served what is promoted.
         view = cache.view(group, "", self._node.locality, cache.line(group, None)) if group else None
         if view is not None:

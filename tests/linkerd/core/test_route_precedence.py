@@ -8,8 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.linkerd_policy import Request, route_taken
-from xds.linkerd.core.outbound_policy import OutboundRule, encode_outbound
-from xds.linkerd.core.policy_routes import PathCondition, PolicyBackend, PolicyMatch, PolicyRoute, TextMatch
+from xds.linkerd.core.outbound_policy import (
+    OutboundRule,
+    PathCondition,
+    PolicyBackend,
+    PolicyMatch,
+    PolicyRoute,
+    TextMatch,
+    encode_outbound,
+)
 from xds.linkerd.core.profile import Subject
 from xds.linkerd.core.route_precedence import MATCHES_LIMIT, order_routes
 from xds.proto.linkerd import outbound_pb2

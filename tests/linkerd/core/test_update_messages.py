@@ -15,15 +15,18 @@ from xds.linkerd.core.endpoint import (
     ZoneLocality,
     ordered,
 )
-from xds.linkerd.core.shared_messages import SharedMessages
 from xds.linkerd.core.update_messages import (
     MESSAGE_BYTES,
+    Add,
+    NoEndpoints,
+    Remove,
+    SharedMessages,
     encode_updates,
     encoded_endpoint,
     heartbeat,
+    updates,
     weighted_address,
 )
-from xds.linkerd.core.updates import Add, NoEndpoints, Remove, updates
 from xds.proto.linkerd import conduit_destination_pb2 as conduit
 from xds.proto.linkerd import destination_pb2 as today
 

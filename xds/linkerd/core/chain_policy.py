@@ -18,7 +18,7 @@ from xds.linkerd.core.chain_profile import (
     retry_conditions,
     route_name,
 )
-from xds.linkerd.core.policy_routes import (
+from xds.linkerd.core.outbound_policy import (
     ANY_PATH,
     NO_CHANGES,
     HeaderChanges,

@@ -20,8 +20,7 @@ from xds.linkerd.core.mesh_state import DestinationClient
 from xds.linkerd.core.outbound_policy import encode_outbound
 from xds.linkerd.core.profile import encode_profile
 from xds.linkerd.core.resolver import DestinationResolver, ProfileAnswer, StateAnswer
-from xds.linkerd.core.shared_messages import SharedMessages
-from xds.linkerd.core.update_messages import heartbeat
+from xds.linkerd.core.update_messages import SharedMessages, heartbeat
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 

@@ -21,13 +21,11 @@ from xds.linkerd.core.cluster_lookup import (
     is_tcp_only,
     name_cluster,
 )
-from xds.linkerd.core.endpoint import DestinationEndpoint, DestinationState, Labels
+from xds.linkerd.core.endpoint import DestinationEndpoint, DestinationState, EndpointFilter, Labels, select_endpoints
 from xds.linkerd.core.mesh_state import DestinationClient, DestinationRules, IdentityCache, MeshState
-from xds.linkerd.core.outbound_policy import OutboundRule, plain_route
-from xds.linkerd.core.policy_routes import PolicyRules
+from xds.linkerd.core.outbound_policy import OutboundRule, PolicyRules, plain_route
 from xds.linkerd.core.profile import Profile, Subject
 from xds.linkerd.core.service_lookup import FoundService, ServiceLookup
-from xds.linkerd.core.topology import EndpointFilter, select_endpoints
 from xds.linkerd.core.update_messages import context_labels, context_labels_2018
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.snapshot import Snapshot

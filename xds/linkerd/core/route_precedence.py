@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from xds.linkerd.core.policy_routes import PathCondition, PolicyMatch, PolicyRoute
+from xds.linkerd.core.outbound_policy import PathCondition, PolicyMatch, PolicyRoute
 
 MATCHES_LIMIT = 256  # of one route
 HEADERS_LIMIT = 64  # of one match

@@ -16,7 +16,7 @@ from xds.linkerd.core.instance_endpoints import endpoint_of, endpoints_of
 from xds.linkerd.core.mesh_role import is_opaque_port, linkerd_values
 from xds.linkerd.core.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.linkerd.core.omission import resolver_omissions
-from xds.linkerd.core.policy_routes import PolicyRules
+from xds.linkerd.core.outbound_policy import PolicyRules
 from xds.linkerd.core.route_terms import ProfileRules
 from xds.mesh.core.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.model.compared_name import compared

@@ -1,4 +1,8 @@
-"""Updates as messages of either protocol generation, small enough for every client.
+"""The messages for a stream whose destination changes: the difference between two states, for either generation.
+
+The rules: the first message is sent at once and contains everything; additions come before removals; when the last
+endpoint is removed, the message says whether the service still exists; unchanged endpoints are not sent again. Messages
+are small enough for every client.
 
 Endpoints are serialized one by one and cached, so that a service of many streams is serialized once. They are written
 field by field, because 10,000 protobuf messages would block the event loop for half a second. The bytes are canonical
@@ -8,12 +12,15 @@ for the messages of `xds.proto.linkerd`. Messages of 2018 are a subset of these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from xds.codec.naming import to_duration
 from xds.linkerd.core.authority import ProtocolGeneration
 from xds.linkerd.core.endpoint import (
     DestinationEndpoint,
+    DestinationState,
     EndpointAddress,
     Hint,
     Http2Params,
@@ -21,7 +28,6 @@ from xds.linkerd.core.endpoint import (
     MeshRole,
     ZoneLocality,
 )
-from xds.linkerd.core.updates import Add, NoEndpoints, Remove, Update
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import net_pb2
 from xds.wire.fields import FIXED32, FIXED64, bytes_field, varint_field
@@ -39,9 +45,85 @@ _FIRST, _SECOND = bytes((1 << 3 | FIXED64,)), bytes((2 << 3 | FIXED64,))
 _EMPTY_ADD = bytes_field(_ADD, b"")
 
 
-def encode_updates(updates: Iterable[Update], generation: ProtocolGeneration) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Add:
+    """New and changed endpoints. The first `Add` on a stream replaces everything that the client has."""
+
+    endpoints: tuple[DestinationEndpoint, ...]
+    labels: Labels
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The addresses of removed endpoints."""
+
+    addresses: tuple[EndpointAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoEndpoints:
+    """There are no endpoints, whatever the client has."""
+
+    exists: bool
+
+
+Update = Add | Remove | NoEndpoints
+
+
+def updates(sent: DestinationState | None, now: DestinationState) -> list[Update]:
+    """The messages that lead from the sent state to the present one; ``sent`` is None before the first message."""
+    return [] if sent is now else list(_updates(sent, now))
+
+
+def _updates(sent: DestinationState | None, now: DestinationState) -> Iterator[Update]:
+    if not now.endpoints:
+        if sent is None or sent.endpoints or sent.exists is not now.exists:
+            yield NoEndpoints(now.exists)
+        return
+    if sent is None or not sent.endpoints:
+        yield Add(now.endpoints, now.labels, now.zone)
+        return
+    changed = _changed(sent, now)
+    if changed:
+        yield Add(changed, now.labels, now.zone)
+    present = {one.numeric_address for one in now.endpoints}
+    removed = tuple(one.numeric_address for one in sent.endpoints if one.numeric_address not in present)
+    if removed:
+        yield Remove(removed)
+
+
+def _changed(sent: DestinationState, now: DestinationState) -> tuple[DestinationEndpoint, ...]:
+    """The new and changed endpoints. A change of the common labels or of the zone locality counts, too."""
+    if sent.labels != now.labels:
+        return now.endpoints
+    previous = {one.numeric_address: one for one in sent.endpoints}
+    has_moved = sent.zone != now.zone
+    return tuple(
+        one for one in now.endpoints if _is_changed(previous.get(one.numeric_address), one, sent, now, has_moved)
+    )
+
+
+def _is_changed(
+    previous: DestinationEndpoint | None,
+    one: DestinationEndpoint,
+    sent: DestinationState,
+    now: DestinationState,
+    has_moved: bool,
+) -> bool:
+    if previous is None:
+        return True
+    if previous is not one and previous != one:
+        return True
+    return has_moved and one.zone_locality(sent.zone) is not one.zone_locality(now.zone)
+
+
+# Messages
+
+
+def encode_updates(changes: Iterable[Update], generation: ProtocolGeneration) -> list[bytes]:
     """The messages for these updates, in their order."""
-    return [message for update in updates for message in _encode(update, generation)]
+    return [message for update in changes for message in _encode(update, generation)]
 
 
 def heartbeat(is_empty: bool, exists: bool) -> bytes:
@@ -208,3 +290,48 @@ def context_labels_2018(authority: str, namespace: str) -> Labels:
     """The same for 2018's: the authority with its port."""
     pairs = (("k8s_service", authority), ("k8s_namespace", namespace))
     return tuple((name, value) for name, value in pairs if value)
+
+
+# Messages that streams share
+
+
+CACHE_BYTES = 32 << 20
+_ENTRY_BYTES, _REFERENCE_BYTES = 1_024, 8  # of an entry, and of an endpoint in a state that it holds
+
+
+class _Entry(NamedTuple):
+    """The messages between two states. The references to the states keep their ids unique."""
+
+    sent: DestinationState | None
+    now: DestinationState
+    bodies: list[bytes]
+    size_bytes: int
+
+
+class SharedMessages:
+    """A cache of the messages used last, up to ``limit_bytes``. The newest messages are cached whatever their size."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._entries: dict[tuple[ProtocolGeneration, int, int], _Entry] = {}
+        self.cached_bytes = 0
+
+    def between(
+        self, sent: DestinationState | None, now: DestinationState, generation: ProtocolGeneration
+    ) -> list[bytes]:
+        """The messages from one state to the other. Callers must not change the list."""
+        key = generation, id(sent), id(now)
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            bodies = encode_updates(updates(sent, now), generation)
+            entry = _Entry(sent, now, bodies, _size(sent, now, bodies))
+            self.cached_bytes += entry.size_bytes
+        self._entries[key] = entry  # the last used entry is at the end
+        while self.cached_bytes > self._limit_bytes and len(self._entries) > 1:
+            self.cached_bytes -= self._entries.pop(next(iter(self._entries))).size_bytes
+        return entry.bodies
+
+
+def _size(sent: DestinationState | None, now: DestinationState, bodies: list[bytes]) -> int:
+    references = len(now.endpoints) + (len(sent.endpoints) if sent is not None else 0)
+    return sum(map(len, bodies)) + references * _REFERENCE_BYTES + _ENTRY_BYTES
