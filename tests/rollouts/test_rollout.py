@@ -66,6 +66,7 @@ def test_nodes_that_had_the_head_of_a_superseded_or_refused_rollout_are_remember
     had = {id for id in CONNECTED if third.had_head(Node(id))}
     assert had == inside(first) | inside(second) | inside(third)
     assert inside(third) < had < set(CONNECTED)
+    assert [each.has_superseded for each in (first, second, third)] == [False, True, False]
 
 
 def test_nobody_is_remembered_of_a_promoted_or_old_rollout() -> None:
@@ -100,6 +101,7 @@ def test_long_texts_are_cut() -> None:
         ({"began_s": float("inf")}, "/began_s"),
         ({"since_s": True}, "/since_s"),
         ({"is_promoting": 1}, "/is_promoting"),
+        ({"has_superseded": "no"}, "/has_superseded"),
         ({"reason": "x" * 20_000}, "/reason"),
         ({"later_field": 1}, "/later_field"),
     ],

@@ -83,9 +83,7 @@ class RolloutPushes:
         if rollout is None:
             return NO_STEP
         if commit.changed and commit.revision == rollout.head:
-            # A rollout that began in place of another one has the base of that one.
-            effect = Effect.STARTED if rollout.base == rollout.head - 1 else Effect.SUPERSEDED
-            return RolloutStep(effect, _load_note(rollout.plan), rollout)
+            return RolloutStep(_beginning(rollout), _load_note(rollout.plan), rollout)
         if rollout.is_open and commit.revision > rollout.head:
             return RolloutStep(Effect.CONTINUES, _FOR_ALL, rollout)
         if rollout.last_head and commit.revision == rollout.last_head + commit.changed:
@@ -181,10 +179,9 @@ class RolloutPushes:
         usual = usual_errors(nodes.facts, running.usual_errors if running is not None else 0.0)
         asked = (planned.group, plan, base, head, connected, time(), by, message, present, usual)
         begun = await run_sized(begin, *asked, resources=len(connected))
-        effect = Effect.STARTED if running is None else Effect.SUPERSEDED
         is_nobody = begun.step == NAMED and not begun.connected_n and not nodes.selected
         notes = ("no connected node is among those of the plan" if is_nobody else "", _load_note(plan))
-        step = self._written(effect, "; ".join(filter(None, notes)), replace(begun, content=content))
+        step = self._written(_beginning(begun), "; ".join(filter(None, notes)), replace(begun, content=content))
         return replace(step, nodes=nodes)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
@@ -206,6 +203,11 @@ class RolloutPushes:
 
     def _written(self, effect: Effect, detail: str, rollout: Rollout) -> RolloutStep:
         return RolloutStep(effect, detail, rollout, self._rollouts.write(rollout))
+
+
+def _beginning(rollout: Rollout) -> Effect:
+    """What the push did that began a rollout."""
+    return Effect.SUPERSEDED if rollout.has_superseded else Effect.STARTED
 
 
 def _load_note(plan: RolloutPlan) -> str:

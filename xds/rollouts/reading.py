@@ -45,15 +45,17 @@ class FieldReader:
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
         """A number between ``least`` and ``most``."""
-        return float(self._within(name, default, least, most, "a number"))
+        return float(self._within(name, default, least, most, (int, float), "a number"))
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         """An integer between ``least`` and ``most``."""
-        return int(self._within(name, default, least, most, "an integer"))
+        return int(self._within(name, default, least, most, (int,), "an integer"))
 
-    def _within(self, name: str, default: float, least: float, most: float, what: str) -> float:
-        value = self.given(name, default)
-        if type(value) is not int and (type(value) is not float or what == "an integer"):
+    def _within(
+        self, name: str, default: float, least: float, most: float, kinds: Collection[type], what: str
+    ) -> float:
+        value: float = self.given(name, default)
+        if type(value) not in kinds:  # a boolean is no number
             self.add("wrong_type", name, f"must be {what}")
         elif not least <= value <= most:
             self.add("out_of_range", name, f"must be between {least:.15g} and {most:.15g}")

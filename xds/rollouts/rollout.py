@@ -28,7 +28,8 @@ _TIME_LIMIT_S = 1e12
 _INTEGERS = ("base", "head", "wave", "connected_n", "last_head")  # the members of a document, by kind
 _TIMES = ("began_s", "since_s")
 _TEXTS = ("reason", "by", "message", "content")
-_OTHERS = ("state", "usual_errors", "is_promoting", "ended_s")
+_FLAGS = ("is_promoting", "has_superseded")
+_OTHERS = ("state", "usual_errors", "ended_s", *_FLAGS)
 
 
 class RolloutState(StrEnum):
@@ -91,6 +92,7 @@ class Rollout:
     * ``had``: nodes that were served the head of an earlier rollout that was superseded or taken back;
     * ``connected_n``: how many nodes of the wave were connected when it began; 0 if that is not known yet;
     * ``usual_errors``: the failed share of requests of the other nodes, as last measured;
+    * ``has_superseded``: it began in place of one that was open;
     * ``is_promoting``: somebody promoted it: all nodes are served the head, without further waves;
     * ``content``: identifies the pushed configuration of the head. It is empty once other content was pushed after a
       roll-back. ``last_head``: the newest revision that waves alone were served; 0 while the rollout is open;
@@ -109,6 +111,7 @@ class Rollout:
     since_s: float
     connected_n: int = 0
     usual_errors: float = 0.0
+    has_superseded: bool = False
     is_promoting: bool = False
     reason: str = ""
     by: str = ""
@@ -203,6 +206,7 @@ def begin(
         since_s=now_s,
         connected_n=first.connected_n,
         usual_errors=usual_errors,
+        has_superseded=former is not None and former.is_open,
         by=by,
         message=message,
     )
@@ -231,6 +235,7 @@ def decode(group: str, body: bytes) -> Rollout:
         **{name: fields.integer(name, -1, 0, _REVISION_LIMIT) for name in _INTEGERS},
         **{name: fields.number(name, -1.0, 0.0, _TIME_LIMIT_S) for name in _TIMES},
         **{name: fields.text(name) for name in _TEXTS},
+        **{name: fields.flag(name) for name in _FLAGS},
     }
     rollout = Rollout(
         group=group,
@@ -239,7 +244,6 @@ def decode(group: str, body: bytes) -> Rollout:
         nodes=read_node_set(group, fields.given("nodes"), "/nodes"),
         had=read_node_set(group, fields.given("had"), "/had"),
         usual_errors=fields.number("usual_errors", 0.0, 0.0, 1.0),
-        is_promoting=fields.flag("is_promoting"),
         ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
         progress=UNWATCHED,
         **simple,
