@@ -192,6 +192,12 @@ def test_lines_of_nodes_are_shown(remote: Remote, group: str, proxies: Answering
     assert f'xds_server_rollout_nodes{{group="{group}",line="base"}} 2.0' in metrics
     described = remote.xds("describe", "group", group).out
     assert "revision 2 in place of 1, wave 1 of 2 (1)" in described
+    for shown in (described, remote.xds("rollout", "status", group).out):
+        words = [line.split() for line in shown.splitlines()]
+        assert ["TYPE", "SYNCED", "PENDING", "NACKED", "NOT_SUBSCRIBED", "AT_BASE"] in words
+        assert ["clusters", "3", "0", "0", "0", "2"] in words
+    assert remote.xds("rollout", "abort", group).code == 0
+    assert "AT_BASE" not in remote.xds("rollout", "status", group).out
     assert remote.xds("nodes", "--line", "side").code == 2
 
 
@@ -207,6 +213,10 @@ def test_a_dry_run_names_the_proxies_of_each_wave(
         "wave 2 (50%) would add 1 node",
         "wave 3 (100%) would add 2 nodes",
     ]
+    others = "a wave of a number of nodes takes another one beside each that subscribes to nothing of this change"
+    assert others in lines
+    shares = apply(remote, group, file_of(tmp_path, 81), "--canary", "50%", "--dry-run")
+    assert "wave 1 (50%) would add 2 nodes" in shares.err and others not in shares.err
     planned = apply(remote, group, file_of(tmp_path, 81), "--canary", "1,50%", "--dry-run", "-o", "json").json()
     assert sorted(id for wave in planned["rollout"]["planned"] for id in wave["nodes"]) == sorted(proxies.versions)
     assert "state" not in status(remote, group)

@@ -12,7 +12,7 @@ from xds.cli.careful_rollouts import is_told, rollout_line
 from xds.cli.client import Client, document_of
 from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.commands.nodes import NODES
-from xds.cli.commands.rollout import HISTORY, STATUS
+from xds.cli.commands.rollout import HISTORY, types_table
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
@@ -198,7 +198,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
             f" {rollout['nacked']} nacked",
         }
     )
-    yield rendered(({"type": type, **counts} for type, counts in rollout["types"].items()), STATUS, style)
+    yield types_table(rollout, style)
     yield _titled("certificates:", document["certificates"], CERTIFICATES, style)
     yield _titled("open NACKs:", document["nacks"], NACKS, style)
     yield _titled("revisions:", document["revisions"], HISTORY, style)

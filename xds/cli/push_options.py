@@ -108,6 +108,8 @@ def rollout_lines(answer: Json) -> Iterator[str]:
         more = ", ..." if wave["count"] > len(wave["nodes"]) else ""
         ids = f": {', '.join(wave['nodes'])}{more}" if wave["nodes"] else ""
         yield f"  wave {number} ({wave['size']}) would add {counted(wave['count'], 'node')}{ids}"
+    if any(wave["size"].isdecimal() for wave in rollout.get("planned", ())):
+        yield "  a wave of a number of nodes takes another one beside each that subscribes to nothing of this change"
     if rollout.get("last_kinds"):
         yield f"  only the last wave would have {', '.join(rollout['last_kinds'])}"
     for server in rollout.get("partial", ()):

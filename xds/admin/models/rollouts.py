@@ -140,7 +140,8 @@ class PlannedWave:
 
     * ``size``: its size as it is written in the plan; ``named`` are the nodes that the plan names;
     * ``count``: the number of nodes that it adds;
-    * ``nodes``: the ids of the first ten of them.
+    * ``nodes``: the ids of the first ten of them. A wave of a number of nodes takes others beside those that subscribe
+      to nothing that the push changes, which is known only once it is served to them.
     """
 
     schema_name: ClassVar[str] = "PlannedWaveItem"

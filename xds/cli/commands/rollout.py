@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -75,6 +76,15 @@ STATUS = TableLayout(
         Column("NOT_SUBSCRIBED", "not_subscribed"),
     ),
 )
+_AT_BASE = Column("AT_BASE", lambda item: str(item.get("at_base", 0)))
+
+
+def types_table(status: Json, style: Style) -> str:
+    """The progress type by type; while a careful rollout changes some of them, with the nodes at its base."""
+    types = status["types"]
+    is_split = any("at_base" in counts for counts in types.values())
+    layout = replace(STATUS, columns=(*STATUS.columns, _AT_BASE)) if is_split else STATUS
+    return rendered(({"type": type, **counts} for type, counts in types.items()), layout, style)
 
 
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
@@ -83,7 +93,7 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(status, style.format)
     else:
-        write(rendered(({"type": type, **counts} for type, counts in status["types"].items()), STATUS, style))
+        write(types_table(status, style))
         total = status["synced"] + status["pending"] + status["nacked"]
         what = "what they are to have" if status.get("state") in OPEN else f"revision {status['revision']}"
         say(f"group {group}: {status['synced']} of {total} nodes have {what}")
