@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from xds.admin.dependencies import ServerCheck
     from xds.admin.examples import ApiTexts
-    from xds.admin.models.nodes import LinkerdAnswer
+    from xds.admin.models.nodes import StreamAnswer
     from xds.admin.other_servers import OtherServers
     from xds.cluster.members import Members
     from xds.fleet.fleet import Fleet
@@ -89,7 +89,7 @@ class ServedFeature:
         """The gRPC methods that it serves to proxies."""
         return ()
 
-    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdAnswer]:
+    def stream_answers(self, node_id: str) -> Mapping[int, StreamAnswer]:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
         return {}
 

@@ -11,8 +11,9 @@ from fastapi.routing import APIRoute
 
 from tests.admin.conftest import Api
 from tests.support.resources import static_cluster
-from xds.admin.parameters import CONSUL_PARAMETERS, check_consul_parameters, check_parameters
+from xds.admin.parameters import check_parameters
 from xds.app.admin import create_app, openapi_document
+from xds.consul.routing import PARAMETERS, check_consul_parameters
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 BODY = {"resources": [static_cluster("a", 80)]}
@@ -168,7 +169,7 @@ async def test_consuls_paths_take_consuls_parameters(api: Api, method: str, path
 
 
 async def test_parameters_of_consuls_clients_are_accepted(api: Api) -> None:
-    query = "&".join(f"{name}=" for name in sorted(CONSUL_PARAMETERS - {"stale", "consistent", "filter"}))
+    query = "&".join(f"{name}=" for name in sorted(PARAMETERS - {"stale", "consistent", "filter"}))
     answer = await api.client.get(f"/v1/health/service/a?{query}&tag=a&node-meta=a:b")
     assert (answer.status_code, answer.json()) == (200, [])
 

@@ -38,7 +38,7 @@ TABLES = {
     "xds.cli.nack_table.NACKS": "admin.models.nacks.Nack",
     "xds.cli.resources.GROUPS": "admin.models.groups.GroupState",
     "xds.cli.resources.RESOURCES": "admin.models.groups.PushedResource",
-    "xds.linkerd.tables.DESTINATIONS": "admin.models.nodes.LinkerdAnswer",
+    "xds.linkerd.tables.DESTINATIONS": "admin.models.nodes.StreamAnswer",
     "xds.mesh.commands.entry_files.HISTORY": "mesh.models.config_entries.EntryRevision",
     "xds.mesh.commands.entry_files.LIST": "mesh.models.config_entries.StoredEntry",
     "xds.mesh.commands.upstreams.LOWERED": "mesh.models.upstreams.LoweredName",

@@ -14,7 +14,7 @@ from xds.access.authorisation import Access
 from xds.access.tokens import Tokens
 from xds.admin.browser_rules import BrowserRules
 from xds.admin.load_view import LoadView
-from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.nodes import StreamAnswer
 from xds.admin.other_servers import NoOthers, OtherServers
 from xds.backup.backups import Backups
 from xds.codec.resources import ResourceDecoder
@@ -92,7 +92,7 @@ class ServerCheck:
 class AnsweringFeature(Protocol):
     """What the admin API asks of a feature."""
 
-    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdAnswer]:
+    def stream_answers(self, node_id: str) -> Mapping[int, StreamAnswer]:
         """The last answers on the streams of a node that it serves, by the id of the stream."""
 
     def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:

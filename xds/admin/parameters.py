@@ -1,8 +1,7 @@
 """Query parameters that a route does not know, or that are given twice: 400, before anything is done.
 
 A misspelt parameter would have no effect otherwise: ``?dryrun=true`` would push. What a route knows is what it and
-its dependencies declare, so a new route is checked without further code. Consul's paths read the parameters of Consul's
-API themselves; ``CONSUL_PARAMETERS`` lists these.
+its dependencies declare, so a new route is checked without further code.
 """
 
 from __future__ import annotations
@@ -20,26 +19,20 @@ from xds.model.errors import MalformedError, Violation
 CODE_UNKNOWN, CODE_REPEATED = "unknown_parameter", "repeated_parameter"
 SHOWN = 80  # characters of a parameter's name in an error
 CLOSE = 0.6  # how similar a known name is to be suggested
-_CONSUL_REPEATED = frozenset({"node-meta", "tag"})
-# What clients of Consul may send to the paths that are served here, from the documentation of Consul's API.
-CONSUL_PARAMETERS = _CONSUL_REPEATED | {
-    *("cached", "cas", "compile-dc", "connect", "consistent", "dc", "enable", "filter", "hash", "index", "leader"),
-    *("merge-central-config", "near", "note", "ns", "partition", "passing", "peer", "pretty", "reason"),
-    *("replace-existing-checks", "sg", "stale", "token", "wait"),
-}
 
 
 async def check_parameters(request: Request) -> None:
     """A dependency of all routes of the API. Raises ``MalformedError`` (400)."""
-    if request.scope["query_string"]:
-        _check(request, *_declared(request))
+    check_known(request)
 
 
-async def check_consul_parameters(request: Request) -> None:
-    """A dependency of all of Consul's paths. Raises ``MalformedError`` (400)."""
+def check_known(request: Request, more: Collection[str] = (), repeated: Collection[str] = ()) -> None:
+    """Raises ``MalformedError`` unless the route knows all parameters. It reads ``more`` itself, those ``repeated``
+    more than once.
+    """
     if request.scope["query_string"]:
-        names, repeated = _declared(request)
-        _check(request, names | CONSUL_PARAMETERS, repeated | _CONSUL_REPEATED)
+        names, lists = _declared(request)
+        _check(request, names.union(more), lists.union(repeated))
 
 
 def _declared(request: Request) -> tuple[set[str], set[str]]:

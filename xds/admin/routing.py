@@ -24,13 +24,10 @@ from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.operations import ANY, Operation
-from xds.admin.parameters import check_consul_parameters, check_parameters
+from xds.admin.parameters import check_parameters
 from xds.admin.problem import RequestError
 
 E = TypeVar("E", bound=Callable[..., Any])
-
-CONSUL_API_PREFIX = "/v1"
-
 
 _BODY = "described_body"  # an attribute of the function of a route
 _OPERATION = "operation"  # likewise
@@ -70,12 +67,6 @@ def api_router(tag: str) -> ApiRouter:
     request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
     return ApiRouter(tag, authorize, check_parameters)
-
-
-def consul_router(prefix: str = "") -> APIRouter:
-    """A router of Consul's paths, which the description leaves out. They check scopes and Consul's parameters."""
-    checks = [Depends(authorize), Depends(check_consul_parameters)]
-    return APIRouter(prefix=f"{CONSUL_API_PREFIX}{prefix}", dependencies=checks, include_in_schema=False)
 
 
 def operation_id(route: APIRoute) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.nodes import StreamAnswer
 from xds.admin.models.values import time_of
 
 if TYPE_CHECKING:
@@ -178,10 +178,10 @@ class DestinationAnswer:
         )
 
 
-def linkerd_answer(stream: DestinationStream) -> LinkerdAnswer:
+def linkerd_answer(stream: DestinationStream) -> StreamAnswer:
     """The last answer on a Linkerd stream."""
     answer = stream.answer
-    return LinkerdAnswer(
+    return StreamAnswer(
         method=stream.method,
         authority=answer.authority,
         source=answer.source,

@@ -7,7 +7,7 @@ from functools import partial
 
 from prometheus_client.registry import Collector
 
-from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.nodes import StreamAnswer
 from xds.feature import ServedFeature
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import LABEL, METHODS
@@ -57,6 +57,6 @@ class ServedLinkerd(ServedFeature):
         """Index the addresses of all services."""
         self.destinations.load()
 
-    def stream_answers(self, node_id: str) -> Mapping[int, LinkerdAnswer]:
+    def stream_answers(self, node_id: str) -> Mapping[int, StreamAnswer]:
         """The last answers on the open streams of a node."""
         return {stream.id: linkerd_answer(stream) for stream in self.destinations.of_node(node_id)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.groups import LoweredOrigin
-from xds.admin.models.nodes import LinkerdAnswer
+from xds.admin.models.nodes import StreamAnswer
 from xds.admin.models.values import NodeLocality, time_of
 from xds.admin.models.writing import present_if
 
@@ -168,7 +168,7 @@ class NodeExplanation:
     resources: tuple[ExplainedResource, ...]
     resources_total: int
     rollout: str = ""
-    linkerd: tuple[LinkerdAnswer, ...] = ()
+    linkerd: tuple[StreamAnswer, ...] = ()
     partial: tuple[str, ...] = ()
 
     @classmethod
@@ -177,7 +177,7 @@ class NodeExplanation:
         explanation: Explanation,
         principals: Iterable[str],
         resources: Iterable[ExplainedResource],
-        linkerd: Iterable[LinkerdAnswer] = (),
+        linkerd: Iterable[StreamAnswer] = (),
     ) -> NodeExplanation:
         """An explanation."""
         node, chosen = explanation.node, explanation.chosen

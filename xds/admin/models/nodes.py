@@ -104,7 +104,7 @@ class StreamReports:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkerdAnswer:
+class StreamAnswer:
     """The last answer on a stream of a Linkerd proxy.
 
     * ``method``: service and method, such as ``Destination/Get``;
@@ -158,10 +158,10 @@ class NodeStream:
     opened: datetime
     types: Mapping[str, NodeTypeStatus]
     load: StreamReports | None = None
-    linkerd: LinkerdAnswer | None = None
+    linkerd: StreamAnswer | None = None
 
     @classmethod
-    def from_domain(cls, stream: StreamState, linkerd: LinkerdAnswer | None = None) -> NodeStream:
+    def from_domain(cls, stream: StreamState, linkerd: StreamAnswer | None = None) -> NodeStream:
         """An xDS stream, or one of a Linkerd proxy with its last answer."""
         return cls(
             id=stream.id,
@@ -370,7 +370,7 @@ class NodeStatus:
         now: float,
         unexpressed: Mapping[str, Sequence[UnexpressedResource]],
         reporting: Iterable[ReportStream] = (),
-        linkerd: Mapping[int, LinkerdAnswer] | None = None,
+        linkerd: Mapping[int, StreamAnswer] | None = None,
         admin: str = "",
         server: str = "",
         line: str = "",

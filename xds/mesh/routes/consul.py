@@ -18,11 +18,12 @@ from xds.access.tokens import READ
 from xds.admin.answers import JSON_TYPE
 from xds.admin.bodies import Body, parse_one
 from xds.admin.dependencies import Dependencies, Deps
-from xds.admin.routing import Calling, consul_router, needs
+from xds.admin.routing import Calling, needs
 from xds.codec.findings import normalized_name
 from xds.consul.blocking_queries import wait_for_change
 from xds.consul.http import answer_read, answer_write, check_cas, check_datacenter, refuse, refuse_findings
 from xds.consul.quantities import parse_duration
+from xds.consul.routing import consul_router
 from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError
 from xds.mesh.core.chain.chain_json import response_json

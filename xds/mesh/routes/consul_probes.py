@@ -10,8 +10,8 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from xds.admin.dependencies import Dependencies, Deps
-from xds.admin.routing import consul_router
 from xds.consul.http import answer_write, check_datacenter
+from xds.consul.routing import consul_router
 from xds.services.consul import own_datacenter
 from xds.services.core.registered_instance import AGENT_NODE
 

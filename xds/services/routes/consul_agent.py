@@ -17,8 +17,9 @@ from fastapi.responses import Response
 from xds.admin.bodies import Body
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.operations import ANY
-from xds.admin.routing import consul_router, needs
+from xds.admin.routing import needs
 from xds.consul.http import answer_write, make_filtered, refuse
+from xds.consul.routing import consul_router
 from xds.filter.values import FixedRecord
 from xds.model.errors import NotFoundError, ValidationError
 from xds.services.consul import (

@@ -16,9 +16,10 @@ from fastapi.responses import Response
 from xds.admin.bodies import Body
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.operations import ANY
-from xds.admin.routing import consul_router, needs
+from xds.admin.routing import needs
 from xds.consul.blocking_queries import wait_for_change
 from xds.consul.http import answer_read, answer_write, check_datacenter, findings_text, refuse
+from xds.consul.routing import consul_router
 from xds.filter.filter import Filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError
