@@ -82,6 +82,24 @@ CASES = (
         "A careful rollout was taken back",
     ),
     AlertCase(
+        "XdsEndpointsMissing",
+        {'xds_server_unserved_clusters{group="default"}': "2x80"},
+        (
+            {'xds_server_unserved_clusters{group="default"}': "0x80"},
+            {'xds_server_unserved_clusters{group="default"}': "0x60 1x10 0x10"},  # while instances are replaced
+            {},
+        ),
+        "2 clusters that proxies of group default use have no endpoint that serves",
+        {"group": "default"},
+    ),
+    AlertCase(
+        "XdsTlsOff",
+        {'xds_server_port_unencrypted{port="http"}': "1x80"},
+        ({'xds_server_port_unencrypted{port="http"}': "0x80"},),
+        "The port http of xds:18080 is open to other machines and has no TLS",
+        {"instance": SCRAPED["instance"], "port": "http"},
+    ),
+    AlertCase(
         "XdsServerCertificateExpires",
         {'xds_server_certificate_expiry_timestamp_seconds{port="grpc"}': "259200x80"},
         ({'xds_server_certificate_expiry_timestamp_seconds{port="grpc"}': "2592000x80"}, {}),

@@ -16,14 +16,10 @@ from xds.admin.dependencies import Dependencies, ServerCheck
 from xds.admin.failing_clusters import failure_text, find_failing_clusters
 from xds.fleet.refused_streams import MINUTE_S, RECENT_S
 from xds.fleet.state import NackState
-from xds.live.draining import has_serving_endpoint
-from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.model.snapshot import Snapshot
 from xds.model.units import span_text
 from xds.push.certificates import PushedCertificate
 from xds.push.directory import RefusedFiles
 from xds.rollouts.rollout import Rollout, RolloutState
-from xds.snapshots.cluster_references import assignments_of
 from xds.store.base import StoreError
 from xds.tasks.lifecycle import Phase
 
@@ -150,31 +146,12 @@ async def _load(deps: Dependencies) -> Finding:
 
 async def _endpoints(deps: Dependencies) -> Finding:
     """Whether a cluster that connected proxies use has an assignment without an endpoint that takes requests."""
-    snapshots = map(deps.publisher.live.snapshot, sorted(deps.fleet.connected_groups()))
-    served = [each for each in snapshots if each is not None]
-    empty = await asyncio.to_thread(clusters_without_endpoints, served)
+    unserved = await asyncio.to_thread(deps.publisher.live.unserved.of, sorted(deps.fleet.connected_groups()))
+    empty = [f"{group}/{cluster}" for group, clusters in unserved.items() for cluster in clusters]
     if not empty:
         return OK, "every cluster in use has an endpoint that serves"
     clusters = "cluster" if len(empty) == 1 else "clusters"
     return WARNING, f"{len(empty)} {clusters} in use without a serving endpoint: {_listed(empty, len(empty), ', ')}"
-
-
-def clusters_without_endpoints(served: Sequence[Snapshot]) -> list[str]:
-    """``GROUP/CLUSTER`` of the clusters that other resources name and whose EDS assignment serves nothing.
-
-    An assignment that does not exist is left out: the push warns of it, and something else may provide it.
-    """
-    empty = []
-    for snapshot in served:
-        clusters, assignments = snapshot.get(CLUSTER), snapshot.get(ENDPOINT)
-        named = {
-            each.name for resource in snapshot.resources() for each in resource.references if each.type_url == CLUSTER
-        }
-        for name in sorted(named & clusters.resources.keys()):
-            of_cluster = (assignments.resources.get(each) for each in assignments_of((name,), clusters))
-            if any(each is not None and not has_serving_endpoint(each) for each in of_cluster):
-                empty.append(f"{snapshot.group}/{name}")
-    return empty
 
 
 async def _watch(deps: Dependencies) -> Finding:

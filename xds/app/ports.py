@@ -44,6 +44,15 @@ def browser_rules(settings: Settings) -> BrowserRules:
     return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
 
 
+def unencrypted(settings: Settings) -> dict[str, bool]:
+    """By port, whether other machines can reach it and send tokens and keys in clear text."""
+    grpc, http = settings.server.grpc, settings.server.http
+    return {
+        "grpc": grpc.tls is None and not is_loopback(grpc.host),
+        "http": http.tls is None and not is_loopback(http.host),
+    }
+
+
 def warnings_of(settings: Settings) -> Iterator[str]:
     """Warnings about access for the operator."""
     server, auth = settings.server, settings.auth

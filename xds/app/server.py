@@ -39,6 +39,7 @@ from xds.app.ports import (
     reachable,
     server_trust,
     stream_limits,
+    unencrypted,
     warnings_of,
     welcome,
 )
@@ -69,6 +70,7 @@ from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
     CertificateMetrics,
+    EncryptionMetrics,
     FollowingMetrics,
     OwnCertificateMetrics,
     RolloutMetrics,
@@ -373,10 +375,11 @@ class Server:
         for collector in (
             StoreMetrics(self.collector, self.store.condition),
             FollowingMetrics(self.publisher.following),
-            LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
+            LiveMetrics(self.metrics, self.publisher.live, self.by_hand, self.fleet.connected_groups),
             RolloutMetrics(self.publisher.rollouts, journal.rollouts, self.cache, self.fleet, self.metrics),
             CertificateMetrics(self.publisher.certificates, self.metrics),
             OwnCertificateMetrics(self._certificate_files()),
+            EncryptionMetrics(unencrypted(self.settings)),
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
             WatchMetrics(self.watched.refused if self.watched is not None else ()),

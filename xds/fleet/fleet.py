@@ -308,8 +308,8 @@ class Fleet:
         return [record.node.id for record in records if record.takes_without_ads(now)]
 
     def connected_groups(self) -> frozenset[str]:
-        """The groups of the nodes with an open stream."""
-        return frozenset(record.group for record in self._nodes.values() if record.streams)
+        """The groups of the nodes with an open stream. May be called from another thread."""
+        return frozenset(record.group for record in list(self._nodes.values()) if record.streams)
 
     def apis(self, group: str) -> frozenset[str]:
         """The APIs of the streams of a group, as in `StreamState`."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from xds.live.unserved_clusters import UnservedClusters
 from xds.model.errors import ConflictError
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
@@ -72,6 +73,7 @@ class LiveEndpoints:
     """
 
     def __init__(self, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
+        self.unserved = UnservedClusters(cache.get)
         self.changes: Counter[str] = Counter()  # how often what a group is served has changed
         self._cache = cache
         self._wake = wake

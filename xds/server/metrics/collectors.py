@@ -416,6 +416,19 @@ class OwnCertificateMetrics(Collector):
         yield family(GaugeMetricFamily, "certificate_expiry_timestamp_seconds", text, ends, ("port",))
 
 
+class EncryptionMetrics(Collector):
+    """The ports that other machines reach without TLS; ``unencrypted`` is by port."""
+
+    def __init__(self, unencrypted: Mapping[str, bool]) -> None:
+        self._unencrypted = unencrypted
+
+    def collect(self) -> Iterator[Metric]:
+        """The current metrics."""
+        ports: dict[Labels, float] = {(port,): float(is_so) for port, is_so in self._unencrypted.items()}
+        text = "1 if a port that other machines reach has no TLS"
+        yield family(GaugeMetricFamily, "port_unencrypted", text, ports, ("port",))
+
+
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, text, value=value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,12 +14,15 @@ from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
 
 
 class LiveMetrics(Collector):
-    """The live assignments of all groups."""
+    """The live assignments of all groups, and the clusters in use of ``groups`` that they leave without an endpoint."""
 
-    def __init__(self, metrics: Metrics, live: LiveEndpoints, by_hand: HandAssignments) -> None:
+    def __init__(
+        self, metrics: Metrics, live: LiveEndpoints, by_hand: HandAssignments, groups: Callable[[], Iterable[str]]
+    ) -> None:
         self._metrics = metrics
         self._live = live
         self._by_hand = by_hand
+        self._groups = groups
 
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
@@ -34,3 +37,8 @@ class LiveMetrics(Collector):
         draining = self._by_hand.draining_n()
         text = "Draining endpoints that were set by hand"
         yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", text, value=draining)
+        unserved: Counter[Labels] = Counter()
+        for group, clusters in self._live.unserved.of(self._groups()).items():
+            unserved[(self._metrics.group(group),)] += len(clusters)
+        text = "Clusters that connected nodes use and whose assignment has no endpoint that serves"
+        yield family(GaugeMetricFamily, "unserved_clusters", text, unserved, ("group",))
