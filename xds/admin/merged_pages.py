@@ -7,6 +7,7 @@ from typing import Any
 
 from xds.admin.models.nacks import NODES_SHOWN
 from xds.admin.models.nodes import LOAD_SERVICE
+from xds.fleet.merged_nacks import EqualNacks, merge_by_message
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
@@ -60,33 +61,32 @@ def place_of_nack(nack: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def nacks_by_message(pages: Iterable[Json]) -> list[Json]:
-    """The equal NACKs of pages, merged as `xds.fleet.merged_nacks` merges those of one server.
+    """The equal NACKs of pages as one. Each may already stand for several nodes of a server."""
+    merged = merge_by_message(_equal_nacks(nack) for page in pages for nack in page["items"])
+    return [
+        {
+            **one.latest,
+            "count": one.times,
+            "first": one.first,
+            "nodes": list(one.nodes[:NODES_SHOWN]),
+            "nodes_total": one.nodes_total,
+        }
+        for one in merged
+    ]
 
-    Each may already stand for several nodes.
-    """
-    equal: dict[tuple[object, ...], list[Json]] = {}
-    for page in pages:
-        for nack in page["items"]:
-            key = (nack["type"], nack["group"], nack["state"], nack["message"], tuple(nack["guilty"]))
-            equal.setdefault(key, []).append(nack)
-    merged = sorted(map(_merged_nack, equal.values()), key=place_of_nack, reverse=True)
-    return sorted(merged, key=lambda one: (one["state"] != "open", not one["guilty"], -one["nodes_total"]))
 
-
-def _merged_nack(equal: Sequence[Json]) -> Json:
-    latest = max(equal, key=place_of_nack)
-    nodes = sorted({node for each in equal for node in each.get("nodes", (each["node"],))}, key=natural_key)
-    totals = [(each["nodes_total"], len(each["nodes"])) if "nodes" in each else (1, 1) for each in equal]
-    # A node that moved is counted once, as far as all nodes are listed.
-    is_listed = all(total == listed for total, listed in totals)
-    total = len(nodes) if is_listed else sum(total for total, _ in totals)
-    return {
-        **latest,
-        "count": sum(each["count"] for each in equal),
-        "first": min(each["first"] for each in equal),
-        "nodes": nodes[:NODES_SHOWN],
-        "nodes_total": total,
-    }
+def _equal_nacks(nack: Json) -> EqualNacks[Json]:
+    return EqualNacks(
+        nack,
+        (nack["type"], nack["group"], nack["state"], nack["message"], tuple(nack["guilty"])),
+        nack["state"] == "open",
+        bool(nack["guilty"]),
+        place_of_nack(nack),
+        nack["first"],
+        nack["count"],
+        nack["nodes"],
+        nack["nodes_total"],
+    )
 
 
 def refused_of(answers: Sequence[Json], limit: int) -> Json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from xds.admin.models.values import time_of
 
 if TYPE_CHECKING:
-    from xds.fleet.merged_nacks import MergedNack
+    from xds.fleet.merged_nacks import EqualNacks
     from xds.fleet.state import NackRecord
 
 NODES_SHOWN = 100  # of equal NACKs
@@ -82,10 +82,11 @@ class Nack:
         )
 
     @classmethod
-    def from_merged(cls, merged: MergedNack) -> Nack:
+    def from_merged(cls, merged: EqualNacks[NackRecord]) -> Nack:
         """Equal NACKs of several nodes."""
-        first = cls.from_domain(merged.record)
-        return replace(first, nodes=merged.nodes[:NODES_SHOWN], nodes_total=len(merged.nodes))
+        nodes = tuple(merged.nodes[:NODES_SHOWN])
+        record = replace(merged.latest, count=merged.times, first=merged.first)
+        return replace(cls.from_domain(record), nodes=nodes, nodes_total=merged.nodes_total)
 
 
 @dataclass(frozen=True, slots=True)

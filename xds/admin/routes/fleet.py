@@ -47,7 +47,7 @@ from xds.envoy.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, Clie
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record
-from xds.fleet.merged_nacks import MergedNack, merge_by_message
+from xds.fleet.merged_nacks import EqualNacks, equal_nacks_of, merge_by_message
 from xds.fleet.node_selection import NodeFilter, NodeOrder
 from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.fleet.state import NackRecord, NackState, NodeState, Sync
@@ -294,7 +294,7 @@ async def list_nacks(
     """NACK records, newest first: who rejected what, and why."""
     records = deps.fleet.nack_log.select(group, node, type, point_in_time(since), state)
     if by is not None:
-        return await _list_merged(deps, request, paging, merge_by_message(records))
+        return await _list_merged(deps, request, paging, merge_by_message(map(equal_nacks_of, records)))
     after = _place_in(paging)
     placed = sorted(records, key=_place, reverse=True)
     behind = placed if after is None else [each for each in placed if _place(each) < after]
@@ -323,7 +323,9 @@ def _place_in(paging: Page) -> tuple[str, int] | None:
     return last, int(number)
 
 
-async def _list_merged(deps: Dependencies, request: Request, paging: Page, merged: Iterable[MergedNack]) -> Response:
+async def _list_merged(
+    deps: Dependencies, request: Request, paging: Page, merged: Iterable[EqualNacks[NackRecord]]
+) -> Response:
     """A page of equal NACKs. Of the other servers all are asked for, because equal ones may stand at any place."""
     query = [pair for pair in request.query_params.multi_items() if pair[0] not in {"page_token", "limit"}]
     others = await gather(deps, request, query=urlencode([*query, ("limit", LIMIT)]))
