@@ -88,8 +88,9 @@ def test_the_overview_shows_what_is_wrong_since_when_and_what_changed(page: Brow
     assert page.text(".counts") == "! checks: warning · 12 nodes, 12 connected · ✗ 2 NACKed · ✓ 10 synced"
     tables = page.evaluate(TABLES)
     assert [row[:2] for row in tables["Rollouts"]] == [[SHOP, "… running"]]
-    assert tables["Rollouts"][0][2] == "revision 2: wave 1 of 3 (1)"
-    assert page.evaluate("document.querySelector('main table').querySelector('progress')") is None, "no nodes counted"
+    assert tables["Rollouts"][0][2] == "revision 2: wave 1 of 3 (1), ✓ 1/1 ACKed, 3 outside of the wave"
+    bar = "document.querySelector('main table progress')"
+    assert page.evaluate(f"[{bar}.value, {bar}.max]") == [1, 4]
     assert [row[:3] for row in tables["NACKs"]] == [[WHY, "2 nodes", "clusters/pay"]]
     rows = server.get("/check")["items"]
     assert [row[0] for row in tables["Checks"]] == [row["check"] for row in rows]

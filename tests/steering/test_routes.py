@@ -105,6 +105,9 @@ async def test_the_policies_of_a_group_are_listed_page_by_page(pushed: Api) -> N
     query = {"page_token": first["next_page_token"]}
     second = (await pushed.client.get("/api/v1/groups/edge/assignments", params=query)).json()
     assert [item["cluster"] for page in (first, second) for item in page["items"]] == ["api", "web"]
+    for cluster, found in (("web", ["web"]), ("none", [])):
+        one = (await pushed.client.get("/api/v1/groups/edge/assignments", params={"cluster": cluster})).json()
+        assert [item["cluster"] for item in one["items"]] == found
 
 
 async def test_a_dry_run_shows_the_result_and_changes_nothing(pushed: Api) -> None:

@@ -46,13 +46,21 @@ Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there 
 
 
 @router.serve(operations.LIST_ASSIGNMENTS)
-async def list_assignments(deps: Deps, steering: Served, request: Request, paging: Paging, group: Segment) -> Response:
+async def list_assignments(
+    deps: Deps,
+    steering: Served,
+    request: Request,
+    paging: Paging,
+    group: Segment,
+    cluster: Annotated[str | None, Query(description="Only the policy of this cluster, if there is one")] = None,
+) -> Response:
     """The traffic assignment policies of a group by cluster, each with its latest decision."""
     deps.publisher.groups.check(group)
     decided = await answer_of_lease_holder(deps, request)
     if decided is not None:
         return decided
-    items = await paging.find_items_after(steering.policies.of(group))
+    policies = (each for each in steering.policies.of(group) if cluster in (None, each))
+    items = await paging.find_items_after(policies)
     return await paging.answer(request, items, str, lambda cluster: _item(steering, (group, cluster)))
 
 

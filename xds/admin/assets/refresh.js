@@ -12,7 +12,7 @@ const PILLS = {
   connecting: ["connecting", "The page waits for the server"],
   live: ["live", "Click to pause"],
   paused: ["paused", "Click to continue"],
-  refused: ["not live", "The server has too many readers of events already. The page is read every 15 seconds"],
+  refused: ["not live", "The server sends no events, as it has too many readers. The page is read every 15 seconds"],
   lost: ["no connection", "The server does not answer. The page tries again every two seconds"],
 };
 
@@ -93,7 +93,7 @@ export class Refresh {
         }
       } catch (error) {
         if (abort.signal.aborted) return;
-        if (error.asks) return void this.now(); // the page tells why
+        if (error.asks) this.now(); // the page tells why
         isRefused = error.status > 0;
       }
       this.tell(isRefused ? "refused" : "lost");

@@ -1,10 +1,10 @@
 // The careful rollout of a group: its waves, and what a person may do with it.
 
 import { pathOf, send } from "./admin_api.js";
-import { button, element, facts, progress as progressBar, section, state, when } from "./dom.js";
+import { button, element, facts, progress, section, state, when } from "./dom.js";
 import { neededScope, whyField } from "./forms.js";
 import { mayWrite } from "./scopes.js";
-import { percent } from "./words.js";
+import { LINES, percent } from "./words.js";
 
 const OPEN = ["running", "paused", "held"];
 const ACTIONS = [
@@ -66,16 +66,19 @@ function waveList({ plan, wave, nodes }) {
       counts,
     );
   });
-  const all = nodes ? nodes.wave + nodes.outside : 0;
-  const label = "nodes that have ACKed the new revision";
-  const bar = all > 0 && progressBar(nodes.acked, all, label);
-  return [element("ol", { class: "waves", "aria-label": "Waves" }, items), bar];
+  return [element("ol", { class: "waves", "aria-label": "Waves" }, items), waveBar(nodes)];
 }
 
-function waveWords({ wave, acked, nacked, outside }) {
+// How many of all nodes have the new revision.
+export function waveBar(nodes) {
+  const all = nodes ? nodes.wave + nodes.outside : 0;
+  return all > 0 && progress(nodes.acked, all, "nodes that have ACKed the new revision");
+}
+
+export function waveWords({ wave, acked, nacked, outside }) {
   const worst = nacked ? "nacked" : acked === wave ? "synced" : "pending";
   const more = nacked ? `, ${nacked} NACKed` : "";
-  return [state(worst, `${acked}/${wave} ACKed${more}`), `, ${outside} outside of the wave`];
+  return [state(worst, `${acked}/${wave} ACKed${more}`), `, ${outside} ${LINES.base}`];
 }
 
 // -- actions ----------------------------------------------------------------------------------------------------------

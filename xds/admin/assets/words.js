@@ -1,11 +1,22 @@
 // Words that several pages say.
 
-import { element } from "./dom.js";
+import { queryOf } from "./admin_api.js";
+import { element, link } from "./dom.js";
 
 // What is missing where servers do not answer; null where all do.
 export function missing(what, partial = []) {
   const text = `${what} of servers that do not answer are missing: ${partial.join(", ")}.`;
   return partial.length > 0 && element("p", { role: "alert" }, text);
+}
+
+// The lines of a group with a rollout, in words.
+export const LINES = { head: "in the wave", base: "outside of the wave" };
+
+// Links to the first and the next page of a list: `query` are the values of the address that stay, `next` is the token.
+export function pagesOf(path, query, next, what) {
+  const to = (token, text) => link(path + queryOf({ ...query, page_token: token }), text);
+  const links = [query.page_token && to("", `First ${what}`), next && to(next, `Next ${what}`)].filter(Boolean);
+  return links.length > 0 && element("nav", { "aria-label": "Pages of the list", class: "pages" }, links);
 }
 
 // Who made a change: the principal, and what the client says about itself.

@@ -1,16 +1,16 @@
 // What happens on the server, newest first.
 
 import { lines, pathOf, queryOf } from "../admin_api.js";
-import { clipped, counts, element, link, plural, table, when } from "../dom.js";
+import { clipped, counts, link, plural, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
 
 const SHOWN = 200;
 const CHANGES = "push,rollback,rollout,group,config_entries,nack,order,watch,source,store"; // none is per node and push
-const OTHERS = ["node", "stream", "assignment", "endpoints", "auth"];
+const ALL = `${CHANGES},node,stream,assignment,endpoints,auth`; // ACKs are recorded for who asks
 const KINDS = [
   ["", "changes and NACKs"],
-  [`${CHANGES},${OTHERS}`, "all"],
-  ...[...CHANGES.split(","), ...OTHERS].map((kind) => [kind, kind.replaceAll("_", " ")]),
+  [ALL, "all"],
+  ...ALL.split(",").map((kind) => [kind, kind.replaceAll("_", " ")]),
 ];
 const SINCE = [["", "1 hour ago"], ["10m", "10 minutes ago"], ["24h", "a day ago"], ["7d", "a week ago"]];
 const COLUMNS = ["when", "kind", "what", "group", "node", "detail"];

@@ -3,7 +3,7 @@
 import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
-import { hint, joined, missing, who } from "../words.js";
+import { hint, joined, LINES, missing, pagesOf, who } from "../words.js";
 import { drawRollout, planWords } from "../rollout.js";
 
 const REVISIONS = 25;
@@ -132,12 +132,10 @@ const KINDS = {
 function revisionTable({ params, query }, present, history) {
   const row = (each) => ({ key: `revision-${each.revision}`, cells: revisionCells(params.group, each, present) });
   const rows = (history?.items ?? []).map(row);
-  const older = history?.next_page_token;
-  const to = (token) => pathOf("/ui/groups", params.group) + queryOf({ endpoints: query.endpoints, page_token: token });
-  const newest = query.page_token && [link(to(""), "newest revisions"), " "];
+  const kept = { endpoints: query.endpoints, page_token: query.page_token };
   return [
     table("Revisions", ["revision", "what", "when", "who", "why", "outcome", "compare"], rows, 3),
-    element("p", {}, newest, older && link(to(older), "older revisions")),
+    pagesOf(pathOf("/ui/groups", params.group), kept, history?.next_page_token, `${REVISIONS} revisions`),
   ];
 }
 
@@ -165,7 +163,7 @@ function outcome({ revision, line, undone_by: undone, refused, nodes, content, d
   const said = [
     revision === present && state("connected", "newest"),
     line === "head" && state("running", "being rolled out"),
-    line === "base" && state("connected", "served outside of the wave"),
+    line === "base" && state("connected", `served ${LINES.base}`),
     refused > 0 && state("nacked", `rejected by ${refused} of ${plural(nodes, "node")}`),
     undone > 0 && state("rolled_back", `undone by ${undone}`),
     !content && !deleted && "content deleted",

@@ -1,8 +1,8 @@
 // All groups: what each is served, its rollout, and how many of its nodes rejected something.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { hint, missing, who } from "../words.js";
+import { counts, link, plural, state, table, when } from "../dom.js";
+import { hint, missing, pagesOf, who } from "../words.js";
 
 const PAGE = 100;
 const COUNTED = 1000; // groups with the most nodes, which the server counts
@@ -28,13 +28,12 @@ export const groups = {
       const { group } = each;
       return row({ ...each, nodes: nodesOf.get(group) ?? least }, rolloutOf.get(group), nackedOf.get(group) ?? 0);
     });
-    const more = queryOf({ page_token: page.next_page_token });
     const columns = ["group", "nodes", "revision", "rollout", "NACKed", "last change"];
     return [
       counts(plural(rows.length, "group"), (query.page_token || page.next_page_token) && " on this page"),
       missing("Nodes", nodes.partial),
       rows.length ? table("Groups", columns, rows) : hint("There is no group yet. ", "xds apply", " makes one."),
-      element("p", {}, more && link(`/ui/groups${more}`, "more groups")),
+      pagesOf("/ui/groups", { page_token: query.page_token }, page.next_page_token, `${PAGE} groups`),
     ];
   },
 };

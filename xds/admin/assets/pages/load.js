@@ -10,7 +10,6 @@ const WINDOWS = [["", "2 minutes"], ["1h", "1 hour"]];
 const SERIES = 12;
 const LINES = 500; // pairs of localities
 const GROUPS = 5;
-const POLICIES = 1000; // of a group
 
 export const load = {
   title: ({ params }) => `Load of ${params.cluster}`,
@@ -26,10 +25,11 @@ export const load = {
       find(`${path}/series${queryOf({ window, by: "locality", limit: LINES })}`, signal),
     ]);
     const groups = now?.groups.slice(0, GROUPS) ?? [];
-    const policiesOf = (group) => find(`${pathOf("/groups", group, "assignments")}?limit=${POLICIES}`, signal);
+    const asked = queryOf({ cluster: params.cluster });
+    const policyOf = (group) => find(pathOf("/groups", group, "assignments") + asked, signal);
     // A group that is deleted has none; its nodes may still report.
-    const policies = (await Promise.all(groups.map(policiesOf))).flatMap((found) => found?.items ?? []);
-    return { now, lines, decided: policies.filter(({ cluster }) => cluster === params.cluster) };
+    const policies = (await Promise.all(groups.map(policyOf))).flatMap((found) => found?.items ?? []);
+    return { now, lines, decided: policies };
   },
 
   draw({ params }, { now, lines, decided }) {

@@ -1,8 +1,8 @@
 // The load that clients report, by cluster.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { hint, joined, missing, percent, rate } from "../words.js";
+import { counts, link, plural, state, table, when } from "../dom.js";
+import { hint, joined, missing, pagesOf, percent, rate } from "../words.js";
 
 const PAGE = 100;
 const COLUMNS = ["cluster", "requests per second", "failed", "dropped per second", "nodes", "groups", "reported"];
@@ -25,7 +25,7 @@ export const loads = {
       items.length
         ? table("Clusters", COLUMNS, items.map(row), 3)
         : hint("No node reports load. The command ", "xds bootstrap", " lets an Envoy report it."),
-      element("p", {}, next && link(`/ui/load${queryOf({ page_token: next })}`, "more clusters")),
+      pagesOf("/ui/load", { page_token: query.page_token }, next, `${PAGE} clusters`),
     ];
   },
 };

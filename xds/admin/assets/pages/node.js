@@ -4,7 +4,7 @@ import { find, pathOf, queryOf } from "../admin_api.js";
 import {
   clipped, commands, counts, element, facts, link, plural, section, span, state, table, when,
 } from "../dom.js";
-import { missing, place } from "../words.js";
+import { LINES, missing, place } from "../words.js";
 import { revisionOf } from "./nodes.js";
 
 const SHOWN = 50; // moments of the timeline; the command line has more
@@ -47,7 +47,7 @@ function describe(node, timeline) {
     facts([
       ["group", group ? link(pathOf("/ui/groups", group), group) : "none: no group matches the node"],
       ["revision", revisionOf(node) || ""],
-      ["rollout", { head: "in the wave", base: "outside of the wave" }[line] ?? ""],
+      ["rollout", LINES[line] ?? ""],
       ["cluster", node.cluster],
       ["locality", place(node.locality)],
       ["client", node.user_agent],

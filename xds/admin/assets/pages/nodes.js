@@ -3,7 +3,7 @@
 import { get, pathOf, queryOf } from "../admin_api.js";
 import { clipped, counts, element, link, plural, state, table, when } from "../dom.js";
 import { choiceFilter, textFilter } from "../filters.js";
-import { missing, place } from "../words.js";
+import { LINES, missing, pagesOf, place } from "../words.js";
 
 const PAGE = 100;
 const STATES = ["nacked", "orphaned", "pending", "synced", "not_subscribed"]; // the worst one first
@@ -29,23 +29,25 @@ export const nodes = {
     choiceFilter("state", "State", [["", "any"], ...STATES.map((each) => [each, WORDS[each] ?? each])], {
       hint: "Nodes with a type in this state",
     }),
-    choiceFilter("line", "Rollout", [["", "any"], ["head", "in the wave"], ["base", "outside of it"]]),
+    choiceFilter("line", "Rollout", [["", "any"], ...Object.entries(LINES)]),
     choiceFilter("user_agent", "Client", [["", "any"], ...clients(data)], { hint: "The client's name and version" }),
   ],
 
-  read: ({ query, signal }) => {
-    const chosen = Object.fromEntries(FILTERS.map((name) => [name, query[name]]));
-    const asked = { ...chosen, page_token: query.page_token, order: "trouble", counts: "true", limit: PAGE };
-    return get(`/nodes${queryOf(asked)}`, signal);
-  },
+  read: ({ query, signal }) =>
+    get(`/nodes${queryOf({ ...chosen(query), order: "trouble", counts: "true", limit: PAGE })}`, signal),
 
   draw: ({ query }, data) => [
     counts(summary(data.counts)),
     missing("Nodes", data.partial),
     data.items.length > 0 ? table("Those that need a look come first", COLUMNS, data.items.map(row)) : empty(query),
-    pages(query, data),
+    pagesOf("/ui/nodes", chosen(query), data.next_page_token, `${PAGE} nodes`),
   ],
 };
+
+// What is chosen by the address.
+function chosen(query) {
+  return Object.fromEntries([...FILTERS, "page_token"].map((name) => [name, query[name]]));
+}
 
 function clients(data) {
   const names = Object.keys(data?.counts.by_version ?? {}).filter(Boolean);
@@ -95,14 +97,4 @@ function row(node) {
 
 function empty(query) {
   return element("p", {}, FILTERS.some((name) => query[name]) ? "No node matches the filters." : NONE);
-}
-
-function pages(query, { next_page_token: next }) {
-  const chosen = Object.fromEntries(FILTERS.map((name) => [name, query[name]]));
-  const page = (token) => `/ui/nodes${queryOf({ ...chosen, page_token: token })}`;
-  const links = [
-    query.page_token && link(page(""), "First page"),
-    next && link(page(next), `Next ${PAGE} nodes`),
-  ].filter(Boolean);
-  return links.length > 0 && element("nav", { "aria-label": "Pages of the list", class: "pages" }, links);
 }

@@ -1,13 +1,15 @@
 // What is wrong, since when, and what changed.
 
-import { get, pathOf, queryOf } from "../admin_api.js";
+import { find, get, pathOf, queryOf } from "../admin_api.js";
 import {
   clipped, commands, counts, element, facts, link, plural, progress, section, state, table, when,
 } from "../dom.js";
+import { waveBar, waveWords } from "../rollout.js";
 import { missing, who } from "../words.js";
 import { NONE, summary } from "./nodes.js";
 
 const SHOWN = 10; // rows of each list; the pages that they lead to have all
+const BARS = 3; // rollouts whose nodes are counted
 const TEXT_LIMIT = 200; // characters of a message to find its nodes by
 
 export const overview = {
@@ -23,7 +25,10 @@ export const overview = {
       get("/rollouts", signal),
       get(`/audit?refused=false&newest=true&limit=${SHOWN}`, signal),
     ]);
-    return { check, nodes, nacks, rollouts, changes, about: kept.about };
+    const progressOf = ({ group }) => find(pathOf("/groups", group, "rollout"), signal);
+    const progresses = await Promise.all(rollouts.items.slice(0, BARS).map(progressOf));
+    const rows = rollouts.items.map((each, at) => rolloutRow(each, progresses[at]?.nodes));
+    return { check, nodes, nacks, rollouts: rows, changes, about: kept.about };
   },
 
   draw: (view, { check, nodes, nacks, rollouts, changes, about }) => [
@@ -31,7 +36,7 @@ export const overview = {
     missing("Nodes, NACKs and findings", check.partial),
     element("div", { class: "columns" },
       element("div", {},
-        listed("Rollouts", ["group", "state", "progress", "since"], rollouts.items.map(rolloutRow)),
+        listed("Rollouts", ["group", "state", "progress", "since"], rollouts),
         listed("NACKs", ["message", "nodes", "first resource", "since"], nacks.items.map(nackRow)),
         listed("Checks", ["check", "state", "what is found"], check.items.map(checkRow)),
       ),
@@ -49,7 +54,7 @@ function listed(caption, columns, rows) {
   return rows.length > 0 && table(caption, columns, rows);
 }
 
-function rolloutRow({ group, state: name, head, wave, waves, size, since, reason, unknown }) {
+function rolloutRow({ group, state: name, head, wave, waves, size, since, reason, unknown }, nodes) {
   const text = `wave ${wave} of ${waves} (${size})`;
   const why = reason || (unknown && `cannot be judged yet: ${unknown}`);
   return {
@@ -57,7 +62,7 @@ function rolloutRow({ group, state: name, head, wave, waves, size, since, reason
     cells: [
       link(pathOf("/ui/groups", group), group),
       [state(name), why && element("span", { class: "why" }, ` ${why}`)],
-      `revision ${head}: ${text}`,
+      [`revision ${head}: ${text}`, nodes && [", ", waveWords(nodes), " ", waveBar(nodes)]],
       when(since),
     ],
   };

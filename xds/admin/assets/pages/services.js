@@ -1,8 +1,8 @@
 // The services of the catalog, with the health of their instances.
 
 import { get, pathOf, queryOf } from "../admin_api.js";
-import { counts, element, link, plural, state, table, when } from "../dom.js";
-import { hint } from "../words.js";
+import { counts, link, plural, state, table, when } from "../dom.js";
+import { hint, pagesOf } from "../words.js";
 
 const PAGE = 100;
 const OTHERS = ["warning", "critical", "draining", "held"];
@@ -20,7 +20,7 @@ export const services = {
       items.length
         ? table("Services", COLUMNS, items.map(row), 3)
         : hint("No source has shown a service, and none is registered: ", "xds sources", " shows the sources."),
-      element("p", {}, next && link(`/ui/services${queryOf({ page_token: next })}`, "more services")),
+      pagesOf("/ui/services", { page_token: view.query.page_token }, next, `${PAGE} services`),
     ];
   },
 };
