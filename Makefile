@@ -7,6 +7,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # Many tests wait for processes: two workers for each of two cores keep them busy.
 WORKERS ?= 4
+# The long tests wait more: for drains, timeouts and restarts.
+SOAK_WORKERS ?= 6
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
 STAMP := $(VENV)/installed.stamp
@@ -70,9 +72,9 @@ test: $(STAMP)
 # It runs the benchmarks too, hence their requirements. By area: make soak AREA=tests/attack, or of several:
 # AREA="tests/store tests/e2e/test_swaps.py".
 soak: $(BENCH_STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
+	$(BIN)/python -m pytest -q -n $(SOAK_WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
 		--timeout 3600 --durations=15 $(AREA)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --twins tests/spec
+	$(BIN)/python -m pytest -q -n $(SOAK_WORKERS) --twins tests/spec
 
 # What needs more than make, git and Python stands apart. XDS_TEST_CHROMIUM names a browser that is elsewhere.
 browser: $(STAMP)

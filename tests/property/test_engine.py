@@ -269,7 +269,7 @@ class DeltaEngine(Engine):
 @pytest.mark.timeout(3600)  # a failure is shrunk to its shortest form first
 @pytest.mark.parametrize("machine", [Engine, DeltaEngine], ids=["sotw", "delta"])
 def test_clients_end_in_step(machine: type[Engine]) -> None:
-    tried = examples(60, in_soak=1500, suppress_health_check=list(HealthCheck))
+    tried = examples(60, in_soak=500, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=tried)
 
 

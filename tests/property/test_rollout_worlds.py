@@ -18,7 +18,7 @@ from tests.property.swap_world import World
 from tests.property.test_swaps import Action, Plan, Push, promised
 from xds.protocol.dialect import Variant
 
-CHUNKS, CHUNK = 8, 500
+CHUNKS, CHUNK = 2, 500
 SLICE = 30  # of `make test`
 
 
