@@ -50,9 +50,11 @@ def test_rule_2_the_same_node_in_every_request_is_no_mismatch(server: Server, cl
     assert not [event for event in client.events if isinstance(event, NodeMismatch)]
 
 
-@pytest.mark.parametrize("sent", [b"", node(""), node("", cluster="edge")], ids=["none", "empty", "cluster-only"])
+@pytest.mark.parametrize(
+    "sent", [b"", node(""), node("", cluster="edge"), node("a\0b")], ids=["none", "empty", "cluster-only", "NUL"]
+)
 def test_rule_3_a_stream_without_node_id_is_refused(server: Server, client: Client, sent: bytes) -> None:
-    """Rule 3: the node is missing, or its id is empty."""
+    """Rule 3: the node is missing, or its id is empty. One with a NUL could not be stored with its NACKs."""
     server.push({CLUSTER: {"c": "1"}})
     client.node = sent
     with pytest.raises(RemoteProtocolError) as refusal:
@@ -67,6 +69,14 @@ def test_rule_4_an_absent_type_on_ads_is_an_error(server: Server, client: Client
     server.push({CLUSTER: {"c": "1"}})
     with pytest.raises(RemoteProtocolError) as refusal:
         client.request()
+    assert refusal.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def test_a_type_with_a_nul_is_refused(server: Server, client: Client) -> None:
+    """Its NACKs could not be stored."""
+    server.push({CLUSTER: {"c": "1"}})
+    with pytest.raises(RemoteProtocolError) as refusal:
+        client.request(type_url=f"{UNKNOWN}\0")
     assert refusal.value.code is StatusCode.INVALID_ARGUMENT
 
 

@@ -17,6 +17,8 @@ from xds.model.node import NODE_BYTES
 from xds.protocol.name_budget import REQUEST_SHARE
 
 NODE_ID_LIMIT = 4096  # characters
+# NACKs are stored with node id and type URL, and PostgreSQL stores no NUL.
+_NUL = "{} cannot have the character NUL"
 
 UnknownOf = Callable[[frozenset[str]], frozenset[str]]
 NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
@@ -149,9 +151,11 @@ class StreamLimits:
 
 
 def check_node_id(node_id: str) -> None:
-    """Raise ``RemoteProtocolError`` for a node without an id (rule 3), or with an id that is too long."""
+    """Raise ``RemoteProtocolError`` for a node without an id (rule 3), or with one that is too long or has a NUL."""
     if not node_id:
         raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "the (first) request must carry a node with an id")
+    if "\0" in node_id:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, _NUL.format("a node id"))
     if len(node_id) > NODE_ID_LIMIT:
         message = f"a node id of {len(node_id)} characters; at most {NODE_ID_LIMIT} are accepted"
         raise LimitError("node_id", message)
@@ -171,4 +175,6 @@ def check_type(requested: str, served: str, limits: StreamLimits) -> str:
     if len(requested) > limits.name_characters:
         message = f"a type URL of {len(requested)} characters; at most {limits.name_characters} are accepted"
         raise LimitError("name_characters", message)
+    if "\0" in requested:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, _NUL.format("a type URL"))
     return requested or served
