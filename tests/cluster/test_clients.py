@@ -44,7 +44,7 @@ async def test_a_silent_server_is_named_and_ends_a_command_with_a_code(site: Sit
     await site.put("edge", A)
     site.connect("a", "n1").ack(site.held("a"))
     site.rows.append(Member("c", silent))
-    for command in (["nodes"], ["nacks"], ["nodes", "-o", "json"], ["rollout", "status", "edge"]):
+    for command in (["nodes"], ["nacks"], ["nodes", "-o", "json"], ["rollout", "status", "edge"], ["get", "groups"]):
         found = await run(site, *command)
         assert found.err.count(SILENT) == 1, (command, found.err)
         assert found.code == Exit.UNREACHABLE, (command, found.code)

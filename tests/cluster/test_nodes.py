@@ -194,6 +194,25 @@ async def test_a_command_waits_for_no_silent_server(site: Site, silent: str, met
     assert answer.status_code == 503 and answer.json()["partial"] == ["c"]
 
 
+async def test_a_group_has_the_nodes_of_all_servers(site: Site, silent: str) -> None:
+    await site.put("edge", A)
+    await site.put("inner", A)
+    site.connect("a", "n1")
+    site.connect("b", "n2")
+    site.connect("b", "n3", "inner")
+    site.connect("b", "n4").leave()
+    for partial in ([], ["c"]):
+        site.rows += [Member(name, silent) for name in partial]
+        page = await site.get("a", "/groups")
+        assert [(group["group"], group["nodes"]) for group in page["items"]] == [("edge", 2), ("inner", 1)]
+        one = await site.get("b", "/groups/inner")
+        assert one["nodes"] == 1
+        settings = await site["a"].client.put("/api/v1/groups/inner", json={"priority": 1})
+        assert settings.json()["nodes"] == 1
+        for answer in (page, one, settings.json()):
+            assert answer.get("partial", []) == partial
+
+
 async def test_counts_and_order_over_all_servers(site: Site, silent: str) -> None:
     """A node that left a server, or only reports load to it, is listed and counted as the other server knows it."""
     await site.put("edge", A)

@@ -104,6 +104,7 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
     problem.install(app)
     for router in (
         *routers,
+        groups.internal,
         groups.router,
         certificates.router,
         endpoints.router,

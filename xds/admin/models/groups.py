@@ -54,9 +54,11 @@ class GroupState(_Settings):
     * ``etag``: the etag of its snapshot, without quotes; empty for a group that has settings alone;
     * ``versions``: the ``version_info`` of each type, by type alias;
     * ``resources``: the number of resources, by type alias;
-    * ``nodes``: the number of connected nodes;
+    * ``nodes``: the number of connected nodes; one that is connected to several servers counts at each;
     * ``message``: the message of the present revision; empty without one;
-    * ``time``: when the present revision was made; empty for a group that has settings alone.
+    * ``time``: when the present revision was made; empty for a group that has settings alone;
+    * ``partial``: present in the answer about one group, if servers did not answer: their names. Their nodes are not
+      counted.
     """
 
     schema_name: ClassVar[str] = "GroupItem"
@@ -71,6 +73,7 @@ class GroupState(_Settings):
     author: str
     message: str
     time: datetime | None = field(metadata=EMPTY_FOR_NONE)
+    partial: tuple[str, ...] = ()
 
     @classmethod
     def from_domain(
@@ -81,6 +84,7 @@ class GroupState(_Settings):
         settings: GroupSettings,
         settings_etag: str,
         selector_failures: int,
+        partial: tuple[str, ...] = (),
     ) -> GroupState:
         """A group. ``content`` is None for a group that has only settings."""
         meta = content.meta if content is not None else None
@@ -103,6 +107,7 @@ class GroupState(_Settings):
             author=meta.author if meta is not None else "",
             message=meta.message if meta is not None else "",
             time=time_of(meta.time_s) if meta is not None else None,
+            partial=partial,
         )
 
 
@@ -177,10 +182,14 @@ class ResourcePage:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """A page of groups."""
+    """A page of groups.
+
+    * ``partial``: present if servers did not answer: their names. Their nodes are not counted.
+    """
 
     items: tuple[GroupState, ...]
     next_page_token: str = ""
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

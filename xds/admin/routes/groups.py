@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
+from fastapi import Body as JsonBody
 from fastapi import Depends, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from xds.access.tokens import ADMIN
 from xds.admin import operations
 from xds.admin.answers import (
+    LIMIT,
     Paging,
     answer_json,
     answer_model,
@@ -31,6 +34,7 @@ from xds.admin.bodies import (
     parse_one,
 )
 from xds.admin.dependencies import Dependencies, Deps
+from xds.admin.gathering import gather, marks
 from xds.admin.middleware import Segment
 from xds.admin.models.endpoints import AssignmentOwner
 from xds.admin.models.findings import Finding
@@ -46,6 +50,7 @@ from xds.admin.problem import RequestError
 from xds.admin.push import RETRY, ROLLOUT, Force, Pushing, Strict, answer, etag_precondition
 from xds.admin.request_bodies import PUSH, PUSHED_TYPES, RESOURCE, SETTINGS
 from xds.admin.routing import Calling, ShowSecrets, api_router, demand, grant_of, with_body
+from xds.admin.server_door import internal_router
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
@@ -63,6 +68,9 @@ from xds.tasks.threads import run_for_caller, run_sized
 Json = dict[str, Any]
 
 router = api_router("groups")
+internal = internal_router()
+
+CONNECTED_PATH = "/connected"  # of an internal route
 
 WithLowered = Annotated[
     bool,
@@ -75,17 +83,30 @@ WithLowered = Annotated[
 @router.serve(operations.LIST_GROUPS)
 async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
-    counts = deps.fleet.nodes_by_group()
     groups = await paging.find_items_after(deps.publisher.groups.names())
+    connected = await _count_connected(deps, request, groups[: paging.limit])
     return await paging.answer(
-        request, groups, lambda group: group, lambda group: _state_of(deps, group, nodes=counts[group])
+        request,
+        groups,
+        lambda group: group,
+        lambda group: _state_of(deps, group, connected.by_group[group]),
+        deps.publisher.groups.is_group,
+        marks(connected.partial),
     )
 
 
 @router.serve(operations.GET_GROUP)
 async def get_group(deps: Deps, request: Request, group: Segment) -> Response:
     """One group with its settings, without its resources."""
-    return _answer_state(_state_of(deps, group))
+    deps.publisher.groups.check(group)
+    return await _answer_state(deps, request, group)
+
+
+@internal.post(CONNECTED_PATH)
+async def count_connected(deps: Deps, groups: Annotated[list[str], JsonBody(embed=True, max_length=LIMIT)]) -> Response:
+    """How many nodes of some groups are connected to this server."""
+    counts = deps.fleet.nodes_by_group()
+    return JSONResponse({"nodes": {group: counts[group] for group in groups if group in counts}})
 
 
 @router.serve(operations.DELETE_GROUP)
@@ -315,7 +336,7 @@ async def put_group(
     if not grant_of(request).allows(ADMIN):
         etag = _own_settings_etag(deps, request, group, settings, etag)
     await deps.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
-    return _answer_state(_state_of(deps, group, settings))
+    return await _answer_state(deps, request, group, settings)
 
 
 def _own_settings_etag(deps: Dependencies, request: Request, group: str, settings: GroupSettings, etag: str) -> str:
@@ -332,26 +353,48 @@ def _own_settings_etag(deps: Dependencies, request: Request, group: str, setting
     return table.etag(group)
 
 
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """How many nodes of each group are connected. Those of ``partial`` servers, which did not answer, are missing."""
+
+    by_group: Counter[str]
+    partial: tuple[str, ...]
+
+
+async def _count_connected(deps: Dependencies, request: Request, groups: Sequence[str]) -> _Connected:
+    counts = deps.fleet.nodes_by_group()
+    others = await gather(deps, request, CONNECTED_PATH, "", "POST", {"groups": list(groups)})
+    for each in others.documents.values():
+        counts.update(each["nodes"])
+    return _Connected(counts, others.partial)
+
+
 def _state_of(
-    deps: Dependencies, group: str, settings: GroupSettings | None = None, nodes: int | None = None
+    deps: Dependencies,
+    group: str,
+    nodes: int,
+    settings: GroupSettings | None = None,
+    partial: tuple[str, ...] = (),
 ) -> GroupState:
-    """The state of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
-    publisher = deps.publisher
-    content, table = publisher.groups.find(group), publisher.settings
-    if content is None and settings is None and group not in table:
-        raise NotFoundError(f"no such group: {group!r}")
+    """The state of a group; ``settings`` replace the present ones."""
+    table = deps.publisher.settings
     etag = settings_etag(settings) if settings is not None else table.etag(group)
     return GroupState.from_domain(
         group,
-        content,
-        len(deps.fleet.connected(group)) if nodes is None else nodes,
+        deps.publisher.groups.find(group),
+        nodes,
         settings or table.get(group),
         etag if etag != NO_ETAG else "",
         table.failures(group),
+        partial,
     )
 
 
-def _answer_state(state: GroupState) -> Response:
+async def _answer_state(
+    deps: Dependencies, request: Request, group: str, settings: GroupSettings | None = None
+) -> Response:
+    connected = await _count_connected(deps, request, (group,))
+    state = _state_of(deps, group, connected.by_group[group], settings, connected.partial)
     return answer_model(state, etag_header(state.etag) if state.etag else {})
 
 
