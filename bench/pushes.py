@@ -85,10 +85,10 @@ class Probe:
 
 def serve(grpc_port: int, http_port: int, folder: Path) -> None:
     """The real server of ``xds serve``, with the probe on its loop."""
-    from xds.app import server as command
+    from xds.app import process, server
     from xds.app.settings import load_settings
 
-    class ProbedServer(command.Server):
+    class ProbedServer(server.Server):
         async def start(self) -> None:
             await super().start()
             self.probe = asyncio.create_task(Probe(folder / "late.json").run())
@@ -98,7 +98,7 @@ def serve(grpc_port: int, http_port: int, folder: Path) -> None:
         "store": {"kind": "sqlite", "data": folder / "data"},
         "logs": {"level": "warning"},
     }
-    command.serve(load_settings(None, flags), ProbedServer)
+    process.serve(load_settings(None, flags), ProbedServer)
 
 
 @contextmanager

@@ -264,7 +264,7 @@ def _import_all() -> None:
     """Import what a server needs, so that a fork finds it."""
     from xds.codec.resources import decode_resource
 
-    for name in ("xds.app.commands", "xds.app.server", "xds.linkerd.grpc_client"):
+    for name in ("xds.app.commands", "xds.app.process", "xds.linkerd.grpc_client"):
         importlib.import_module(name)
     read_commands_once()
     for feature in importlib.import_module("xds.app.features").FEATURES:

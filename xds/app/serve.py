@@ -70,7 +70,7 @@ def serve(
         raise CommandError(Exit.USAGE, f"{error} (--insecure)") from None
     except SettingsError as error:
         raise CommandError(Exit.USAGE, str(error)) from None
-    from xds.app.server import serve as run
+    from xds.app.process import serve as run
 
     try:
         run(settings, read=lambda: load_settings(config, flags), files=auth_files(config))
