@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import grpc
 import pytest
@@ -120,10 +121,10 @@ async def test_pushes_in_a_row_are_coalesced(server: Harness) -> None:
     assert len(told) <= 3
 
 
-async def test_an_ack_that_others_sent_in_the_same_state_waits_for_no_turn(
+async def test_what_others_had_in_the_same_state_waits_for_no_turn(
     server: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first ACK of a push takes a work item, the others are handled as they arrive; all are counted and told."""
+    """The first offer and the first ACK of a push take work items, the others are handled at once; all are counted."""
     nodes = ("n1", "n2", "n3")
 
     async def synced(node_id: str) -> None:
@@ -134,23 +135,33 @@ async def test_an_ack_that_others_sent_in_the_same_state_waits_for_no_turn(
         await stream.request(node_id=node_id)
         await stream.ack(await stream.receive())
         await synced(node_id)
-    turns: list[DiscoveryHandler] = []
-    consume = DiscoveryHandler._consume
+    turns: Counter[str] = Counter()
 
-    def note(stream: DiscoveryHandler) -> None:
-        turns.append(stream)
-        consume(stream)
+    def count(method: str) -> None:
+        run = getattr(DiscoveryHandler, method)
 
-    monkeypatch.setattr(DiscoveryHandler, "_consume", note)
+        def note(stream: DiscoveryHandler) -> None:
+            turns[method] += 1
+            run(stream)
+
+        monkeypatch.setattr(DiscoveryHandler, method, note)
+
+    count("_work")
+    count("_consume")
     monkeypatch.setattr(cohort, "SHARED_S", 60.0)  # the machine may be busy
     server.push({"c1": "2", "c2": "2"})
     responses = [await stream.receive() for stream in streams]
     for stream, node_id, response in zip(streams, nodes, responses, strict=True):
         await stream.ack(response)
         await synced(node_id)
-    assert len(turns) == 1
+    assert turns == {"_work": 1, "_consume": 1}
     text = server.metrics.render().decode()
     assert 'xds_server_requests_total{kind="ack",type="clusters"} 6.0' in text
+    assert 'xds_server_responses_total{type="clusters"} 6.0' in text
+    assert 'xds_server_resources_sent_total{type="clusters"} 12.0' in text
+    assert 'xds_server_ack_seconds_count{type="clusters"} 6.0' in text
+    for name in ("response_size_bytes", "push_queue_seconds", "response_build_seconds"):
+        assert f"xds_server_{name}_count {6.0 if name == 'response_size_bytes' else 3.0}" in text, name
     await streams[1].ack(responses[1], error="too late")
     await streams[2].request(CLUSTER, node_id="n3")
     server.push({"c1": "3", "c2": "3"})

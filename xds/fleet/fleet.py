@@ -111,14 +111,19 @@ class Fleet:
 
         ``engine_now_s`` is the current time of the engine's clock; None if that clock counts epoch seconds.
         """
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            return
+        self.apply_shared((stream_id,), events, now, engine_now_s)
+
+    def apply_shared(
+        self, stream_ids: Iterable[int], events: Iterable[Event], now: float, engine_now_s: float | None = None
+    ) -> None:
+        """As `apply_events`, for several streams that had the same events."""
+        streams = list(filter(None, map(self._streams.get, stream_ids)))
         self._clock_offset_s = now - engine_now_s if engine_now_s is not None else 0.0
         for event in events:
             handler = _HANDLERS.get(type(event))
             if handler is not None:
-                handler(self, stream, event, now)
+                for stream in streams:
+                    handler(self, stream, event, now)
 
     def stream_closed(self, stream_id: int, now: float) -> bool:
         """Remove a closed stream. Its node stays visible for a while.

@@ -9,12 +9,13 @@ docs/internals/cohorts.md has the reasons.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
+from xds.protocol.decode import CUT_FROM_BYTES, CheckCount
 from xds.protocol.events import Event, Send
 from xds.protocol.requests import Request, SotwRequest
 from xds.protocol.stream import DiscoveryStream
@@ -26,18 +27,30 @@ LONELY_REVISIONS = 16  # a client in whose situation nobody else was looks for o
 _TICK = "tick"
 
 
+class RequestKey(NamedTuple):
+    """A request without its node, as the key of an outcome. ``removed`` are the names that a Delta request gives up."""
+
+    type_url: str
+    nonce: str
+    names: frozenset[str]
+    removed: frozenset[str] | None
+
+
 class Outcome:
     """What one input of a cohort leads to. ``given`` keeps the input alive, whose id may be the key of the outcome.
 
-    ``log_state`` is that of the removal log, which the step has read, and which answers of other clients change.
+    ``responses`` are among its events. ``data`` is the request as the members send it, a key of the outcome as well:
+    they need not decode it. ``log_state`` is that of the removal log, which the step has read, and which answers of
+    other clients change.
     """
 
-    __slots__ = ("events", "given", "has_response", "log_state", "made_s", "to")
+    __slots__ = ("data", "events", "given", "log_state", "made_s", "responses", "to")
 
-    def __init__(self, given: object, events: list[Event], to: Cohort, made_s: float) -> None:
+    def __init__(self, given: View | RequestKey | None, events: list[Event], to: Cohort, made_s: float) -> None:
+        self.data: bytes | None = None
         self.given = given
         self.events = events
-        self.has_response = any(isinstance(event, Send) for event in events)
+        self.responses = tuple(event for event in events if isinstance(event, Send))
         self.log_state = to.view.log.state
         self.to = to
         self.made_s = made_s
@@ -93,8 +106,9 @@ class Cohorts:
         while self._outcomes and now_s - self._outcomes[0][0].made_s > SHARED_S:
             outcome, outcomes, key = self._outcomes.popleft()
             outcome.to.users -= 1
-            if outcomes.get(key) is outcome:
-                del outcomes[key]
+            for each in (key, outcome.data):
+                if outcomes.get(each) is outcome:
+                    del outcomes[each]
 
     def __len__(self) -> int:
         return len(self._in_step) + len(self._outcomes)
@@ -135,43 +149,52 @@ class CohortStream(DiscoveryStream):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def receive(self, request: Request, now_s: float) -> list[Event]:
-        key = _key_of(request, self._node_prefix)
-        events = self._take_outcome(key, now_s)
-        if events is not None:
-            return events
+        key = self._key_of(request)
+        outcome = self._take_outcome(key, now_s)
+        if outcome is not None:
+            return outcome.events
         if (request.type_url or self._type_url) not in self._offers.watches:
             key = None  # the user agent of the node decides a setting of a watch
         cohort = self.leave_cohort()
         self._has_unknown_names = False
         events = super().receive(request, now_s)
-        self._enter_cohort(cohort, None if self._has_unknown_names else key, None, events, now_s)
+        self._enter_cohort(cohort, None if self._has_unknown_names else key, key, events, now_s)
         return events
 
-    @property
-    def has_outcomes(self) -> bool:
-        """Whether others in the same state have had some input just now."""
-        return self._cohort is not None and bool(self._cohort.outcomes)
+    def take_request(self, data: bytes, decode: Callable[[bytes, CheckCount], Request], now_s: float) -> Outcome | None:
+        """As `receive`, but only for a request that others in the same state have sent just now, without a response.
 
-    def receive_shared(self, request: Request, now_s: float) -> list[Event] | None:
-        """As `receive`, but only for a request that others in the same state have sent and that needs no response.
-
-        None for others: nothing has changed then.
+        None for others: nothing has changed then. Raises what ``decode`` raises.
         """
-        return self._take_outcome(_key_of(request, self._node_prefix), now_s, only_silent=True)
+        cohort = self._cohort
+        if cohort is None or not cohort.outcomes:
+            return None
+        outcome = self._take_outcome(data, now_s, only_silent=True)
+        if outcome is None:
+            request = decode(data, self.check_count)
+            outcome = self._take_outcome(self._key_of(request), now_s, only_silent=True)
+            if outcome is not None and outcome.data is None and not request.node and len(data) < CUT_FROM_BYTES:
+                outcome.data = data
+                cohort.outcomes[data] = outcome
+        return outcome
+
+    def take_view(self, now_s: float) -> Outcome | None:
+        """As `offer` of what it should follow now, but only if others in the same state were offered it just now."""
+        return self._take_outcome(id(self.resolve()), now_s) if self._cohort is not None else None
 
     def offer(self, view: View | None, now_s: float) -> list[Event]:
-        events = self._take_outcome(id(view), now_s)
-        if events is not None:
-            return events
+        outcome = self._take_outcome(id(view), now_s)
+        if outcome is not None:
+            return outcome.events
         cohort = self.leave_cohort()
         events = super().offer(view, now_s)
         self._enter_cohort(cohort, id(view), view, events, now_s)
         return events
 
     def tick(self, now_s: float) -> list[Event]:
-        events = self._take_outcome(_TICK, now_s)
-        if events is not None:
-            return events
+        outcome = self._take_outcome(_TICK, now_s)
+        if outcome is not None:
+            return outcome.events
         cohort = self.leave_cohort()
         events = super().tick(now_s)
         self._enter_cohort(cohort, _TICK, None, events, now_s)
@@ -197,22 +220,33 @@ class CohortStream(DiscoveryStream):
         self._has_unknown_names = bool(unknown)  # they count for the connection of this stream
         return unknown
 
+    def _key_of(self, request: Request) -> RequestKey | None:
+        """The key of a request; None for one that only one client can have."""
+        if request.error is not None or (request.node and request.node[: len(self._node_prefix)] != self._node_prefix):
+            return None
+        type_url = request.type_url or self._type_url
+        if isinstance(request, SotwRequest):  # its version matters at first and to a NACK only
+            return RequestKey(type_url, request.nonce, request.names, None)
+        if request.initial_versions:
+            return None
+        return RequestKey(type_url, request.nonce, request.subscribe, request.unsubscribe)
+
     # -- cohorts ----------------------------------------------------------------------------------------------------
 
-    def _take_outcome(self, key: Hashable | None, now_s: float, *, only_silent: bool = False) -> list[Event] | None:
-        """Go with others in the same state that had the same input; returns its events, None if nobody had it."""
+    def _take_outcome(self, key: Hashable | None, now_s: float, *, only_silent: bool = False) -> Outcome | None:
+        """Go with others in the same state that had the same input; None if nobody had it."""
         cohort = self._cohort
         if cohort is None or key is None:
             return None
         outcome = cohort.outcomes.get(key)
-        if outcome is None or now_s - outcome.made_s > SHARED_S or (only_silent and outcome.has_response):
+        if outcome is None or now_s - outcome.made_s > SHARED_S or (only_silent and outcome.responses):
             return None
         if outcome.to.view.log.state != outcome.log_state:
             return None
         cohort.users -= 1
         self._is_lonely = False
         self._become_member(outcome.to)
-        return outcome.events
+        return outcome
 
     def _become_member(self, cohort: Cohort) -> None:
         cohort.users += 1
@@ -234,7 +268,12 @@ class CohortStream(DiscoveryStream):
         return cohort
 
     def _enter_cohort(
-        self, before: Cohort | None, key: Hashable | None, given: object, events: list[Event], now_s: float
+        self,
+        before: Cohort | None,
+        key: Hashable | None,
+        given: View | RequestKey | None,
+        events: list[Event],
+        now_s: float,
     ) -> None:
         """Share the state, if others may be in it. ``before``: the cohort that it left for an input, with its key."""
         client, view = self._client, self.view
@@ -273,17 +312,6 @@ class CohortStream(DiscoveryStream):
             return False
         watches = self._offers.watches.values()
         return all(watch.rejections is None and watch.heartbeats is None for watch in watches)
-
-
-def _key_of(request: Request, node_prefix: bytes) -> Hashable | None:
-    """The request without its node; None for one that only one client can have."""
-    if request.error is not None or (request.node and request.node[: len(node_prefix)] != node_prefix):
-        return None
-    if isinstance(request, SotwRequest):
-        return (request.type_url, request.nonce, request.names)  # the version matters at first and to a NACK only
-    if request.initial_versions:
-        return None
-    return (request.type_url, request.nonce, request.subscribe, request.unsubscribe)
 
 
 def _situation(client: ClientState, now_s: float) -> tuple[Hashable, ...] | None:

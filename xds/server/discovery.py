@@ -19,7 +19,7 @@ from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.protocol.clients import ClientTable
-from xds.protocol.cohort import Cohorts, CohortStream
+from xds.protocol.cohort import Cohorts, CohortStream, Outcome
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import (
@@ -32,7 +32,7 @@ from xds.protocol.events import (
 from xds.protocol.name_budget import NameBudgets
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.work_queue import SingleWaiterEvent
-from xds.server.observer import StreamObserver
+from xds.server.observer import SharedObservations, StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
 from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamDependencies, StreamHandler, check_size
@@ -54,6 +54,7 @@ class DiscoveryDependencies(StreamDependencies):
     decoder: RequestDecoder
     budgets: NameBudgets
     cohorts: Cohorts
+    observations: SharedObservations
     guard: VersionGuard
 
 
@@ -102,6 +103,7 @@ class DiscoveryHandler(StreamHandler):
             engine=self._engine,
             fleet=deps.fleet,
             metrics=deps.metrics,
+            shared=deps.observations,
             principal=identity.principal,
         )
         self._inbox: list[bytes] = []
@@ -143,7 +145,7 @@ class DiscoveryHandler(StreamHandler):
         """There may be something to offer: after a push, or because the client's transition advanced."""
         if self._notified:
             self._deps.metrics.coalesced += 1
-        else:
+        elif not self._offer_shared():
             self._notified = True
             self._notified_at = monotonic()
             self._submit_work()
@@ -216,7 +218,7 @@ class DiscoveryHandler(StreamHandler):
         self._delay_s = self._rate.reserve(now)
         if self._delay_s > 0:
             return False
-        if self._inbox or not self._engine.has_outcomes or not self._receive_shared(data, now):
+        if self._inbox or not self._receive_shared(data, now):
             self._put(data)
         return True
 
@@ -228,12 +230,10 @@ class DiscoveryHandler(StreamHandler):
         if self._ending or self._slot is not None or len(data) > SHARED_BYTES:
             return False
         try:
-            request = self._decode(data, self._engine.check_count)
-            events = self._engine.receive_shared(request, now)
-            if events is None:
+            outcome = self._engine.take_request(data, self._decode, now)
+            if outcome is None:
                 return False
-            self._observer.requested(request, request.type_url or self._service.type_url, events)
-            self._act(events, now)
+            self._take(outcome, now)
         except RemoteProtocolError:
             return False  # `_consume` ends the stream
         except Exception:
@@ -244,7 +244,7 @@ class DiscoveryHandler(StreamHandler):
         if self._slot is not None:
             self._slot.extend()
         self._inbox.append(data)
-        self._work_queue.submit(self._consume)
+        self._work_queue.run_first(self._consume)
 
     async def _hold_back(self, delay_s: float) -> None:
         """Wait ``delay_s``, and for room in the outbox. HTTP/2 flow control slows the client down meanwhile."""
@@ -290,6 +290,20 @@ class DiscoveryHandler(StreamHandler):
     def _has_work(self) -> bool:
         return self._notified or self._deadline_due or self._is_ending_linger
 
+    def _offer_shared(self) -> bool:
+        """Offer at once what others in the same state were offered just now; False if it needs a work item."""
+        if self._work_queued or self._inbox or self._outbox or self._ending or self._slot is not None:
+            return False
+        now = monotonic()
+        try:
+            outcome = self._engine.take_view(now)
+            if outcome is not None:
+                self._take(outcome, now)
+        except Exception:
+            self._fail()
+            return True
+        return outcome is not None
+
     def _offer(self) -> None:
         """Let the engine offer what differs, and check its deadlines."""
         now = monotonic()
@@ -316,6 +330,15 @@ class DiscoveryHandler(StreamHandler):
                     act(self, event)
             self._observer.observe(events, now)
         due = self._engine.deadline()
+        if due is not None:
+            self._set_timer(due, now)
+
+    def _take(self, outcome: Outcome, now: float) -> None:
+        """Act on an outcome that others in the same state have had."""
+        for event in outcome.responses:
+            self._send(event)
+        self._observer.took(outcome, now)
+        due = outcome.to.due_s
         if due is not None:
             self._set_timer(due, now)
 

@@ -1,14 +1,19 @@
-"""Observes one discovery stream: passes the engine's events to the fleet, the counters and the log."""
+"""Observes discovery streams: passes the engine's events to the fleet, the counters and the log.
+
+A push to a group in one state gives thousands of streams the same events. `SharedObservations` passes them on together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from logging import DEBUG
-from time import time
+from time import monotonic, time
 from typing import Any
 
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import alias_of
+from xds.protocol.cohort import Outcome, RequestKey
 from xds.protocol.dialect import Variant
 from xds.protocol.events import (
     Acked,
@@ -34,8 +39,52 @@ GUILTY_LOGGED = 10  # names of rejected resources in a log line
 _log = get_logger("xds.server.discovery")
 
 
+class SharedObservations:
+    """The outcomes that the streams of cohorts took in this iteration of the loop, each with its streams.
+
+    They are told once per outcome. A stream is in it once: all is told before it is observed in any other way.
+    """
+
+    __slots__ = ("_fleet", "_metrics", "_taken")
+
+    def __init__(self, fleet: Fleet, metrics: Metrics) -> None:
+        self._fleet = fleet
+        self._metrics = metrics
+        self._taken: dict[Outcome, list[ObservedAt]] = {}
+
+    def add(self, outcome: Outcome, observer: StreamObserver, now: float) -> None:
+        """Note that a stream took an outcome."""
+        if observer.is_shared:
+            self.tell()
+        if not self._taken:
+            asyncio.get_running_loop().call_soon(self.tell)
+        observer.is_shared = True
+        streams = self._taken.get(outcome)
+        if streams is None:
+            streams = self._taken[outcome] = []
+        streams.append((observer, now))
+
+    def tell(self) -> None:
+        """Count and log all that was noted, and pass it to the fleet."""
+        taken, self._taken = self._taken, {}
+        for outcome, streams in taken.items():
+            for observer, _ in streams:
+                observer.is_shared = False
+            if isinstance(outcome.given, RequestKey):
+                request = outcome.given
+                self._metrics.type(request.type_url).kinds[_kind(request.nonce, outcome.events)] += len(streams)
+            else:
+                self._metrics.offered(0.0, 0.0, len(streams))
+            _count(self._metrics, outcome.events, streams)
+            ids = [observer.id for observer, _ in streams]
+            self._fleet.apply_shared(ids, outcome.events, time(), monotonic())
+
+
 class StreamObserver:
-    """Observes one stream. ``peer`` is its address, ``label`` the short name of the service (``ADS``)."""
+    """Observes one stream. ``peer`` is its address, ``label`` the short name of the service (``ADS``).
+
+    ``is_shared``: an outcome that the stream took is noted in ``shared``.
+    """
 
     __slots__ = (
         "_engine",
@@ -48,8 +97,10 @@ class StreamObserver:
         "_peer",
         "_principal",
         "_sent_at",
+        "_shared",
         "_variant",
         "id",
+        "is_shared",
     )
 
     def __init__(
@@ -62,9 +113,12 @@ class StreamObserver:
         engine: DiscoveryStream,
         fleet: Fleet,
         metrics: Metrics,
+        shared: SharedObservations,
         principal: str = "",
     ) -> None:
         self.id = stream_id
+        self.is_shared = False
+        self._shared = shared
         self._peer = peer
         self._principal = principal
         self._label = label
@@ -91,6 +145,7 @@ class StreamObserver:
 
         True if another stream of the client must report its state again.
         """
+        self._tell_shared()
         must_report_again = self._fleet.stream_closed(self.id, time())
         self._metrics.streams[self._variant, self._label] -= 1
         self._metrics.closed[code] += 1
@@ -109,33 +164,42 @@ class StreamObserver:
 
     def requested(self, request: Request, type_url: str, events: list[Event]) -> None:
         """Count and log a request, by the events with which the engine handled it."""
-        self._metrics.type(type_url).kinds[_kind(request, events)] += 1
+        kind = "nack" if request.error is not None else _kind(request.nonce, events)
+        self._metrics.type(type_url).kinds[kind] += 1
         if self._is_debug:
-            _log.debug("request.received", type=alias_of(type_url), nonce=request.nonce, **self._identity())
+            self._log_request(type_url, request.nonce)
 
     def observe(self, events: list[Event], now: float) -> None:
         """Count and log the events of the engine, and pass them to the fleet."""
-        for event in events:
-            observe = _OBSERVERS.get(type(event))
-            if observe is not None:
-                observe(self, event, now)
+        self._tell_shared()
+        _count(self._metrics, events, ((self, now),))
         self._fleet.apply_events(self.id, events, time(), now)
 
-    def _sent(self, event: Send, now: float) -> None:
+    def took(self, outcome: Outcome, now: float) -> None:
+        """As `requested` and `observe`, for an outcome that others in the same state have had."""
+        if self._is_debug and isinstance(outcome.given, RequestKey):
+            self._log_request(outcome.given.type_url, outcome.given.nonce)
+        self._shared.add(outcome, self, now)
+
+    def _log_request(self, type_url: str, nonce: str) -> None:
+        _log.debug("request.received", type=alias_of(type_url), nonce=nonce, **self._identity())
+
+    def _tell_shared(self) -> None:
+        if self.is_shared:
+            self._shared.tell()
+
+    def sent(self, event: Send, now: float) -> None:
+        """Note when the response was sent."""
         self._sent_at[event.type_url] = now
-        self._metrics.response_bytes.observe(len(event.body))
-        counters = self._metrics.type(event.type_url)
-        counters.responses += 1
-        counters.resources += len(event.response.names)
         if self._is_debug:
             size = {"resources_n": len(event.response.names), "bytes": len(event.body)}
             _log.debug("response.sent", version_sent=event.response.version_info, **size, **self._exchange(event))
 
-    def _acked(self, event: Acked, now: float) -> None:
-        sent_at = self._sent_at.pop(event.type_url, now)
-        self._metrics.type(event.type_url).ack_seconds.observe(now - sent_at)
+    def acked(self, event: Acked, now: float) -> float:
+        """Returns how long the client took."""
         if self._is_debug:
             _log.debug("ack", version_acked=event.response.version_info, **self._exchange(event))
+        return now - self._sent_at.pop(event.type_url, now)
 
     def _nacked(self, event: Nacked, now: float) -> None:
         self._metrics.nacked(event.type_url, self._engine.group)
@@ -179,9 +243,9 @@ class StreamObserver:
         return identity_fields(self.id, self._engine.node, self._engine.group)
 
 
+ObservedAt = tuple[StreamObserver, float]
+
 _OBSERVERS: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
-    Send: StreamObserver._sent,
-    Acked: StreamObserver._acked,
     Nacked: StreamObserver._nacked,
     Identified: StreamObserver._identified,
     ViewChanged: StreamObserver._view_changed,
@@ -192,11 +256,25 @@ _OBSERVERS: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
 }
 
 
-def _kind(request: Request, events: list[Event]) -> str:
-    """The kind of a request, as a metric label."""
-    if request.error is not None:
-        return "nack"
-    if not request.nonce:
+def _count(metrics: Metrics, events: Sequence[Event], streams: Sequence[ObservedAt]) -> None:
+    """Count and log events, which all of the streams had at their times."""
+    for event in events:
+        if isinstance(event, Send):
+            metrics.sent(event.type_url, len(event.response.names), len(event.body), len(streams))
+            for observer, now in streams:
+                observer.sent(event, now)
+        elif isinstance(event, Acked):
+            seconds = metrics.type(event.type_url).ack_seconds
+            for observer, now in streams:
+                seconds.observe(observer.acked(event, now))
+        elif (observe := _OBSERVERS.get(type(event))) is not None:
+            for observer, now in streams:
+                observe(observer, event, now)
+
+
+def _kind(nonce: str, events: Sequence[Event]) -> str:
+    """The kind of a request without an error, as a metric label."""
+    if not nonce:
         return "initial"
     for event in events:
         if isinstance(event, Acked):

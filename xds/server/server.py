@@ -37,6 +37,7 @@ from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetrics
 from xds.server.metrics.counters import Metrics
+from xds.server.observer import SharedObservations
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory
 from xds.server.refusals import RefusalRecorder
@@ -123,6 +124,7 @@ class XdsServer:
             decoder=RequestDecoder(),
             budgets=NameBudgets(options.limits.unknown_name_bytes),
             cohorts=Cohorts(),
+            observations=SharedObservations(fleet, metrics),
             guard=VersionGuard(cache, self.clients, is_cut_off),
         )
         aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)

@@ -250,7 +250,7 @@ class StreamHandler(ABC):
         """Submit a work item that offers changes. While the outbox is not empty, the writer submits it afterwards."""
         if not self._work_queued and not self._outbox:
             self._work_queued = True
-            self._work_queue.submit(self._work)
+            self._work_queue.run_first(self._work)
 
     def _work(self) -> None:
         """A work item: offer the changes to the client."""

@@ -51,6 +51,25 @@ async def test_first_come_first_served() -> None:
     assert not queue.is_busy
 
 
+async def test_the_first_item_of_an_iteration_runs_at_once() -> None:
+    queue, done = WorkQueue(), list[int]()
+    for number in range(3):
+        queue.run_first(piece(done, number, 0.0))
+    assert done == [0]
+    await queue.barrier()
+    assert done == [0, 1, 2]
+
+
+async def test_a_long_first_item_leaves_an_iteration_to_others() -> None:
+    queue, done = WorkQueue(), list[int]()
+    queue.run_first(piece(done, 0, 2 * DEFAULT_FLOW.long_item_s))
+    queue.run_first(piece(done, 1, 0.0))
+    await asyncio.sleep(0)
+    assert done == [0]
+    await queue.barrier()
+    assert done == [0, 1]
+
+
 async def test_low_priority_items_get_every_fourth_place() -> None:
     queue, done = WorkQueue(), list[int]()
     for number in range(1, 10):

@@ -50,10 +50,10 @@ class Distribution:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value that was observed so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += times * value
 
     def buckets(self) -> list[tuple[str, float]]:
         """Upper bounds with cumulative counts, as Prometheus expects them."""
@@ -154,10 +154,17 @@ class Metrics:
         """Count a NACK of a type by a client of a group."""
         self.nacks[self.type(type_url).label, self.group(group)] += 1
 
-    def offered(self, waited_s: float, built_s: float) -> None:
-        """Count the run of a woken stream: how long it was queued, and how long its responses took to compute."""
-        self.queue_seconds.observe(waited_s)
-        self.build_seconds.observe(built_s)
+    def offered(self, waited_s: float, built_s: float, streams: int = 1) -> None:
+        """Count the run of woken streams: how long each was queued, and how long its responses took to compute."""
+        self.queue_seconds.observe(waited_s, streams)
+        self.build_seconds.observe(built_s, streams)
+
+    def sent(self, type_url: str, resources: int, size: int, streams: int) -> None:
+        """Count a response of ``size`` bytes, which so many streams were sent."""
+        self.response_bytes.observe(size, streams)
+        counters = self.type(type_url)
+        counters.responses += streams
+        counters.resources += streams * resources
 
     def converged(self, group: str, seconds: float) -> None:
         """Count how long a push to a group took until its last ACK."""
