@@ -25,6 +25,14 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a late refusal of an earlier version says nothing of the newest one": (
+        DELTA,
+        False,
+        "delays picky",
+        Plan(web="r2", r2="b", texts=("@1", "static", "@1")),
+        [Push(Plan(web="r2", r2="b", texts=("hc:8", "@1", "@1"))), Pick("b=@1")],
+        Plan(web="r2", r2="b"),
+    ),
     "a refused assignment is not sent again on the stream for the next version of its cluster": (
         SOTW,
         True,

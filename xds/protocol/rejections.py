@@ -204,6 +204,7 @@ class Rejections:
         if guilty:
             for name in guilty:
                 self._refuse(name, versions[name])
+            self.rejected = self.rejected.union(guilty)
             self._drop_suspects([name for name, version in news.items() if self.suspects.get(name) == version])
             if self.is_spent:
                 self.suspects |= {name: version for name, version in news.items() if name not in guilty}
@@ -218,7 +219,7 @@ class Rejections:
         return guilty
 
     def note_refused(self, versions: Mapping[str, str]) -> None:
-        """Note resources that the client rejects for certain, name to version."""
+        """Note resources of an earlier response that the client rejects, name to version. The content may be newer."""
         for name, version in versions.items():
             self._refuse(name, version)
 
@@ -238,6 +239,7 @@ class Rejections:
         self._drop_suspects([name for name, version in self.suspects.items() if accepted.get(name) == version])
         self.is_whole = is_whole
         if is_whole and len(self.narrowed) == 1:
+            self.rejected |= {self.narrowed[0]}
             self._refuse(self.narrowed[0], self.suspects[self.narrowed[0]])
 
     def forget_absent(self, released: ResourceSet) -> None:
@@ -318,7 +320,6 @@ class Rejections:
     def _refuse(self, name: str, version: str) -> None:
         """This version is known to be bad. If it is among ``narrowed``, the search for a bad one there ends."""
         self.refused.add(name, version)
-        self.rejected |= {name}
         if self.suspects.get(name) == version:
             self.narrowed = () if name in self.narrowed else self.narrowed
             self._drop_suspects((name,))
