@@ -47,6 +47,16 @@ def unassigned(facts: ClientFacts, clusters: ResourceSet | None = None) -> froze
     return facts.releases.unassigned(clusters, facts.goal.get(facts.url_of("endpoints")), _source(facts))
 
 
+def unrequested(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
+    """The clusters of a set whose assignment the client does not request, although it requests others.
+
+    It shows what a response removed that it rejected, but has it no more.
+    """
+    requested = facts.watches.names(facts.url_of("endpoints"))
+    users = facts.releases.by_assignment(clusters, _source(facts)) if requested else {}
+    return frozenset().union(*(names for assignment, names in users.items() if assignment not in requested))
+
+
 def clusters_in_use(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     """The clusters of a set that a returned client has, in some version: it requested their assignments at first."""
     requested = {name for watch in facts.watches.of(facts.url_of("endpoints")) for name in watch.shown.requested}

@@ -30,6 +30,7 @@ from xds.protocol.cluster_parts import (
     requests_assignments,
     unaccepted_parts,
     unassigned,
+    unrequested,
 )
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
@@ -84,7 +85,7 @@ def find_cold_clusters(facts: ClientFacts, warm_from_s: Mapping[str, float], pro
     rejected = NO_NAMES
     if names and facts.watches.rejects_anything:
         clusters = facts.goal.get(facts.url_of("clusters"))
-        rejected = rejected_parts(facts, clusters).union(facts.rejected_versions(clusters.type.type_url))
+        rejected = rejected_parts(facts, clusters) | facts.watches.doubted_in(clusters)
     return ColdClusters(names, lacking, rejected)
 
 
@@ -225,6 +226,8 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
     cold = facts.releases.cold(inputs)
     if not is_aggregated and (unproved := facts.unproved(acked) & goal.resources.keys()):
         cold |= {name for name in unproved if warm_from_s.get(name) != 0.0}
+    if is_aggregated and any(watch.shown.has_versions for watch in watches.of(url)):
+        cold |= unrequested(facts, acked) & facts.unproved(goal)
     if cold and facts.view.order.proceed_on_nack:
         cold = cold.difference(facts.rejected_versions(url), rejected)
     return cold
