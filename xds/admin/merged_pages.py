@@ -61,7 +61,7 @@ def place_of_nack(nack: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def nacks_by_message(pages: Iterable[Json]) -> list[Json]:
-    """The equal NACKs of pages as one. Each may already stand for several nodes of a server."""
+    """The equal NACKs of pages as one. Each is of a node, or stands for several nodes of a server."""
     merged = merge_by_message(_equal_nacks(nack) for page in pages for nack in page["items"])
     return [
         {
@@ -84,8 +84,8 @@ def _equal_nacks(nack: Json) -> EqualNacks[Json]:
         place_of_nack(nack),
         nack["first"],
         nack["count"],
-        nack["nodes"],
-        nack["nodes_total"],
+        nack.get("nodes") or (nack["node"],),
+        nack.get("nodes_total", 1),
     )
 
 
