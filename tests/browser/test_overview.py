@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
+from tests.browser.looks import LOOKS
 from tests.browser.pictures import take_picture
 from tests.browser.simulated import FollowingNode
 from tests.browser.world import identity, select
@@ -103,6 +105,9 @@ def test_the_overview_shows_what_is_wrong_since_when_and_what_changed(page: Brow
     ]
     assert [row[:2] for row in tables["Nodes by client"]] == [["envoy 1.36.0", "6"], ["envoy 1.37.0", "6"]]
     assert server.get("/version")["version"] in page.text()
+    for scheme, width in LOOKS:
+        page.look(scheme, width)
+        assert audit(page) == [], (scheme, width)
     take_picture(page, "overview", 1280)
 
 

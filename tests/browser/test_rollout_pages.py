@@ -16,6 +16,7 @@ import pytest
 
 from tests.browser.audit import audit
 from tests.browser.devtools import BrowserPage
+from tests.browser.looks import LOOKS
 from tests.browser.pictures import take_picture
 from tests.browser.simulated import FollowingNode
 from tests.browser.test_groups import press
@@ -115,7 +116,9 @@ def test_a_rollout_is_followed_from_the_canary_to_its_roll_back(page: BrowserPag
     assert page.evaluate(ENABLED) == ["Pause", "Promote", "Abort"]
     assert "50 % of the nodes" in page.text(".waves")
     assert f"4/4 ACKed, 3 of them the version of revision {revision - 1}" in page.text("main")
-    assert audit(page) == []
+    for scheme, width in LOOKS:
+        page.look(scheme, width)
+        assert audit(page) == [], (scheme, width)
     take_picture(page, "group")
     bad = roll_out(server, "a", "bad")
     page.wait_for("rolled back", "main")

@@ -57,7 +57,7 @@ def bootstrap_options(
     )
 
 
-def with_files_of_proxy(
+def with_token_file_and_probes(
     options: BootstrapOptions, token_path: str, ready: str, *, is_insecure: bool
 ) -> BootstrapOptions:
     """The options with a token that Envoy reads from a file of its own, and with an address for probes.

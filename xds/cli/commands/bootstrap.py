@@ -100,7 +100,7 @@ def bootstrap(
       xds bootstrap --service-node --metadata tier=web --metadata 'limits={"rps": 5}' > envoy.yaml
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
-    from xds.cli.bootstrap import bootstrap_options, proxy_token, with_files_of_proxy, write_bootstrap
+    from xds.cli.bootstrap import bootstrap_options, proxy_token, with_token_file_and_probes, write_bootstrap
     from xds.envoy.bootstrap import bootstrap as build
     from xds.model.node import Locality
 
@@ -112,7 +112,7 @@ def bootstrap(
         is_insecure=insecure,
         load_reports=lrs,
     )
-    options = with_files_of_proxy(options, proxy_token_file, ready_addr, is_insecure=insecure)
+    options = with_token_file_and_probes(options, proxy_token_file, ready_addr, is_insecure=insecure)
     write_bootstrap(build(options), output, shared(context).document_format())
     if mode is not BootstrapMode.GRPC:
         _say_next(options.node_id, admin_port, is_left_to_envoy=service_node)
