@@ -191,7 +191,7 @@ async def starting(services: int, store: Store, instances_n: int) -> tuple[float
     await site.bindings.load()
     await site.catalog.load()
     cpu_ms = (time.process_time() - begun) * 1e3
-    assert site.bindings.live_n == services
+    assert site.bindings.followed.live_n == services
     del site
     gc.collect()
     site = Site(services, 0, store, instances_n)

@@ -35,7 +35,7 @@ async def shop(plane: Plane) -> Plane:
     """A proxy's upstream takes the instances of version 1."""
     lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
-    lowered.start()
+    lowered.followed.start()
     await put_entries(plane, HTTP, resolver("1"))
     await put_upstreams(plane, "web")
     sink(plane).put("web", [*instances(10, meta={"v": "1"}), *instances(11, meta={"v": "2"})])
@@ -70,7 +70,7 @@ async def test_drained_instances_of_a_subset_are_removed_without_another_change(
 async def test_a_name_that_is_leaving_may_be_lowered_at_once(plane: Plane, by_hand: bool) -> None:
     lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
-    lowered.start()
+    lowered.followed.start()
     await put_entries(plane, HTTP)
     await put_upstreams(plane, "api")
     key, other = (GROUP, WEB), (GROUP, "other")

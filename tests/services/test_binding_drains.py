@@ -32,7 +32,7 @@ from xds.store.base import UnavailableError
 @pytest.fixture
 async def serving(plane: Plane) -> AsyncIterator[Plane]:
     """A plane whose proxies are served, and where what goes drains for 15 s."""
-    plane.bindings.start()
+    plane.bindings.followed.start()
     yield plane
 
 
@@ -72,7 +72,7 @@ async def test_after_a_restart_only_endpoints_removed_later_drain(serving: Plane
     await again.publisher.load()
     await again.catalog.load()
     assert served(again) == {10: "HEALTHY"}, "no proxy has had what is pushed since"
-    again.bindings.start()
+    again.bindings.followed.start()
     await push(again, 2)
     assert served(again) == {10: "HEALTHY"}
     await again.by_hand.edit((G, "other"), setting(5, name="other"), NOW)
@@ -134,7 +134,7 @@ async def test_endpoints_that_drained_at_a_restart_do_not_drain_again(serving: P
     again = serving.restarted()
     await again.publisher.load()
     await again.catalog.load()
-    again.bindings.start()
+    again.bindings.followed.start()
     again.now_s += 15
     await again.catalog.tick()
     assert served(again) == {10: "HEALTHY"}
@@ -288,7 +288,7 @@ async def test_a_binding_whose_end_was_cut_off_is_bound_after_a_restart(serving:
     again = serving.restarted()
     await again.publisher.load()
     await again.catalog.load()
-    again.bindings.start()
+    again.bindings.followed.start()
     again.now_s += 30
     await again.by_hand.end_drains(again.now_s)
     assert served(again) == {10: "HEALTHY"}

@@ -222,7 +222,7 @@ async def test_instances_that_a_changed_binding_excludes_drain(plane: Plane) -> 
     await bind(plane)
     await bind(plane, "api")
     assert served(plane) == {10: "DRAINING", 11: "HEALTHY", 12: "HEALTHY"}
-    plane.bindings.start()
+    plane.bindings.followed.start()
     await bind(plane, "unknown")
     drains = dict.fromkeys((10, 11, 12), "DRAINING")
     assert served(plane) == {1: "UNKNOWN", **drains}, "nothing is known of the new service"
@@ -235,7 +235,7 @@ async def test_a_binding_of_an_unknown_service_serves_the_push_and_not_its_earli
     plane: Plane,
 ) -> None:
     """The instances of the service before are not followed any more, and a restart would not have them."""
-    plane.bindings.start()
+    plane.bindings.followed.start()
     plane.catalog._rule = type(plane.catalog._rule)(drain_s=0.2)
     await push(plane, 1)
     sink(plane).put("web", instances(10, 11))

@@ -44,7 +44,7 @@ async def restarted(plane: Plane, drains: DrainPersistence) -> tuple[Plane, Drai
     loaded = drains_of(again)
     await loaded.load()
     await again.catalog.load()
-    again.bindings.start()
+    again.bindings.followed.start()
     loaded.start()
     return again, loaded
 
@@ -61,7 +61,7 @@ async def none_left(plane: Plane) -> None:
 
 async def bound_with_a_drain(plane: Plane) -> DrainPersistence:
     """Endpoint 10 drains because the filter of its binding was changed."""
-    plane.bindings.start()
+    plane.bindings.followed.start()
     drains = drains_of(plane)
     drains.start()
     await push(plane)
@@ -111,7 +111,7 @@ async def test_an_endpoint_that_is_selected_again_is_served_after_a_restart(plan
 async def test_endpoints_that_a_lowered_cluster_removes_drain_over_a_restart(plane: Plane) -> None:
     lowered = plane.mesh.lowered.endpoints
     assert lowered is not None
-    lowered.start()
+    lowered.followed.start()
     drains = drains_of(plane)
     drains.start()
     await put_entries(plane, HTTP, resolver("1"))

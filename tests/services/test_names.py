@@ -159,5 +159,5 @@ async def test_a_binding_follows_a_service_in_any_case(plane: Plane) -> None:
     sink.put("wEb", at_ports(3))
     await plane.catalog.tick()
     assert set(served_ports(plane) or ()) == {1, 2, 3}
-    assert plane.bindings.of_service("web") == plane.bindings.of_service("WEB") != []
+    assert plane.bindings.followed.of_service("web") == plane.bindings.followed.of_service("WEB") != []
     assert plane.catalog.wanted == {"WEB"}

@@ -38,13 +38,11 @@ class LinkerdFeature(Feature):
         return (router,)
 
     def texts(self) -> Sequence[ApiTexts]:
-        """Tags, parameters and examples of its routes."""
         from xds.linkerd.texts import TEXTS
 
         return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedLinkerd:
-        """The API of one server."""
         from xds.linkerd.served import ServedLinkerd
         from xds.linkerd.settings import DestinationSettings
         from xds.mesh.served import ServedMesh

@@ -50,11 +50,9 @@ class ServedLinkerd(ServedFeature):
             yield StreamMethod(each.service, each.method, LABEL, partial(LinkerdHandler, self._serving, each))
 
     def collectors(self) -> Iterator[Collector]:
-        """The metrics of all streams."""
         yield LinkerdMetrics(self.destinations)
 
     async def load(self) -> None:
-        """Index the addresses of all services."""
         self.destinations.load()
 
     def stream_answers(self, node_id: str) -> Mapping[int, StreamAnswer]:

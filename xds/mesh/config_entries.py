@@ -135,20 +135,11 @@ class EntryTable:
         self._loaded_revision = self._forgotten_deletion = loaded.revision
         self._wake()
 
-    def end_waits(self) -> None:
-        """Let all waiting callers return, now and from now on: the server stops."""
-        self.waiting.end()
-
     # Reading
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each change of entries. It must be short, and must not raise."""
         self._listeners.append(listener)
-
-    @property
-    def waiters(self) -> int:
-        """How many callers wait for a change."""
-        return len(self.waiting)
 
     def record(self, kind: str, name: str) -> EntryRecord | None:
         """One entry, whatever the case of its name; None if it does not exist."""

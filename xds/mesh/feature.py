@@ -33,13 +33,11 @@ class MeshFeature(Feature):
         return [module.router for module in modules]
 
     def texts(self) -> Sequence[ApiTexts]:
-        """Tags, parameters and examples of its routes."""
         from xds.mesh.texts import TEXTS
 
         return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedMesh:
-        """The mesh of one server."""
         from xds.mesh.served import ServedMesh
 
         return ServedMesh.of(kernel)

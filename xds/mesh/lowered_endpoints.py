@@ -47,26 +47,8 @@ class LoweredEndpoints:
         self._clashes: dict[str, str] = {}
         self.followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
 
-    def start(self) -> None:
-        """From now on proxies are served: when a name is lowered first, the endpoints that proxies have drain."""
-        self.followed.start()
-
     def __len__(self) -> int:
         return len(self.followed)
-
-    @property
-    def live_n(self) -> int:
-        """The number of assignments that are served. May be called in another thread."""
-        return self.followed.live_n
-
-    @property
-    def failures(self) -> int:
-        """Assignments that could not be computed because of a bug."""
-        return self.followed.failures
-
-    def of_service(self, service: str) -> list[Key]:
-        """The assignments that follow a service."""
-        return self.followed.of_service(service)
 
     def find(self, key: Key) -> LoweredAssignment | None:
         """The lowered assignment of a group; None if it has none of this name."""

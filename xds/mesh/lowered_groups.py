@@ -447,7 +447,6 @@ class LoweringPart(DerivedWrite):
 
     @property
     def source(self) -> LoweredGroups:
-        """The groups with upstreams."""
         return self._groups
 
     def __init__(self, groups: LoweredGroups, lowered: Mapping[str, LoweredGroup | None] | None = None) -> None:
@@ -464,11 +463,9 @@ class LoweringPart(DerivedWrite):
         return {group: self._groups.change(group, one) for group, one in self._lowered.items()}
 
     def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
-        """Take over the lowered resources."""
         return self._groups.begin(self._lowered)
 
     def end(self) -> None:
-        """Remove the assignments of removed clusters."""
         self._groups.end(self._lowered)
 
 

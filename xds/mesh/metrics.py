@@ -20,7 +20,7 @@ class LoweredMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
         lowered = self._lowered.endpoints
-        total, live_n = (len(lowered), lowered.live_n) if lowered is not None else (0, 0)
+        total, live_n = (len(lowered), lowered.followed.live_n) if lowered is not None else (0, 0)
         states: dict[Labels, float] = {("live",): live_n, ("waiting",): total - live_n}
         text = "Assignments of lowered clusters: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))

@@ -48,7 +48,6 @@ class UpstreamsPart(LoweringPart):
         return {group: replace(groups.change(group, self._lowered[group]), writes=(write,))}
 
     def done(self, results: Sequence[PushResult]) -> None:
-        """Keep the result of the group."""
         (self.result,) = results
 
 
@@ -101,7 +100,6 @@ class EntryPart(LoweringPart):
         return {group: self._groups.change(group, one, is_next=True) for group, one in self._lowered.items()}
 
     def pushes(self) -> Sequence[GroupPush]:
-        """The write of the entries."""
         assert self._planned is not None
         return (self._planned.push,)
 

@@ -106,7 +106,6 @@ class ServedMesh(ServedFeature):
     # What the kernel asks
 
     def derived(self) -> Sequence[Derived]:
-        """The groups with upstreams."""
         return (self.lowered,)
 
     def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:
@@ -115,16 +114,14 @@ class ServedMesh(ServedFeature):
         return endpoints.origins(key) if endpoints is not None and owner == LOWERED else None
 
     def collectors(self) -> Iterator[Collector]:
-        """The metrics of upstreams."""
         yield LoweredMetrics(self.lowered)
 
     async def drain(self) -> None:
-        """End the queries that wait for a change."""
-        self.entries.end_waits()
+        self.entries.waiting.end()
 
     async def close(self) -> None:
         """End the queries that wait for a change."""
-        self.entries.end_waits()
+        self.entries.waiting.end()
 
 
 def served(deps: Dependencies) -> ServedMesh:

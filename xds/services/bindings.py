@@ -97,10 +97,6 @@ class Bindings:
         self.followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
         by_hand.refuse_binding = self.refuse
 
-    def start(self) -> None:
-        """From now on proxies are served: when an assignment is served first, the pushed endpoints drain."""
-        self.followed.start()
-
     # Reading
 
     def __len__(self) -> int:
@@ -109,16 +105,6 @@ class Bindings:
     def __iter__(self) -> Iterator[Key]:
         """Group and assignment of all bindings, ordered."""
         return iter(sorted(self._bound))
-
-    @property
-    def live_n(self) -> int:
-        """The number of bindings with a served assignment. May be called in another thread."""
-        return self.followed.live_n
-
-    @property
-    def failures(self) -> int:
-        """Assignments that could not be computed because of a bug."""
-        return self.followed.failures
 
     def find(self, key: Key) -> BoundAssignment | None:
         """The binding of an assignment of a group; None if it has none."""
@@ -134,10 +120,6 @@ class Bindings:
     def of(self, group: str) -> list[BoundAssignment]:
         """The bindings of a group, by the name of the assignment."""
         return [self._bound[key] for key in self if key[0] == group]
-
-    def of_service(self, service: str) -> list[Key]:
-        """The assignments that follow a service."""
-        return self.followed.of_service(service)
 
     def draft(self, key: Key, binding: Binding) -> BoundAssignment:
         """A binding that does not take effect, to see what it would select."""

@@ -46,13 +46,11 @@ class ServicesFeature(Feature):
         return [registrations.internal, *(module.router for module in modules)]
 
     def texts(self) -> Sequence[ApiTexts]:
-        """Tags, parameters and examples of its routes."""
         from xds.services.texts import TEXTS
 
         return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedServices:
-        """The services of one server."""
         from xds.services.served import ServedServices
 
         return ServedServices.of(kernel, self._sources)

@@ -39,7 +39,8 @@ class CatalogMetrics(Collector):
         """The current metrics."""
         catalog, bindings = self._catalog, self._bindings
         yield family(GaugeMetricFamily, "services", "Services of the catalog", {(): catalog.services_n})
-        states: dict[Labels, float] = {("live",): bindings.live_n, ("waiting",): len(bindings) - bindings.live_n}
+        live_n = bindings.followed.live_n
+        states: dict[Labels, float] = {("live",): live_n, ("waiting",): len(bindings) - live_n}
         text = "Assignments that follow a service: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
         text = "Changes of services that failed in the server; proxies keep the previous endpoints"

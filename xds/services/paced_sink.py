@@ -48,7 +48,7 @@ class ChangeBound:
         return max(0.0, 1 - self._tokens) / self._per_s
 
 
-class PacedSink:
+class PacedSink(Sink):
     """A `Sink` for one source. It may be used on the server's event loop only.
 
     Beyond ``changes_per_s``, the latest state of each service waits. Later changes wait too, so the order stays the
@@ -71,7 +71,6 @@ class PacedSink:
         self._put_or_wait(service, _instances(service, instances))
 
     def remove(self, service: str) -> None:
-        """As in `Sink`."""
         self._put_or_wait(service, None)
 
     def replace(self, services: Mapping[str, Instances]) -> None:
@@ -83,26 +82,21 @@ class PacedSink:
             self._pass_waiting()
 
     def alive(self) -> None:
-        """As in `Sink`."""
         if not self._is_closed:
             self._inner.alive()
 
     def failed(self, message: str) -> None:
-        """As in `Sink`."""
         if not self._is_closed:
             self._inner.failed(message)
 
     def rejected(self, findings: Sequence[Violation]) -> None:
-        """As in `Sink`."""
         if not self._is_closed:
             self._inner.rejected(findings)
 
     def wanted(self) -> frozenset[str]:
-        """As in `Sink`."""
         return self._inner.wanted()
 
     async def wait_for_wanted(self, seen: frozenset[str]) -> frozenset[str]:
-        """As in `Sink`."""
         return await self._inner.wait_for_wanted(seen)
 
     # For `Sources`, which runs the source

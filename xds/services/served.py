@@ -98,7 +98,6 @@ class ServedServices(ServedFeature):
     # What the kernel asks
 
     def documents(self) -> Sequence[GroupDocuments]:
-        """The bindings."""
         return (self.bindings,)
 
     def endpoint_origins(self, key: Key, owner: str) -> Sequence[EndpointOrigin] | None:
@@ -111,7 +110,6 @@ class ServedServices(ServedFeature):
         yield ServerCheck("sources", lambda: check_sources(self.catalog, self.sources), "xds sources")
 
     def collectors(self) -> Iterator[Collector]:
-        """The metrics of these parts."""
         yield CatalogMetrics(self.catalog, self.bindings, self.followed)
         yield RegistrationMetrics(self.registrations)
         yield SourceMetrics(self.sources)
@@ -132,7 +130,6 @@ class ServedServices(ServedFeature):
         await self.catalog.tick()
 
     def start(self) -> None:
-        """Follow the sources."""
         self.catalog.start()
         self._drains.start()
         for followed in self.followed.values():
@@ -151,7 +148,6 @@ class ServedServices(ServedFeature):
             self._follower.start()
 
     async def drain(self) -> None:
-        """End the queries that wait for a change."""
         self.view.waiters.end()
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from xds.model.compared_name import ComparedName, compared
 from xds.model.errors import Violation
 from xds.services.core.index import SourceHoldings
-from xds.services.core.source import Instances
+from xds.services.core.source import Instances, Sink
 
 CONSUL = "consul"  # the kind of sources that read only the services that users of the catalog use
 FINDINGS_LIMIT = 100  # of `Sink.rejected`
@@ -46,7 +46,7 @@ class SourceStatus:
         return self.failing_since > 0
 
 
-class SourceFeed:
+class SourceFeed(Sink):
     """A `Sink`. Only the latest state of each service is kept until ``take``, so a flood of changes costs little.
 
     ``source`` is the state that the catalog has taken over. ``notify`` is called after a change; ``report_state`` when
@@ -76,17 +76,14 @@ class SourceFeed:
         self._is_failure_reported = False
 
     def put(self, service: str, instances: Instances) -> None:
-        """As in `Sink`."""
         self._add(service, tuple(instances))
         self.alive()
 
     def remove(self, service: str) -> None:
-        """As in `Sink`."""
         self._add(service, None)
         self.alive()
 
     def replace(self, services: Mapping[str, Instances]) -> None:
-        """As in `Sink`."""
         known = dict.fromkeys((*self.source.by_service, *self.source.findings))
         # Known services come first, so that a flood of new names does not crowd them out.
         self._pending = {}
@@ -102,7 +99,6 @@ class SourceFeed:
         self.alive()
 
     def alive(self) -> None:
-        """As in `Sink`."""
         status = self.status
         status.read_at = self._clock()
         if status.is_failing:
@@ -112,7 +108,6 @@ class SourceFeed:
                 self._report_state(status, False)
 
     def failed(self, message: str) -> None:
-        """As in `Sink`."""
         now, status = self._clock(), self.status
         status.failures_n += 1
         status.message = encodable(str(message))
@@ -122,15 +117,12 @@ class SourceFeed:
             self._report_state(status, True)
 
     def rejected(self, findings: Sequence[Violation]) -> None:
-        """As in `Sink`."""
         self.status.rejected = tuple(map(_with_encodable_texts, findings[:FINDINGS_LIMIT]))
 
     def wanted(self) -> frozenset[str]:
-        """As in `Sink`."""
         return self._wanted.names
 
     async def wait_for_wanted(self, seen: frozenset[str]) -> frozenset[str]:
-        """As in `Sink`."""
         return await self._wanted.wait(seen)
 
     # For the catalog

@@ -32,13 +32,11 @@ class SteeringFeature(Feature):
         return (internal, router)
 
     def texts(self) -> Sequence[ApiTexts]:
-        """Tags, parameters and examples of its routes."""
         from xds.steering.texts import TEXTS
 
         return (TEXTS,)
 
     def serve(self, kernel: Kernel) -> ServedSteering:
-        """The policies of one server."""
         from xds.steering.served import ServedSteering
 
         members = kernel.members

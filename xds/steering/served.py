@@ -44,7 +44,6 @@ class ServedSteering(ServedFeature):
         )
 
     def documents(self) -> Sequence[GroupDocuments]:
-        """The policies."""
         return (self.policies,)
 
     def review(self, planned: PlannedChange) -> list[Violation]:
@@ -52,11 +51,9 @@ class ServedSteering(ServedFeature):
         return review_policies(planned, self.policies.of(planned.group))
 
     def collectors(self) -> Iterator[Collector]:
-        """The metrics of all decisions."""
         yield AssignmentMetrics(self.assignments)
 
     async def load(self) -> None:
-        """Serve the stored decisions."""
         await self.assignments.load()
 
     async def reload(self) -> None:
@@ -64,7 +61,6 @@ class ServedSteering(ServedFeature):
         await self.assignments.load()
 
     def ready(self) -> None:
-        """Start to decide."""
         self.assignments.start()
 
     async def drain(self) -> None:

@@ -221,7 +221,7 @@ async def until(condition: Any) -> None:
 
 
 def waiters(api: Api) -> int:
-    return api.plane.mesh.entries.waiters
+    return len(api.plane.mesh.entries.waiting)
 
 
 @pytest.fixture

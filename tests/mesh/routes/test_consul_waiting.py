@@ -48,7 +48,7 @@ async def asked(port: int, path: str) -> tuple[asyncio.StreamReader, asyncio.Str
 
 async def until_waiting(api: Api, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while api.plane.mesh.entries.waiters != count:
+        while len(api.plane.mesh.entries.waiting) != count:
             await asyncio.sleep(0.01)
 
 
@@ -70,7 +70,7 @@ async def test_one_write_wakes_all_waiting_queries(api: Api) -> None:
         await until_waiting(api, WAITING)
         await entries.apply([resolver("other", "3s")])
         await asyncio.sleep(0.05)
-        assert entries.waiters == WAITING
+        assert len(entries.waiting) == WAITING
         began = process_time()
         await entries.apply([resolver("web", "4s")])
         answers = await asyncio.wait_for(asyncio.gather(*(reader.read() for reader, _ in waiting)), PATIENCE_S)
@@ -87,7 +87,7 @@ async def test_the_drain_of_the_server_ends_the_waiting(api: Api) -> None:
     async with served(api) as port:
         reader, writer = await asked(port, "/v1/discovery-chain/web?index=2&wait=10m")
         await until_waiting(api, 1)
-        entries.end_waits()
+        entries.waiting.end()
         answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert answer.startswith(b"HTTP/1.1 200 ")
         writer.close()

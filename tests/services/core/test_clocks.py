@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.services.core.clocks import SPARE, Clocks, Deadlines
+from xds.services.core.clocks import SPARE, Clocks
 
 LONGEST_S = 3.0
 MANY = 1_000
@@ -83,11 +83,11 @@ def test_many_that_end_at_once_are_taken_in_parts() -> None:
 
 
 def test_heartbeats_take_no_memory() -> None:
-    found: Deadlines[int] = Deadlines()
+    found = clocks()
     for beat in range(200):
         for key in range(100):
             # sooner and later ones: each that is sooner is entered anew
-            found.set(key, 1_000.0 - beat if beat % 2 else 2_000.0 + beat)
+            found.begin(str(key), 1_000.0 - beat if beat % 2 else 2_000.0 + beat, 100.0)
     assert len(found._heap) <= 2 * 100 + SPARE
 
 

@@ -62,9 +62,8 @@ async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
 
 def _following_assignments(deps: Dependencies, service: str) -> tuple[list[Key], list[Key]]:
     """The assignments that follow a service: those of bindings, and the others."""
-    services = served(deps)
-    others = [followed for user, followed in services.followed.items() if user != BINDINGS]
-    return services.bindings.of_service(service), [key for followed in others for key in followed.of_service(service)]
+    following = {user: followed.of_service(service) for user, followed in served(deps).followed.items()}
+    return following.pop(BINDINGS), [key for keys in following.values() for key in keys]
 
 
 @router.serve(operations.ACCEPT_LOSSES)

@@ -5,7 +5,7 @@ As in Consul, RequestTimeout of a resolver and TTL of a cookie are integers of n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
 from xds.consul.quantities import duration_text, percent
@@ -21,7 +21,7 @@ from xds.mesh.core.chain.chain import (
     ResolverNode,
     RouterNode,
 )
-from xds.mesh.core.chain.request_walk import HttpRequest, TriedRoute, Walk, Way
+from xds.mesh.core.chain.request_walk import HttpRequest, Walk, Way
 
 Json = dict[str, Any]
 
@@ -33,9 +33,7 @@ def response_json(chain: DiscoveryChain) -> Json:
 
 def chain_json(chain: DiscoveryChain) -> Json:
     """The ``CompiledDiscoveryChain``. Without partitions it has the form of Consul before 1.11."""
-    if not chain.has_partitions:
-        return _unpartitioned(chain)
-    return {
+    document = {
         "ServiceName": chain.service,
         "Namespace": chain.namespace,
         "Partition": chain.partition,
@@ -47,27 +45,24 @@ def chain_json(chain: DiscoveryChain) -> Json:
             ServiceMeta=dict(sorted(chain.service_meta.items())),
             EnvoyExtensions=[write_message(one) for one in chain.envoy_extensions],
             StartNode=chain.start_node,
-            Nodes={key: _node(node) for key, node in chain.nodes.items()},
-            Targets={one: _target(target) for one, target in chain.targets.items()},
+            Nodes={key: _node(node, has_definitions=chain.has_partitions) for key, node in chain.nodes.items()},
+            Targets={id: _target(target, chain.has_partitions) for id, target in chain.targets.items()},
         ),
         "AutoVirtualIPs": list(chain.auto_virtual_ips) or None,
         "ManualVirtualIPs": list(chain.manual_virtual_ips) or None,
     }
+    return document if chain.has_partitions else _without(document, _NOT_BEFORE_PARTITIONS)
 
 
-def _unpartitioned(chain: DiscoveryChain) -> Json:
-    return {
-        "ServiceName": chain.service,
-        "Namespace": chain.namespace,
-        "Datacenter": chain.datacenter,
-        **_non_empty(
-            CustomizationHash=chain.customization_hash,
-            Protocol=chain.protocol,
-            StartNode=chain.start_node,
-            Nodes={key: _node(node, has_definitions=False) for key, node in chain.nodes.items()},
-            Targets={one: _old_target(target) for one, target in chain.targets.items()},
-        ),
-    }
+# Fields of the chain, and of its targets, that Consul before 1.11 does not have.
+_NOT_BEFORE_PARTITIONS = (
+    *("Partition", "Default", "ServiceMeta", "EnvoyExtensions", "AutoVirtualIPs", "ManualVirtualIPs"),
+    *("Locality", "TransparentProxy", "ConnectTimeout"),
+)
+
+
+def _without(document: Json, names: Collection[str]) -> Json:
+    return {name: value for name, value in document.items() if name not in names}
 
 
 def _non_empty(**fields: object) -> Json:
@@ -78,7 +73,7 @@ def _non_empty(**fields: object) -> Json:
 # Nodes
 
 
-def _node(node: Node, *, has_definitions: bool = True) -> Json:
+def _node(node: Node, *, has_definitions: bool) -> Json:
     if isinstance(node, RouterNode):
         routes = [{"Definition": write_message(one.definition), "NextNode": one.next_node} for one in node.routes]
         return {"Type": ROUTER, "Name": node.name, "Routes": routes}
@@ -110,9 +105,9 @@ def _resolver(node: ResolverNode) -> Json:
 # Targets
 
 
-def _target(target: ChainTarget) -> Json:
-    key = target.key
-    return {
+def _target(target: ChainTarget, has_partitions: bool) -> Json:
+    key, locality = target.key, target.locality
+    document = {
         **_non_empty(
             ID=target.id,
             Service=key.service,
@@ -121,7 +116,7 @@ def _target(target: ChainTarget) -> Json:
             Partition=key.partition,
             Datacenter=key.datacenter,
             Peer=key.peer,
-            Locality=_locality(target),
+            Locality=_non_empty(Region=locality.region, Zone=locality.zone) if locality is not None else None,
         ),
         "MeshGateway": _non_empty(Mode=target.mesh_gateway_mode),
         "Subset": write_message(target.subset),
@@ -135,27 +130,7 @@ def _target(target: ChainTarget) -> Json:
             Name=target.name,
         ),
     }
-
-
-def _locality(target: ChainTarget) -> Mapping[str, str]:
-    return {} if target.locality is None else _non_empty(Region=target.locality.region, Zone=target.locality.zone)
-
-
-def _old_target(target: ChainTarget) -> Json:
-    key = target.key
-    return {
-        **_non_empty(
-            ID=target.id,
-            Service=key.service,
-            ServiceSubset=key.subset,
-            Namespace=key.namespace,
-            Datacenter=key.datacenter,
-            Peer=key.peer,
-        ),
-        "MeshGateway": _non_empty(Mode=target.mesh_gateway_mode),
-        "Subset": write_message(target.subset),
-        **_non_empty(External=target.is_external, SNI=target.sni, Name=target.name),
-    }
+    return document if has_partitions else _without(document, _NOT_BEFORE_PARTITIONS)
 
 
 def walk_json(chain: DiscoveryChain, request: HttpRequest, walk: Walk) -> Json:
@@ -173,15 +148,11 @@ def walk_json(chain: DiscoveryChain, request: HttpRequest, walk: Walk) -> Json:
             "query": [list(each) for each in request.query],
             "headers": [list(each) for each in request.headers],
         },
-        "routes": [_tried_route(one) for one in walk.tried],
+        "routes": [{"route": one.index + 1, "matches": one.matches, "mismatch": one.mismatch} for one in walk.tried],
         "next_node": walk.node,
         "path": walk.path,
         "ways": [_way(one) for one in walk.ways],
     }
-
-
-def _tried_route(tried: TriedRoute) -> Json:
-    return {"route": tried.index + 1, "matches": tried.matches, "mismatch": tried.mismatch}
 
 
 def _way(way: Way) -> Json:

@@ -71,7 +71,6 @@ class JsonObject(Shape):
     """An object, or its JSON as a string, as in Consul. Stored as the object."""
 
     def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, object] | None:
-        """The object."""
         text = value if isinstance(value, str) else json.dumps(value)
         if len(text) > ESCAPE_CHARACTERS:
             findings.add("too_large", f"{len(text)} characters; {ESCAPE_CHARACTERS} are allowed", path)
