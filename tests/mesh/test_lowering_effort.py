@@ -12,7 +12,7 @@ from xds.codec import schema
 from xds.mesh.core.lower.lowered import LoweredResource
 from xds.mesh.core.lower.lowering import lower_backend
 from xds.mesh.core.lower.upstreams import Upstream
-from xds.mesh.lowered_content import LoweredRecords
+from xds.mesh.group_lowering import LoweredRecords
 from xds.model.resource_type import ENDPOINT
 from xds.services.core.instance import Instance
 

@@ -18,10 +18,10 @@ from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.protocol.events import Identified
 from xds.steering.assignments import SAVE_EVERY_S, Assignments, DemandSource
-from xds.steering.change_review import review_policies
 from xds.steering.core.policy import Policy
 from xds.steering.core.policy_document import parse_policy
 from xds.steering.policies import PolicyTable
+from xds.steering.policy_review import review_policies
 
 GROUP = "edge"
 KEY = (GROUP, "web")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -14,7 +14,7 @@ from xds.codec.resources import ResourceDecoder
 from xds.mesh.core.chain.compile import compile_recorded
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.entries.entry_set import ConfigEntries
-from xds.mesh.core.lower.assignments import lower_assignment
+from xds.mesh.core.lower.assignments import lower_priorities
 from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, decode_lowered
 from xds.mesh.core.lower.lowering import LoweringSettings, UpstreamChain, lower
 from xds.mesh.core.lower.upstreams import Upstream, read_upstreams
@@ -23,11 +23,13 @@ from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.services.core.binding import InstanceSelection
 from xds.services.core.draining import ObservedInstance
+from xds.services.core.endpoints import EndpointRule, ServedEndpoint, by_address, endpoint_of, lower_endpoints
 from xds.services.core.index import ServiceInstance
 from xds.services.core.instance import Check, Health, Instance
 
 Json = dict[str, Any]
 Catalog = Mapping[str, Iterable[Instance]]
+Selected = Iterable[tuple[Instance, Health]]
 
 DATACENTER = "dc1"
 _DECODER = ResourceDecoder()
@@ -52,6 +54,24 @@ def lowered(document: object, entries: str | ConfigEntries = "", *, has_partitio
         lambda upstream: chain_of(upstream, found, has_partitions=has_partitions),
         LoweringSettings(DATACENTER),
     )
+
+
+def lower_instances(name: str, instances: Selected, rule: EndpointRule) -> Resource:
+    """The assignment ``name`` with these instances and their health. Of two with one address the first one counts."""
+    return lower_endpoints(name, by_address(_endpoints(instances, rule)).values())
+
+
+def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
+    """The assignment with the selected instances of each target, in the order of the targets."""
+    rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
+    return lower_priorities(
+        assignment, [by_address(_endpoints(each, rule)).values() for each, rule in zip(selected, rules, strict=True)]
+    )
+
+
+def _endpoints(instances: Selected, rule: EndpointRule) -> Iterable[ServedEndpoint]:
+    endpoints = (endpoint_of(instance, health, rule) for instance, health in instances)
+    return (one for one in endpoints if one is not None)
 
 
 def decoded(found: Lowered) -> list[Resource]:

@@ -141,13 +141,6 @@ def decode_resource(
     return ResourceDecoder(resource_limit, remembers=False).resource(value, type_url=type_url, name=name, source=source)
 
 
-def decode_single(
-    body: bytes | str, media: InputFormat, type_url: str, name: str, *, resource_limit: int = RESOURCE_LIMIT
-) -> DecodedPush:
-    """As `ResourceDecoder.single`, remembering nothing."""
-    return ResourceDecoder(resource_limit, remembers=False).single(body, media, type_url, name)
-
-
 def resource_from_bytes(
     type_url: str,
     body: bytes,

@@ -27,9 +27,9 @@ class MeshFeature(Feature):
 
     def routers(self) -> Sequence[APIRouter]:
         """The routes of transactions, config entries, chains and upstreams, and Consul's paths for them."""
-        from xds.mesh.routes import config_entries, consul, consul_probes, discovery_chains, transactions, upstreams
+        from xds.mesh.routes import config_entries, consul, discovery_chains, transactions, upstreams
 
-        modules = (upstreams, transactions, config_entries, discovery_chains, consul, consul_probes)
+        modules = (upstreams, transactions, config_entries, discovery_chains, consul)
         return [module.router for module in modules]
 
     def texts(self) -> Sequence[ApiTexts]:

@@ -17,8 +17,7 @@ from xds.services.catalog import ServiceCatalog
 from xds.services.core.binding import InstanceSelection
 from xds.services.core.index import ServiceInstance
 from xds.services.followed_assignments import FollowedAssignment, FollowedAssignments
-from xds.services.followed_target import FollowedTarget
-from xds.services.origins import origins_of
+from xds.services.followed_target import FollowedTarget, origins_of
 from xds.store.document_keys import Key
 
 USER = "upstreams"  # of the catalog

@@ -27,11 +27,14 @@ from xds.mesh.core.entries.entry import Key
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.lowering import LoweringSettings
 from xds.mesh.core.lower.upstreams import UpstreamsDocument, read_upstreams
-from xds.mesh.group_lowering import Compile, GroupLowering, LoweredGroup, own_entry
-from xds.mesh.lowered_content import (
+from xds.mesh.group_lowering import (
     NOTHING_LOWERED,
+    Compile,
+    GroupLowering,
     LoweredContent,
+    LoweredGroup,
     LoweredRecords,
+    own_entry,
     stored_content,
 )
 from xds.mesh.lowered_endpoints import LoweredEndpoints

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from xds.live.owners import EndpointOrigin
 from xds.model.drains import Drains
 from xds.services.core.binding import Binding, InstanceSelection
 from xds.services.core.draining import SocketAddress
@@ -100,3 +101,13 @@ class FollowedTarget:
             return None
         rule = EndpointRule(self.binding.port, self.binding.only_passing)
         return endpoint_of(one.instance, one.health, rule)
+
+
+def origins_of(instances: Iterable[ServiceInstance]) -> list[EndpointOrigin]:
+    """The origins of the endpoints of these instances."""
+    return [
+        EndpointOrigin(
+            one.instance.address, one.instance.port, one.health.value, one.source, one.instance.id, one.observed.since
+        )
+        for one in instances
+    ]

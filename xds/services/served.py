@@ -17,9 +17,9 @@ from xds.services.core.index import CatalogLimits
 from xds.services.core.registered_instance import SOURCE_NAME
 from xds.services.core.source import Source
 from xds.services.drain_persistence import DrainPersistence
+from xds.services.followed_target import origins_of
 from xds.services.heartbeats_elsewhere import HeartbeatsElsewhere
 from xds.services.metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
-from xds.services.origins import origins_of
 from xds.services.registration import KIND, HeardElsewhere, Registrations, nowhere
 from xds.services.registration_follower import RegistrationFollower
 from xds.services.settings import ServiceSettings

@@ -11,10 +11,13 @@ from xds.codec import schema
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
+from xds.push.content import Key
+from xds.push.request import PlannedChange
 from xds.snapshots.resource_lookup import Find, assignment_name
 from xds.steering.core.assignment import Observation
 from xds.steering.core.load_assignment import PushedLocality, pushed_localities
 from xds.steering.core.policy import Policy
+from xds.store.base import Delta, Drop
 
 _COMPARED_LIMIT = 500
 _SHOWN_LIMIT = 5
@@ -40,6 +43,30 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
         detail = f"it shares its endpoints {name!r} with cluster {first!r}: the policy of {first!r} applies"
         warnings.append(_warning(policy, "shared_endpoints", detail))
     return warnings
+
+
+def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> list[Violation]:
+    """Warnings about the policies with clusters or endpoints in the change. ``policies`` are those of the group."""
+    change = planned.request.change
+    if not policies or isinstance(change, Drop):
+        return []
+    affected = policies
+    if isinstance(change, Delta):
+        touched = {*planned.resources, *change.delete}
+        affected = {
+            name: policy
+            for name, policy in policies.items()
+            if not touched.isdisjoint(_reviewed_keys(name, planned.after))
+        }
+    return [
+        finding
+        for policy in affected.values()
+        for finding in review_policy(policy, planned.after, planned.names(CLUSTER), policies)
+    ]
+
+
+def _reviewed_keys(cluster: str, find: Find) -> set[Key]:
+    return {(CLUSTER, cluster), (ENDPOINT, assignment_name(find(CLUSTER, cluster)))}
 
 
 def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:

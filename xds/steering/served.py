@@ -14,9 +14,9 @@ from xds.push.documents import GroupDocuments
 from xds.push.request import PlannedChange
 from xds.snapshots.cache import SnapshotCache
 from xds.steering.assignments import SAVE_EVERY_S, Assignments, DemandSource, WakeSources
-from xds.steering.change_review import review_policies
 from xds.steering.metrics import AssignmentMetrics
 from xds.steering.policies import PolicyTable
+from xds.steering.policy_review import review_policies
 from xds.store.base import Store
 from xds.tasks.lifecycle import HoldsLease, alone
 

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tests.support.lowering import lower_instances
 from xds.codec import schema
 from xds.codec.load_assignment import decode_assignment
 from xds.codec.resources import ResourceDecoder
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
-from xds.services.core.endpoints import EndpointRule, ServedEndpoint, lower_endpoints, lower_instances, priorities_in
+from xds.services.core.endpoints import EndpointRule, ServedEndpoint, lower_endpoints, priorities_in
 from xds.services.core.instance import WEIGHT_LIMIT, Health, Instance
 
 ANY = EndpointRule()

@@ -109,22 +109,6 @@ def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> Serve
     return ServedEndpoint.at((instance.address, port), status, max(weight, 1), instance.locality)
 
 
-def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> Resource:
-    """The assignment ``name`` with these instances and their health. The order of the instances does not matter.
-
-    An instance without the port of the rule is left out. Of two with one address and port the first one counts.
-    """
-    return lower_endpoints(name, endpoints_of(instances, rule).values())
-
-
-def endpoints_of(
-    instances: Iterable[tuple[Instance, Health]], rule: EndpointRule
-) -> dict[SocketAddress, ServedEndpoint]:
-    """The endpoints of instances, by address and port."""
-    endpoints = (endpoint_of(instance, health, rule) for instance, health in instances)
-    return by_address(one for one in endpoints if one is not None)
-
-
 def by_address(endpoints: Iterable[ServedEndpoint]) -> dict[SocketAddress, ServedEndpoint]:
     """Endpoints by address and port. Of two with the same ones the first one counts."""
     endpoints_by_address: dict[SocketAddress, ServedEndpoint] = {}

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.lowering import instance
+from tests.support.lowering import instance, lower_assignment, lower_instances
 from xds.codec.load_assignment import decode_assignment
 from xds.codec.resources import ResourceDecoder
-from xds.mesh.core.lower.assignments import OVERPROVISIONING_FACTOR, lower_assignment
+from xds.mesh.core.lower.assignments import OVERPROVISIONING_FACTOR
 from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.services.core.binding import Binding
-from xds.services.core.endpoints import EndpointRule, lower_instances
+from xds.services.core.endpoints import EndpointRule
 from xds.services.core.instance import Health, Instance
 
 Selected = list[tuple[Instance, Health]]

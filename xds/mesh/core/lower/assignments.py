@@ -6,34 +6,24 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from xds.mesh.core.lower.lowered import LoweredAssignment
 from xds.model.resource import Resource
 from xds.services.core.endpoints import (
-    EndpointRule,
     ServedEndpoint,
     assignment_of,
     by_address,
-    endpoints_of,
     locality_entries,
     locality_entry,
 )
-from xds.services.core.instance import NOWHERE, Health, Instance
+from xds.services.core.instance import NOWHERE
 from xds.wire.fields import bytes_field, varint_field
 
 # In percent. With this factor a priority with one healthy endpoint of a thousand still gets all requests.
 OVERPROVISIONING_FACTOR = 100_000
 
-Selected = Iterable[tuple[Instance, Health]]
 _Priority = dict[tuple[str, int], ServedEndpoint]
-
-
-def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
-    """The assignment with the selected instances of each target, in the order of the targets."""
-    rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
-    endpoints = [endpoints_of(each, rule).values() for each, rule in zip(selected, rules, strict=True)]
-    return lower_priorities(assignment, endpoints)
 
 
 def lower_priorities(assignment: LoweredAssignment, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
