@@ -66,8 +66,7 @@ async def test_the_same_key_at_the_same_time_is_done_once(edge: Api, door: str) 
 async def test_the_same_key_after_a_restart_is_done_once(edge: Api, door: str) -> None:
     key = {"idempotency-key": "k"}
     first = await send(edge, door, headers=key)
-    plane = edge.plane.restarted()
-    await plane.publisher.load()
+    plane = await edge.plane.reloaded()
     after = Api(plane)
     assert (await send(after, door, headers=key)).json() == first.json()
     assert len(await revisions(after)) == 3

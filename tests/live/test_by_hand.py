@@ -303,8 +303,7 @@ async def test_the_first_answer_after_a_restart_has_the_assignment_by_hand(plane
     await plane.by_hand.edit(KEY, setting(82, 83), ALICE)
     before = plane.cache.get(G)
     plane.now_s += 5
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert served(after) == {81: DRAINS, 82: UP, 83: UP}
     now = after.cache.get(G)
     assert before is not None and now is not None
@@ -323,8 +322,7 @@ async def test_a_drain_that_ended_while_the_server_was_down_is_over(plane: Plane
     await plane.by_hand.edit((G, "more"), setting(92, name="more"), ALICE)
     await plane.by_hand.delete(KEY, ALICE)
     plane.now_s += 100
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert served(after) == {81: UP} and served(after, "more") == {92: UP}
     await end(after, 1)
     assert after.publisher.live.owner(*KEY) is None
@@ -336,8 +334,7 @@ async def test_an_unreadable_document_is_kept_and_affects_no_other(plane: Plane)
     await plane.by_hand.edit((G, "more"), setting(91, name="more"), NOW)
     for body in (b"{", b"{}", json.dumps({"assignment": "!", "draining": []}).encode()):
         await plane.store.put_doc(KIND, "edge/web", body)
-        after = plane.restarted()
-        await after.publisher.load()
+        after = await plane.reloaded()
         assert served(after) == {81: UP} and served(after, "more") == {91: UP}
     assert len(await plane.store.docs(KIND)) == 2
 

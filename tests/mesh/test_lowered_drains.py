@@ -128,8 +128,7 @@ async def test_nothing_is_computed_repeatedly_while_a_server_starts(
 ) -> None:
     """A start with many groups takes long; sources are asked at its end."""
     monkeypatch.setattr("xds.mesh.lowered_endpoints.UNKNOWN_S", 0.01)
-    again = shop.restarted()
-    await again.publisher.load()
+    again = await shop.reloaded()
     endpoints = again.mesh.lowered.endpoints
     assert endpoints is not None
     served_groups: list[str] = []

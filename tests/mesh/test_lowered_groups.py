@@ -113,8 +113,7 @@ class TestDocuments:
         assert match is not None
         assert match.group == GROUP
         assert plane.woken == [GROUP, GROUP]
-        again = plane.restarted()
-        await again.publisher.load()
+        again = await plane.reloaded()
         assert again.publisher.settings.get(GROUP) == settings
 
     async def test_the_same_document_makes_no_revision(self, shop: Plane) -> None:
@@ -352,8 +351,7 @@ class TestPushes:
         assert set(served(shop, CLUSTER)) > {V1, V2}
         assert len(served(shop, CLUSTER)) == 3
         assert len(served(shop, CLUSTER, "other")) == 14
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         for group in (GROUP, "other"):
             assert bodies(again, group) == bodies(shop, group)
             made = again.mesh.lowered.content(group)
@@ -439,8 +437,7 @@ class TestEndpoints:
         self, shop: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("xds.mesh.lowered_endpoints.UNKNOWN_S", 0.01)
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         await asyncio.sleep(0.05)
         assert served(again, ENDPOINT) == {}
         again.catalog.start()
@@ -454,8 +451,7 @@ class TestEndpoints:
         await shop.catalog.tick()
         await shop.catalog.save()
         before = {name: each.body for name, each in served(shop, ENDPOINT).items()}
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         await again.catalog.load()
         assert {name: each.body for name, each in served(again, ENDPOINT).items()} == before
 
@@ -470,8 +466,7 @@ class TestEndpoints:
 class TestRestart:
     async def test_everything_is_as_before(self, shop: Plane) -> None:
         await put_entries(shop, splitter(50))
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         content, other = shop.publisher.groups.content(GROUP), again.publisher.groups.content(GROUP)
         assert (content.etag, content.versions()) == (other.etag, other.versions())
         await put_entries(again, splitter(20))
@@ -481,8 +476,7 @@ class TestRestart:
 
     async def test_groups_share_equal_lowered_resources(self, shop: Plane) -> None:
         await put_upstreams(shop, "web", group="other")
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         for name in (V1, V2):
             assert served(again, CLUSTER)[name] is served(again, CLUSTER, "other")[name]
         assert bodies(again, "other") == bodies(shop, "other")
@@ -490,8 +484,7 @@ class TestRestart:
     async def test_resources_that_another_release_lowered_are_lowered_again(self, shop: Plane) -> None:
         lowered = shop.mesh.lowered
         await shop.store.put_doc("upstreams", GROUP, b'{"upstreams": [{"service": "api", "bind_port": 7}]}')
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         assert set(served(again, CLUSTER)) == {"pushed", "api.default.dc1.internal.consul"}
         line = (await again.publisher.history.lines(GROUP))[0]
         assert (line.kind, line.revision) == (DERIVED, 3)
@@ -499,8 +492,7 @@ class TestRestart:
 
     async def test_an_unreadable_document_is_kept_and_served_content_stays(self, shop: Plane) -> None:
         await shop.store.put_doc("upstreams", GROUP, b'{"upstreams": 7}')
-        again = shop.restarted()
-        await again.publisher.load()
+        again = await shop.reloaded()
         assert set(served(again, CLUSTER)) == {"pushed", V1, V2}
         assert await shop.store.docs("upstreams") != []
 
@@ -548,8 +540,7 @@ class TestLostAnswers:
         await self.lose(forgetful)
         await put_entries(forgetful, splitter(50))
         assert set(served(forgetful, CLUSTER)) == {V1, V2}
-        again = forgetful.restarted()
-        await again.publisher.load()
+        again = await forgetful.reloaded()
         assert bodies(again) == bodies(forgetful)
 
     async def test_committed_content_is_served_without_another_write(

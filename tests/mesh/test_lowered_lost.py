@@ -71,8 +71,7 @@ async def lose_deletion(plane: Plane) -> None:
 
 
 async def assert_served_as_stored(plane: Plane) -> None:
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     assert bodies(again) == bodies(plane)
     await again.publisher.close()
 

@@ -90,8 +90,7 @@ async def test_incremental_lowering_equals_lowering_at_once(plane: Plane, effort
         API,
     ):
         await put_entries(plane, {key: value for key, value in entry.items() if value is not None})
-        again = plane.restarted()
-        await again.publisher.load()
+        again = await plane.reloaded()
         for group in GROUPS:
             content, fresh = plane.mesh.lowered.content(group), again.mesh.lowered.content(group)
             assert list(content.records) == list(fresh.records)

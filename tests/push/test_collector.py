@@ -42,8 +42,7 @@ async def test_the_collector_spares_content_that_the_cache_retains(plane: Plane)
     await collector.collect()
     assert collector.collected.revisions == 5
     assert (collector.collected.blobs, collector.stats) == (5, await plane.store.stats())
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert after.cache.retained(GROUP) == plane.cache.retained(GROUP) == list(range(6, RETAINED + 6))
     found = after.cache.log(GROUP).labelled(CLUSTER, labels[6])
     assert found is not None and list(found.resources) == ["a", "b5"]

@@ -34,8 +34,7 @@ async def test_settings_are_in_force_at_once_and_after_a_restart(plane: Plane) -
     assert await plane.publisher.configure("blue", EDGE)
     assert plane.woken[-1] == "blue"
     assert plane.cache.match(NODE) == GroupMatch("blue", "selector")
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     assert again.cache.match(NODE) == GroupMatch("blue", "selector")
     assert again.publisher.settings.get("blue") == EDGE
 
@@ -53,8 +52,7 @@ async def test_how_long_removed_content_stays_is_a_setting_of_the_group(plane: P
     await plane.publisher.configure("blue", GroupSettings(listener_drain_s=60.0))
     (kept,) = await plane.store.docs(groups.KIND)
     assert json.loads(kept.body) == {"selector": "", "priority": 0, "on_nack": "", "listener_drain_s": 60.0}
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     for each in (plane, again):
         order = order_of(each)
         assert (order.removal_delay_s, order.listener_drain_s) == (None, 60.0)

@@ -30,9 +30,7 @@ async def after_s(plane: Plane, passed_s: float, monkeypatch: pytest.MonkeyPatch
     """A new process, some time later."""
     monkeypatch.setattr(stored_state, "time", lambda: time() + passed_s)
     monkeypatch.setattr(stored_state, "monotonic", lambda: monotonic() + passed_s)
-    after = plane.restarted()
-    await after.publisher.load()
-    return after
+    return await plane.reloaded()
 
 
 async def test_all_young_revisions_are_read_into_the_log(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,8 +50,7 @@ async def test_at_most_linger_max_pushes_are_read() -> None:
     plane = Plane(rules=OrderRules(linger_max=PUSHES_KEPT + 2))
     await plane.store.open()
     await pushed(plane)
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert after.cache.retained(GROUP) == plane.cache.retained(GROUP) == list(range(3, TURNS + 1))
     assert after.cache.log(GROUP).names(CLUSTER) == plane.cache.log(GROUP).names(CLUSTER)
 
@@ -86,8 +83,7 @@ async def test_removals_end_after_a_restart_as_before(plane: Plane, monkeypatch:
     after = await after_s(plane, 30.0, monkeypatch)
     after_restart_s = after.cache.log(GROUP).end_s(gone)
     monkeypatch.setattr(stored_state, "monotonic", lambda: monotonic() - 7_000.0)
-    rebooted = plane.restarted()
-    await rebooted.publisher.load()
+    rebooted = await plane.reloaded()
     after_reboot_s = rebooted.cache.log(GROUP).end_s(gone)
     assert before_s is not None and after_restart_s is not None and after_reboot_s is not None
     assert after_restart_s == pytest.approx(before_s, abs=1.0)

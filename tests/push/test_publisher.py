@@ -102,8 +102,7 @@ async def test_a_label_that_nobody_chose_shows_the_content(plane: Plane) -> None
     assert stems(back) == {"clusters": "7", "endpoints": "7"}, "a rollback brings back content, not labels"
     await plane.publisher.push(GROUP, clusters("a"), label="v1")
     assert _labels(plane) == {"clusters": "v1", "endpoints": "v1"}
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert _labels(after) == _labels(plane)
     lines = await plane.publisher.history.lines(GROUP)
     assert [line.versions.get(CLUSTER) for line in reversed(lines)][:4:3] == [first["clusters"], again["clusters"]]
@@ -176,8 +175,7 @@ async def test_restart_serves_the_same(plane: Plane) -> None:
     await plane.publisher.push(GROUP, resources(eds_cluster("a"), cluster_load_assignment("a", 80)), label="first")
     await plane.publisher.put(GROUP, clusters("b")[0], PushOptions(meta=Meta("me", "why")))
     before = plane.publisher.groups.content(GROUP)
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     found = after.publisher.groups.content(GROUP)
     assert (found.etag, found.versions(), found.meta.author) == (before.etag, before.versions(), "me")
     assert list(found.resources()) == list(before.resources())
@@ -188,8 +186,7 @@ async def test_restart_keeps_revisions_for_clients_that_come_back(plane: Plane) 
     for turn in range(PUSHES_KEPT + 2):
         result = await plane.publisher.push(GROUP, clusters("a", f"b{turn}"))
         labels.append(result.versions["clusters"])
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     found = after.cache.log(GROUP).labelled(CLUSTER, labels[1])
     assert found is not None and list(found.resources) == ["a", "b0"]
     newest = after.cache.get(GROUP)
@@ -248,8 +245,7 @@ async def test_large_pushes_are_prepared_beside_the_loop(plane: Plane) -> None:
     names = [f"c{turn}" for turn in range(500)]
     await plane.publisher.push(GROUP, clusters(*names))
     assert served(plane.cache) == names
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert served(after.cache) == names
 
 
@@ -361,8 +357,7 @@ async def test_a_group_made_again_continues_its_revisions(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("a"))
     assert (await plane.publisher.delete_group(GROUP)).revision == 2
     assert (await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(expect=0))).revision == 3
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert served(after.cache) == ["a"]
 
 

@@ -403,8 +403,7 @@ async def test_a_killed_server_repeats_the_decision(plane: Plane, runner: Rollou
     proxies = await pushed(plane)
     (first,) = have(plane, "b")
     proxies.answer(refused="b")
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert have(after, "b") == {first}
     again = Proxies(after)
     again.has = {name: ["a"] for name in NODES}

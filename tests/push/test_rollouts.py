@@ -84,8 +84,7 @@ async def test_a_push_under_a_plan_is_served_to_the_first_wave(plane: Plane) -> 
 @pytest.mark.usefixtures("clients")
 async def test_a_restart_serves_the_same_nodes(plane: Plane) -> None:
     first = await begun(plane)
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert rollout(after) == rollout(plane)
     assert have(after, "b") == {first}
     assert [each.version_info for each in base_sets(after)] == [each.version_info for each in base_sets(plane)]

@@ -84,8 +84,7 @@ async def test_the_base_is_kept_while_the_rollout_is_open() -> None:
         await plane.publisher.push(GROUP, clusters(f"c{number}"))
     collector = Collector(plane.store, plane.cache, LITTLE, 1, bases=plane.publisher.rollouts.pinned)
     await collector.collect()
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert len(have(after, "a")) == len(NODES) - 1
     await after.publisher.rollouts.abort(GROUP, OPERATOR)
     assert have(after, "a") == set(NODES)
@@ -112,8 +111,7 @@ async def test_a_damaged_rollout_is_found(tmp_path: Path) -> None:
 async def test_a_rollout_that_cannot_be_read_is_kept(plane: Plane, caplog: pytest.LogCaptureFixture) -> None:
     await plane.publisher.push(GROUP, clusters("a"))
     await plane.store.put_doc("rollout", GROUP, b"{}")
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert after.publisher.rollouts.find(GROUP) is None
     assert have(after, "a") == set(NODES)
     assert await after.store.docs("rollout")
@@ -125,8 +123,7 @@ async def test_a_rollout_without_its_group_is_nobodys(plane: Plane) -> None:
     await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
     body = (await plane.store.docs("rollout"))[0].body
     await plane.store.put_doc("rollout", "gone", body)
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert [each.group for each in after.publisher.rollouts.open()] == [GROUP]
     with pytest.raises(NotFoundError):
         await after.publisher.rollouts.pause("gone", OPERATOR)

@@ -83,8 +83,7 @@ async def test_a_transaction_with_a_known_key_is_not_repeated(plane: Plane) -> N
     with pytest.raises(ReusedPushIdError):
         await plane.publisher.push("b", clusters("b"), options=once)
     assert served(plane.cache, "a") == ["later"]
-    after = plane.restarted()
-    await after.publisher.load()
+    after = await plane.reloaded()
     assert await after.publisher.transaction(drafts, once) == first
 
 

@@ -215,8 +215,7 @@ async def test_undo_skips_revisions_that_nodes_rejected(plane: Plane) -> None:
     assert plan.to is not None and plan.to.revision == 1
     assert [(each.line.revision, each.reason) for each in plan.candidates] == [(2, "rejected by 1 of 4 nodes"), (1, "")]
     # This is known after a restart, too.
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     plan = await again.publisher.undo.plan(GROUP)
     assert plan.to is not None and plan.to.revision == 1
     await again.publisher.close()

@@ -68,8 +68,7 @@ async def test_after_a_restart_only_endpoints_removed_later_drain(serving: Plane
     sink(serving).put("web", instances(10))
     serving.catalog.start()
     await serving.catalog.close()
-    again = serving.restarted()
-    await again.publisher.load()
+    again = await serving.reloaded()
     await again.catalog.load()
     assert served(again) == {10: "HEALTHY"}, "no proxy has had what is pushed since"
     again.bindings.followed.start()
@@ -131,8 +130,7 @@ async def test_endpoints_that_drained_at_a_restart_do_not_drain_again(serving: P
     serving.catalog.start()
     await serving.catalog.close()
     assert served(serving) == {10: "HEALTHY", 11: "DRAINING"}
-    again = serving.restarted()
-    await again.publisher.load()
+    again = await serving.reloaded()
     await again.catalog.load()
     again.bindings.followed.start()
     again.now_s += 15
@@ -265,8 +263,7 @@ async def test_endpoints_of_a_deleted_binding_drain_over_a_restart(serving: Plan
     await bind(serving)
     serving.now_s += 15
     await serving.bindings.delete(KEY, by=BY)
-    again = serving.restarted()
-    await again.publisher.load()
+    again = await serving.reloaded()
     assert served(again) == {1: "UNKNOWN", 10: "DRAINING"}
     again.now_s += 15
     await again.by_hand.end_drains(again.now_s)
@@ -285,8 +282,7 @@ async def test_a_binding_whose_end_was_cut_off_is_bound_after_a_restart(serving:
     await serving.store.put_doc(HAND_KIND, left.id, left.body)
     serving.catalog.start()
     await serving.catalog.close()
-    again = serving.restarted()
-    await again.publisher.load()
+    again = await serving.reloaded()
     await again.catalog.load()
     again.bindings.followed.start()
     again.now_s += 30

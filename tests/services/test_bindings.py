@@ -125,8 +125,7 @@ async def test_a_service_that_has_lost_its_last_instance_stays_known(plane: Plan
     assert (served(plane), served(plane, "web-2")) == ({}, {})
     plane.catalog.start()
     await plane.catalog.close()
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     await again.catalog.load()
     assert served(again) == {}
     await again.publisher.close()
@@ -175,8 +174,7 @@ async def test_bindings_and_their_assignments_are_served_after_a_restart_before_
     await bind(plane, filter='Service.Port == "10"')
     plane.catalog.start()
     await plane.catalog.close()
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     await again.catalog.load()
     assert again.bindings.get(KEY).binding == Binding("web", filter='Service.Port == "10"')
     assert served(again) == {10: "HEALTHY"}
@@ -326,8 +324,7 @@ async def test_an_unreadable_binding_affects_no_other(plane: Plane) -> None:
         ("edge/filter", b'{"service": "a", "filter": "("}'),
     ):
         await plane.store.put_doc(KIND, id, body)
-    again = plane.restarted()
-    await again.publisher.load()
+    again = await plane.reloaded()
     assert list(again.bindings) == [KEY]
     await again.publisher.close()
 

@@ -69,6 +69,12 @@ class Plane:
         """Another process on the same store."""
         return Plane(self.store, now_s=self.now_s, rules=self.rules)
 
+    async def reloaded(self) -> Plane:
+        """Another process on the same store, which has loaded it."""
+        again = self.restarted()
+        await again.publisher.load()
+        return again
+
 
 @pytest.fixture
 async def plane() -> AsyncIterator[Plane]:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from xds.steering.core.policy import DrainLimits, Policy, Reach, SpillLimits, Strategy
-from xds.steering.core.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
+from xds.steering.core.policy_document import LIMITS, NAME_LIMIT, RATE_LIMIT_RPS
 
 Document = dict[str, Any]
 
@@ -35,8 +35,8 @@ def _number(description: str, least: float, most: float, default: object) -> Doc
     return {"type": "number", "minimum": least, "maximum": most, "default": default, "description": description}
 
 
-def _setting(name: str, description: str, least: float, most: float) -> Document:
-    return _number(description, least, most, _DEFAULTS[name])
+def _setting(name: str, description: str) -> Document:
+    return _number(description, *LIMITS[name], _DEFAULTS[name])
 
 
 def _locality(description: str) -> Document:
@@ -159,18 +159,12 @@ POLICY_SCHEMA = _object(
     standby=_list("Localities that get no share while another one has capacity", _LOCALITY),
     capacity_scaler=_list("Factors of capacity; the first that matches applies", _SCALER),
     errors_above=_ERRORS,
-    minimum_change=_setting("minimum_change", "The smallest change of a share", 0.0, 0.5),
-    maximum_step=_setting("maximum_step", "The largest change of a share in one interval", 0.001, 1.0),
-    hysteresis=_setting("hysteresis", "The range of utilisation in which nothing moves, as a fraction", 0.0, 0.9),
-    target_utilisation=_setting(
-        "target_utilisation", "The fraction of the capacity given by rates that is used", 0.01, 1.0
-    ),
-    interval_s=_setting("interval_s", "Seconds between decisions", 1.0, TIME_LIMIT_S),
-    dwell_s=_setting("dwell_s", "Seconds after a change in which a source is not changed again", 0.0, TIME_LIMIT_S),
-    stale_after_s=_setting(
-        "stale_after_s", "Seconds without reports after which the last decision is held", 1.0, TIME_LIMIT_S
-    ),
-    fallback_after_s=_setting(
-        "fallback_after_s", "Seconds without reports after which the pushed weights apply again", 1.0, TIME_LIMIT_S
-    ),
+    minimum_change=_setting("minimum_change", "The smallest change of a share"),
+    maximum_step=_setting("maximum_step", "The largest change of a share in one interval"),
+    hysteresis=_setting("hysteresis", "The range of utilisation in which nothing moves, as a fraction"),
+    target_utilisation=_setting("target_utilisation", "The fraction of the capacity given by rates that is used"),
+    interval_s=_setting("interval_s", "Seconds between decisions"),
+    dwell_s=_setting("dwell_s", "Seconds after a change in which a source is not changed again"),
+    stale_after_s=_setting("stale_after_s", "Seconds without reports after which the last decision is held"),
+    fallback_after_s=_setting("fallback_after_s", "Seconds without reports after which the pushed weights apply again"),
 )

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.client import Client
 from xds.cli.output import Format, write_document
-from xds.cli.table import Column, Style, TableLayout, write_items
+from xds.cli.table import Column, TableLayout, write_items
 from xds.services import calls
 from xds.services.commands.completion import complete_source
 
@@ -56,24 +55,6 @@ FINDINGS = TableLayout(
 )
 
 
-def _list_sources(client: Client, style: Style) -> None:
-    """All sources. Raises ``CommandError``."""
-    write_items(
-        client.items(calls.sources()), SOURCES, style, "no sources: docs/services.md describes how to configure one"
-    )
-
-
-def _show_source(client: Client, name: str, style: Style, format: Format | None) -> None:
-    """Print one source, with the findings about it; or the whole item. Raises ``CommandError``."""
-    item = client.run(calls.source(name))
-    if format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(item, format)
-        return
-    write_items([item], SOURCES, style)
-    if item["findings"] and style.is_table:
-        write_items(item["findings"], FINDINGS, style)
-
-
 @app.command(cls=Command)
 def sources(
     context: typer.Context,
@@ -91,7 +72,14 @@ def sources(
     """
     options = shared(context)
     client, style = options.connect(), options.style()
-    if name:
-        _show_source(client, name, style, options.output)
-    else:
-        _list_sources(client, style)
+    if not name:
+        hint = "no sources: docs/services.md describes how to configure one"
+        write_items(client.items(calls.sources()), SOURCES, style, hint)
+        return
+    item = client.run(calls.source(name))
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, options.output)
+        return
+    write_items([item], SOURCES, style)
+    if item["findings"] and style.is_table:
+        write_items(item["findings"], FINDINGS, style)

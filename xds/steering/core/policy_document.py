@@ -41,13 +41,11 @@ TIME_LIMIT_S = 86_400.0
 _PARTS = tuple(field.name for field in fields(LocalityPattern))
 _DEFAULTS = {field.name: field.default for field in fields(Policy)}
 # The numbers of a policy, each with its least and its greatest value.
-_SHARES = {
+LIMITS = {
     "minimum_change": (0.0, 0.5),
     "maximum_step": (0.001, 1.0),
     "hysteresis": (0.0, 0.9),
     "target_utilisation": (0.01, 1.0),
-}
-_TIMES = {
     "interval_s": (1.0, TIME_LIMIT_S),
     "dwell_s": (0.0, TIME_LIMIT_S),
     "stale_after_s": (1.0, TIME_LIMIT_S),
@@ -79,7 +77,7 @@ def parse_policy(document: object, cluster: str = "") -> Policy:
         "capacity_scaler": _list(given.get("capacity_scaler"), ("capacity_scaler",), findings, _scaler),
         "errors_above": _errors_above(given, findings),
     }
-    for name, (least, most) in (_SHARES | _TIMES).items():
+    for name, (least, most) in LIMITS.items():
         values[name] = _number(given, (name,), least, most, findings, default=_DEFAULTS[name])
     _check_times(values, findings)
     if findings:
@@ -89,7 +87,7 @@ def parse_policy(document: object, cluster: str = "") -> Policy:
 
 def policy_document(policy: Policy) -> dict[str, Any]:
     """A policy as JSON, defaults included."""
-    written: dict[str, Any] = {name: getattr(policy, name) for name in ("cluster", *_SHARES, *_TIMES)}
+    written: dict[str, Any] = {name: getattr(policy, name) for name in ("cluster", *LIMITS)}
     rates = [_rate_document(rate) for rate in policy.capacity.rates]
     capacity: dict[str, Any] = {"rates": rates}
     if len(policy.capacity.metrics) == 1:
