@@ -15,9 +15,10 @@ import httpx
 from tests.support import resources as r
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.commands import FinishedCommand, xds
 from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, wait_body
 from tests.support.load import HttpLoad
-from tests.support.process import DEADLINE_S, wait_until
+from tests.support.process import DEADLINE_S, LOOPBACK, wait_until
 from tests.support.proxy import TcpProxy
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
@@ -96,6 +97,10 @@ class RolloutSite:
         assert answer.status_code == 200, answer.text
         revision: int = answer.json()["revision"]
         return revision
+
+    def command(self, *words: str | Path) -> FinishedCommand:
+        """Run a command of the server's users."""
+        return xds(*words, environment={"XDS_ADDR": f"{LOOPBACK}:{self.server.http_port}"})
 
     # What is seen
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +69,7 @@ class RandomRun:
 
     def _differences(self) -> list[str]:
         """Envoys that do not have what they are to have, or of which the server does not know it."""
-        rollout, nodes = self.site.rollout(), self.site.server.nodes()
+        rollout, nodes = self.site.rollout(), {each["id"]: each for each in self._shown("nodes")}
         away = [name for name in self.site.envoys if not nodes.get(name, {}).get("streams")]
         if away:
             return [f"{name} is away" for name in away]
@@ -84,15 +86,31 @@ class RandomRun:
 
     def _differences_of(self, name: str, content: int) -> list[str]:
         envoy, server = self.site.envoys[name], self.site.server
+        wanted = {BASE: f"{BASE}-{content}"}
         dump = envoy.config_dump(resource="dynamic_active_clusters")
         had = {each["cluster"]["name"]: each["cluster"]["alt_stat_name"] for each in dump}
-        shown = server.get(f"/nodes/{name}/resources", type="clusters")["items"]
+        listed = {
+            each["name"]: each["version"] for each in server.get(f"/nodes/{name}/resources", type="clusters")["items"]
+        }
+        shown = self._shown("config", name, "clusters")
+        told = {each["name"]: each["resource"]["alt_stat_name"] for each in shown}
         states = {each["state"] for each in server.types(name).values()} - {"not_subscribed"}
         return [
-            *([f"{name}: has {had}, not {content}"] if had != {BASE: f"{BASE}-{content}"} else []),
-            *([f"{name}: the server shows {shown}"] if {each["name"] for each in shown} != {BASE} else []),
+            *([f"{name}: has {had}, not {wanted}"] if had != wanted else []),
+            *([f"{name}: `xds config` tells {told}, not {wanted}"] if told != wanted else []),
+            *(
+                [f"{name}: the API lists {listed}"]
+                if listed != {each["name"]: each["version"] for each in shown}
+                else []
+            ),
             *([f"{name}: the server says {states}"] if states != {"synced"} else []),
         ]
+
+    def _shown(self, *words: str) -> list[dict[str, Any]]:
+        """The items that a command lists."""
+        shown = self.site.command(*words, "-o", "jsonl")
+        assert shown.code == 0, shown.err
+        return [json.loads(line) for line in shown.out.splitlines()]
 
     def _content(self, rollout: dict[str, object], line: str) -> int:
         """The number of the content of a line."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -90,6 +91,45 @@ def test_a_push_that_the_canary_refuses_is_taken_back(site: RolloutSite, taken_p
         assert site.wait_state("rolled_back", ROLLED_BACK_S)["head"] == retried.json()["revision"]
         wait_until(lambda n=number: site.envoys[canary].stat(REJECTED) >= rejected + n, "the canary has tried it")  # type: ignore[misc]
     assert site.updates(others) == before
+    site.end()
+
+
+def test_a_bad_push_a_roll_back_and_again(site: RolloutSite, taken_port: int, tmp_path: Path) -> None:
+    """As operators act: to all, taken back by hand, again with care, taken back by itself, at last the mended push."""
+    canary, *others = site.ranked
+
+    def apply(called: str, *ports: int, upstream: str = BASE, options: Sequence[str] = ()) -> int:
+        """Apply what an upstream answers, with listeners at these ports; the exit code."""
+        listeners = [r.listener("taken", r.rds("web", site.variant.config_source), port) for port in ports]
+        file = tmp_path / f"{called}.json"
+        file.write_text(json.dumps({"resources": [*site.content(upstream), *listeners]}))
+        return site.command("apply", "-g", GROUP, "-f", file, *options).code
+
+    rejected = {name: envoy.stat(REJECTED) for name, envoy in site.envoys.items()}
+    assert apply("bad", taken_port, options=("--all-at-once", "--wait")) == 1
+    wait_until(lambda: all(site.envoys[name].stat(REJECTED) > rejected[name] for name in rejected), "all rejected it")
+    assert site.command("rollout", "undo", GROUP, "--wait").code == 0
+    before = site.settled_updates(others)
+    careful = ("--canary", "1,50%", "--hold", "1s", "--max-errors", "off", "--wait")
+    for number in range(2):
+        assert apply("bad", taken_port, options=(*careful, *(("--retry",) if number else ()))) == 1
+        ended = site.rollout()
+        assert (ended["state"], ended["by"]) == ("rolled_back", "server")
+        assert ended["reason"].startswith(f"{canary} rejected it: ")
+        assert apply("bad", taken_port, options=careful) == 5  # taken back already
+    # Who was called meanwhile, and undoes what the server has taken back already, changes nothing.
+    revision = site.rollout()["revision"]
+    assert site.command("rollout", "undo", GROUP).code == 5
+    assert site.rollout()["revision"] == revision
+    assert site.updates(others) == before
+    assert apply("good", free_port(), upstream=HEAD, options=careful) == 0
+    wait_until(lambda: site.answering() == set(site.envoys), "all answer from the head")
+    # A rollout was promoted since: the bad push is judged anew.
+    assert apply("bad", taken_port, options=careful) == 1
+    assert site.rollout()["reason"].startswith(f"{canary} rejected it: ")
+    for name, port in site.ports.items():
+        wait_body(port, HEAD)
+        site.server.wait_synced(GROUP, name)
     site.end()
 
 
