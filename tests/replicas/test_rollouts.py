@@ -123,6 +123,53 @@ def test_a_refusal_at_a_server_without_the_lease_is_taken_back_at_once(
     site.end()
 
 
+def test_a_refusal_is_taken_back_without_the_server_that_was_to_decide(
+    tmp_path: Path, background: Background, running: ExitStack
+) -> None:
+    """The holder of the lease stands still while the canary refuses the push, and is killed: another server decides."""
+    site = ReplicaSites(tmp_path, background, running).open(kinds.routes_move, ENVOYS, random.Random())
+    nodes, leads = site.wait_view(), holder(site)
+    canary = next(node["id"] for node in nodes if node["server"] != leads.name)
+    all_replicas = site.replicas
+    site.replicas = [each for each in all_replicas if each is not leads]
+    at = next(each for each in site.replicas if each.name == node_server(nodes, canary))
+    address = {"socket_address": {"address": FOREIGN, "port_value": 1}}
+    rejected = [*site.kind(site.scene, 1), {**site.scene.listener(site.scene.rds("r"), "bad"), "address": address}]
+    leads.stop_running()
+    answer = push(at, rejected, rollout={**PLAN, "waves": [], "nodes": [canary], "max_errors": 1})
+    assert answer.status_code == 200, answer.text
+    head = answer.json()["revision"]
+    refusing = next(each for each in site.envoys if each.name == canary)
+    wait_until(lambda: refusing.stat("listener_manager.lds.update_rejected"), "it is refused")
+    assert stored(site).is_open
+    leads.server.kill()
+
+    def taken_back() -> bool:
+        rollout = stored(site)
+        assert having(site, 1) <= {canary}
+        return rollout.head == head and rollout.state is RolloutState.ROLLED_BACK
+
+    wait_until(taken_back, "it is taken back", ENDED_S, detail=lambda: stored(site))
+    ended = stored(site)
+    assert ended.reason.startswith(f"{canary} rejected it: ") and FOREIGN in ended.reason, ended.reason
+    assert holder(site) is not leads
+    leads.server.start()
+    site.replicas = all_replicas
+    for replica in site.replicas:
+        wait_until(lambda at=replica: is_quiet(at, head + 1), "all proxies have what they are to have")  # type: ignore[misc]
+        again = push(replica, rejected)
+        assert again.status_code == 409 and FOREIGN in again.json()["detail"], again.text
+    for envoy in site.envoys:
+        wait_body(site.port(envoy), site.scene.upstream(0).name)
+    assert stored(site) == ended
+    site.end()
+
+
+def node_server(nodes: list[Json], node: str) -> str:
+    """The name of the server that a node is connected to."""
+    return next(str(each["server"]) for each in nodes if each["id"] == node)
+
+
 def is_quiet(replica: Replica, revision: int) -> bool:
     found = replica.server.get(f"/groups/{GROUP}/rollout")
     return (found["revision"], found["synced"], found["pending"]) == (revision, len(ENVOYS), 0)
