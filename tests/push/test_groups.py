@@ -179,8 +179,8 @@ async def test_selectors_are_bounded_in_number(plane: Plane, monkeypatch: pytest
         (GroupSettings("node.locality.region.x == y"), "invalid_selector", "/selector", "is a text"),
         (GroupSettings(priority=10**9), "out_of_range", "/priority", "between"),
         (GroupSettings(on_nack="wait"), "invalid_value", "/on_nack", "hold or proceed"),
-        (GroupSettings(removal_delay_s=-1.0), "out_of_range", "/removal_delay_s", "between 0 and 86400 seconds"),
-        (GroupSettings(listener_drain_s=1e6), "out_of_range", "/listener_drain_s", "between 0 and 86400 seconds"),
+        (GroupSettings(removal_delay_s=-1.0), "out_of_range", "/removal_delay_s", "between 0 and 86400"),
+        (GroupSettings(listener_drain_s=1e6), "out_of_range", "/listener_drain_s", "between 0 and 86400"),
         (GroupSettings(listener_drain_s=float("nan")), "out_of_range", "/listener_drain_s", "between"),
     ],
 )
@@ -207,7 +207,12 @@ async def test_the_place_in_a_selector_of_several_lines(plane: Plane) -> None:
     "document",
     [
         *(None, [], "x", {"selektor": ""}, {"selector": 1}, {"priority": "1"}, {"priority": 1.5}, {"priority": True}),
-        *({"removal_delay_s": "15"}, {"listener_drain_s": True}, {"listener_drain_s": [1]}),
+        *(
+            {"removal_delay_s": "15"},
+            {"listener_drain_s": True},
+            {"listener_drain_s": [1]},
+            {"listener_drain_s": 10**400},
+        ),
     ],
 )
 def test_invalid_group_settings_are_refused(document: object) -> None:
@@ -218,5 +223,4 @@ def test_invalid_group_settings_are_refused(document: object) -> None:
 def test_omitted_settings_have_their_default() -> None:
     assert read_settings({}) == GroupSettings("", 0, "")
     assert read_settings({"selector": None, "priority": 2}) == GroupSettings("", 2)
-    assert read_settings({"listener_drain_s": 10**400}) == GroupSettings(listener_drain_s=1e9)
     assert read_settings({"removal_delay_s": 3, "listener_drain_s": None}) == GroupSettings(removal_delay_s=3.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from xds.filter.filter import Filter, compile_filter
 from xds.filter.selector import read_selector
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.rollouts.plan import RolloutPlan, plan_document, read_plan
+from xds.rollouts.reading import FieldReader
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import Rule
 from xds.snapshots.order import DEFAULT_ORDER, GroupOrder
@@ -32,7 +33,6 @@ from xds.store.retention import DAY_S
 KIND, ROLLOUT = "group", "rollout"
 PRIORITY_LIMIT = 1_000_000
 SELECTORS_LIMIT = 1_000
-_FAR = 10**9  # beyond every bound, and small enough for a float
 HOLD, PROCEED = "hold", "proceed"
 
 _log = structlog.get_logger(logger_name="xds.push.groups")
@@ -60,69 +60,33 @@ class GroupSettings:
 
 
 NO_SETTINGS = GroupSettings()
-_FIELDS: Mapping[str, type] = {
-    "selector": str,
-    "priority": int,
-    "on_nack": str,
-    "removal_delay_s": float,
-    "listener_drain_s": float,
-}
-_WANTED: Mapping[type, str] = {str: "a string", int: "an integer", float: "a number of seconds"}
+_FIELDS = ("selector", "priority", "on_nack", "removal_delay_s", "listener_drain_s", ROLLOUT)
 
 
 def read_settings(document: object) -> GroupSettings:
-    """Settings from JSON; missing fields get their defaults. `check_settings` has the bounds.
+    """Settings from JSON; missing fields get their defaults.
 
-    Compiling the selector of a plan may take long, so call it in a thread. Raises ``ValidationError``.
+    Compiling selectors may take long, so call it in a thread. Raises ``ValidationError`` with all findings.
     """
-    if not isinstance(document, dict):
-        raise ValidationError([Violation("wrong_type", "the settings of a group must be an object")])
-    findings = [_unknown(name) for name in document if name not in (*_FIELDS, ROLLOUT)]
-    values: dict[str, Any] = {}
-    for name, kind in _FIELDS.items():
-        value = document.get(name)
-        if value is None:
-            continue
-        if kind is float and type(value) is int:
-            value = float(max(-_FAR, min(value, _FAR)))
-        if type(value) is not kind:
-            findings.append(Violation("wrong_type", f"{name} must be {_WANTED[kind]}", pointer=f"/{name}"))
-        else:
-            values[name] = value
-    try:
-        plan = document.get(ROLLOUT)
-        values[ROLLOUT] = read_plan(plan) if plan is not None else None
-    except ValidationError as error:
-        findings += error.violations
-    if findings:
-        raise ValidationError(findings)
-    return GroupSettings(**values)
+    fields = FieldReader(document, "", _FIELDS)
+    settings = GroupSettings(
+        fields.selector("selector"),
+        fields.integer("priority", 0, -PRIORITY_LIMIT, PRIORITY_LIMIT),
+        fields.text("on_nack"),
+        fields.number_or_none("removal_delay_s", 0.0, DAY_S),
+        fields.number_or_none("listener_drain_s", 0.0, DAY_S),
+        fields.nested(ROLLOUT, None, read_plan),
+    )
+    if settings.on_nack not in {"", HOLD, PROCEED}:
+        fields.add("invalid_value", "on_nack", f"must be {HOLD} or {PROCEED}, not {settings.on_nack[:40]!r}")
+    fields.finish()
+    return settings
 
 
 def check_settings(settings: GroupSettings) -> Filter:
-    """Check settings and compile the selector. This may take long, so call it in a thread.
-
-    Raises ``ValidationError`` with the column in the selector and a hint.
-    """
-    findings = []
-    if abs(settings.priority) > PRIORITY_LIMIT:
-        detail = f"priority must be between -{PRIORITY_LIMIT} and {PRIORITY_LIMIT}"
-        findings.append(Violation("out_of_range", detail, pointer="/priority"))
-    if settings.on_nack not in {"", HOLD, PROCEED}:
-        detail = f"on_nack must be {HOLD} or {PROCEED}, not {settings.on_nack[:40]!r}"
-        findings.append(Violation("invalid_value", detail, pointer="/on_nack"))
-    for name in ("removal_delay_s", "listener_drain_s"):
-        seconds = getattr(settings, name)
-        if seconds is not None and not 0 <= seconds <= DAY_S:
-            detail = f"{name} must be between 0 and {DAY_S:.0f} seconds"
-            findings.append(Violation("out_of_range", detail, pointer=f"/{name}"))
-    try:
-        selector = read_selector(settings.selector, "/selector")
-    except ValidationError as error:
-        findings += error.violations
-    if findings:
-        raise ValidationError(findings)
-    return selector
+    """Check settings, and compile the selector. Call it in a thread, and expect errors, as for `read_settings`."""
+    read_settings(_given_fields(settings))
+    return read_selector(settings.selector, "/selector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,12 +272,3 @@ def _document(settings: GroupSettings) -> bytes:
 
 def _log_selector_failure(group: str, error: EvaluationError) -> None:
     _log.warning("group.selector_failed", group=group, error_message=str(error))
-
-
-def _unknown(name: object) -> Violation:
-    return Violation(
-        "unknown_field",
-        f"unknown field {name!r:.60}",
-        pointer=f"/{name!s:.60}",
-        hint=f"the fields are {', '.join((*_FIELDS, ROLLOUT))}",
-    )

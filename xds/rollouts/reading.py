@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from xds.filter.selector import read_selector
 from xds.model.errors import ValidationError, Violation
 
 TEXT_LIMIT = 16_384  # characters; of an id, a selector, a message
 
 Choice = TypeVar("Choice", bound=StrEnum)
+Value = TypeVar("Value")
 
 
 class FieldReader:
@@ -46,6 +48,10 @@ class FieldReader:
     def number(self, name: str, default: float, least: float, most: float) -> float:
         """A number between ``least`` and ``most``."""
         return float(self._within(name, default, least, most, (int, float), "a number"))
+
+    def number_or_none(self, name: str, least: float, most: float) -> float | None:
+        """As `number`; None if it is missing."""
+        return self.number(name, least, least, most) if self.given(name) is not None else None
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         """An integer between ``least`` and ``most``."""
@@ -83,6 +89,20 @@ class FieldReader:
         else:
             return tuple(values)
         return tuple(default)
+
+    def selector(self, name: str, default: str = "") -> str:
+        """A string that is a selector. Compiling it may take long, so call this in a thread."""
+        text = self.text(name, default)
+        self.nested(name, None, lambda _, pointer: read_selector(text, pointer))
+        return text
+
+    def nested(self, name: str, default: Value, read: Callable[[Any, str], Value]) -> Value:
+        """A value that ``read`` reads at its pointer. It raises ``ValidationError``."""
+        try:
+            return read(self._given[name], f"{self.at}/{name}") if name in self._given else default
+        except ValidationError as error:
+            self.findings += error.violations
+            return default
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A boolean."""

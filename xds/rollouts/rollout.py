@@ -244,7 +244,7 @@ def decode(group: str, body: bytes) -> Rollout:
         nodes=read_node_set(group, fields.given("nodes"), "/nodes"),
         had=read_node_set(group, fields.given("had"), "/had"),
         usual_errors=fields.number("usual_errors", 0.0, 0.0, 1.0),
-        ended_s=None if fields.given("ended_s") is None else fields.number("ended_s", 0.0, 0.0, _TIME_LIMIT_S),
+        ended_s=fields.number_or_none("ended_s", 0.0, _TIME_LIMIT_S),
         progress=UNWATCHED,
         **simple,
     )

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from xds.filter.selector import read_selector, selects
 from xds.filter.values import node_record
-from xds.model.errors import ValidationError
 from xds.model.node import Locality, Node
 from xds.rollouts.plan import ALL, NAMED, NODES_LIMIT, RolloutPlan, Wave
 from xds.rollouts.reading import TEXT_LIMIT, FieldReader
@@ -93,11 +92,7 @@ def read_node_set(group: str, document: object, at: str) -> NodeSet:
     ids = fields.texts("ids", (), FORMER_IDS_LIMIT + 2 * NODES_LIMIT)
     below = fields.number("below", 0.0, 0.0, 1.0)
     selectors = fields.texts("selectors", (), SELECTORS_LIMIT)
-    for selector in selectors:
-        try:
-            read_selector(selector, f"{at}/selectors")
-        except ValidationError as error:
-            fields.findings += error.violations
+    fields.nested("selectors", None, lambda _, pointer: [read_selector(each, pointer) for each in selectors])
     fields.finish()
     return NodeSet(group, frozenset(ids), below, frozenset(selectors))
 

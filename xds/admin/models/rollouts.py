@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,16 +46,8 @@ class CarefulPlan:
     @classmethod
     def from_domain(cls, plan: RolloutPlan) -> CarefulPlan:
         """A plan."""
-        return cls(
-            waves=tuple(map(str, plan.waves)),
-            selector=plan.selector,
-            nodes=plan.nodes,
-            hold_s=plan.hold_s,
-            timeout_s=plan.timeout_s,
-            max_nacks=plan.max_nacks,
-            max_errors=plan.max_errors,
-            on_failure=plan.on_failure.value,
-        )
+        values = {each.name: getattr(plan, each.name) for each in fields(cls)}
+        return cls(**{**values, "waves": tuple(map(str, plan.waves))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +172,7 @@ class PushedRollout(LastRollout):
         """What a push does; None for nothing. ``waves`` are those of a dry run: their sizes and nodes."""
         if not step.effect:
             return None
-        fields = rollout_fields(step.rollout, None) if step.rollout is not None else {}
+        known = rollout_fields(step.rollout, None) if step.rollout is not None else {}
         planned = tuple(PlannedWave(size=size, count=len(ids), nodes=tuple(ids[:NODES_SHOWN])) for size, ids in waves)
         shown, silent = tuple(last_kinds), step.nodes.silent if step.nodes is not None else ()
         return cls(
@@ -189,7 +181,7 @@ class PushedRollout(LastRollout):
             planned=planned,
             last_kinds=shown,
             partial=silent,
-            **fields,
+            **known,
         )
 
 
