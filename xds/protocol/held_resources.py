@@ -85,13 +85,13 @@ def outdated_names(facts: ClientFacts, ready: Snapshot) -> NamesByType:
     again". Names of listeners that are ``ready``, or that the client may have beside them, are left out.
     """
     url, releases = facts.url_of("listeners"), facts.releases
-    if facts.watches.may_hold_anything(url):
+    sent = [each for watch in facts.watches.of(url) for each in watch.sent_sets() if each is not facts.goal.get(url)]
+    if facts.watches.may_hold_anything(url) or any(map(releases.leftovers, sent)):
         return NO_NAMES_BY_TYPE  # the listeners that it has may use them
     named = releases.diff(facts.released.get(url), facts.goal.get(url)).newly_named
     named = facts.watches.outdated(named, facts.goal) if named else named
     if not named:
         return NO_NAMES_BY_TYPE
-    sent = (each for watch in facts.watches.of(url) for each in watch.sent_sets() if each is not facts.goal.get(url))
     held = (ready, *(releases.replaced(ready, each) for each in sent))
     used = (releases.used_by(frozenset(each.get(url).resources), each) for each in held)
     return without_resources(named, frozenset().union(*used))
