@@ -9,7 +9,10 @@ import psycopg
 import pytest
 
 from xds.cluster.members import RegisteredMembers
+from xds.store.base import UnavailableError
 from xds.store.member_register import NO_NUMBER, Member
+from xds.store.postgres import turn_rows
+from xds.store.postgres.connection import PostgresConnection
 from xds.store.postgres.engine import PostgresStore
 
 pytestmark = pytest.mark.soak
@@ -109,12 +112,42 @@ async def test_all_servers_take_up_a_new_secret(url: str, stores: list[PostgresS
         await server.close()
 
 
-async def test_a_database_of_the_release_before_gets_the_tables(url: str) -> None:
+async def make_earlier(url: str) -> None:
+    """A database of a release that had no members."""
     store = PostgresStore(url)
     await store.open()
     await store.close()
-    execute(url, "DROP TABLE member, lease; DELETE FROM meta WHERE k = 'cluster_secret'")
+    execute(url, "DROP TABLE member, lease, turn; DELETE FROM meta WHERE k = 'cluster_secret'")
+
+
+def tables(url: str) -> set[str]:
+    with psycopg.connect(url) as connection:
+        return {name for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'xds'")}
+
+
+async def test_a_database_of_the_release_before_gets_the_tables(url: str) -> None:
+    await make_earlier(url)
     store = PostgresStore(url)
     await store.open()
     assert (await store.beat(member("a"), "a")).holds
+    await store.close()
+
+
+async def test_an_upgrade_that_ends_half_way_has_changed_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release before goes on with the database as it is, and the next attempt succeeds."""
+    await make_earlier(url)
+    before = tables(url)
+
+    def create_half(connection: PostgresConnection) -> None:
+        assert connection.execute("SELECT count(*) FROM member").fetchone() == (0,)  # made in this transaction
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(turn_rows, "create", create_half)
+        with pytest.raises(UnavailableError):
+            await PostgresStore(url).open()
+    assert tables(url) == before
+    store = PostgresStore(url)
+    await store.open()
+    assert tables(url) == before | {"member", "lease", "turn"}
     await store.close()
