@@ -16,7 +16,7 @@ from xds.push import groups
 from xds.push.groups import GroupSettings, read_settings
 from xds.push.request import PushOptions
 from xds.snapshots.order import GroupOrder
-from xds.store.base import UnavailableError
+from xds.store.base import LeaseLostError, UnavailableError
 
 EDGE = GroupSettings("node.cluster == edge", 10)
 NODE = Node("n1", "edge")
@@ -135,6 +135,9 @@ async def test_settings_go_with_the_group(plane: Plane) -> None:
 
 async def test_a_group_with_settings_only_can_be_deleted(plane: Plane) -> None:
     await plane.publisher.configure("blue", EDGE)
+    with pytest.raises(LeaseLostError):  # the files of a watched directory, which another server reads by now
+        await plane.publisher.delete_group("blue", PushOptions(may_write=lambda: False))
+    assert plane.publisher.settings.get("blue") == EDGE
     assert (await plane.publisher.delete_group("blue")).revision == 0
     with pytest.raises(NotFoundError):
         await plane.publisher.delete_group("blue")

@@ -53,7 +53,17 @@ from xds.push.undo import REFUSED_SHARE, UndoPlanner
 from xds.rollouts.rollout import Rollout
 from xds.snapshots.cache import SnapshotCache
 from xds.store.attempts import pause_after
-from xds.store.base import Commit, Drop, GroupPush, Meta, Rollback, Store, StoreError, UnavailableError
+from xds.store.base import (
+    Commit,
+    Drop,
+    GroupPush,
+    Meta,
+    Rollback,
+    Store,
+    StoreError,
+    UnavailableError,
+    check_may_write,
+)
 from xds.tasks.threads import run_sized
 from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
 from xds.version import __version__
@@ -249,6 +259,7 @@ class Publisher:
             pushes = [GroupPush(group, request.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
+                    check_may_write(options.may_write)
                     by = Caller(options.meta.actor, options.meta.author, options.peer)
                     for table in self.stored.tables():
                         await table.forget(group, by)
