@@ -78,6 +78,7 @@ class Walk:
                 await step[0]()
                 self._now_s += self._random.choice((0, 0, 1, 5))
         finally:
+            await self._memory.close()
             await self._sqlite.close()
 
     # Steps

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -144,15 +144,25 @@ async def check_flipped(sound: bytes, directory: Path, seed: int) -> None:
 
 async def check_copied(records: Sequence[Record], seed: int) -> None:
     """It makes a store of which every group holds what was pushed to it, whole."""
-    store: Store = MemoryStore()
+    async with opened_memory() as store:
+        await store.restore(lambda: iter(records))
+        for head in await store.groups():
+            manifest = await store.manifest(head.group)
+            bodies = await store.blobs(entry.blob_id for entry in manifest.entries)
+            held = {entry.name: bodies[entry.blob_id] for entry in manifest.entries}
+            name = next(iter(held), "-").partition("-")[0]
+            assert held in [content(name, revision) for revision in range(REVISIONS + 1)] or not held, (seed, head)
+
+
+@asynccontextmanager
+async def opened_memory() -> AsyncIterator[Store]:
+    """A store in memory, closed in the end: each has a thread, and thousands are made here."""
+    store = MemoryStore()
     await store.open()
-    await store.restore(lambda: iter(records))
-    for head in await store.groups():
-        manifest = await store.manifest(head.group)
-        bodies = await store.blobs(entry.blob_id for entry in manifest.entries)
-        held = {entry.name: bodies[entry.blob_id] for entry in manifest.entries}
-        name = next(iter(held), "-").partition("-")[0]
-        assert held in [content(name, revision) for revision in range(REVISIONS + 1)] or not held, (seed, head)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize(

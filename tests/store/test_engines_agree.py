@@ -270,6 +270,7 @@ async def compare(steps: list[Step], directory: Path) -> None:
                 assert await outcome(sqlite, step) == await outcome(memory, step)
         assert await picture(sqlite) == await picture(memory)
     finally:
+        await memory.close()
         await sqlite.close()
 
 
