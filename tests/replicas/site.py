@@ -114,18 +114,24 @@ class ReplicaSite:
         return [f"{envoy.name}: {load.report}" for envoy, load in named if load.report.failed]
 
     def wait_newest(self) -> None:
-        """Wait until each Envoy serves the newest turn, and shows the versions that each server has."""
+        """Wait until each Envoy serves the newest turn, and shows the versions that each server has.
+
+        A server that another one pushed at, or that was stopped, may have them a moment later.
+        """
         for envoy in self.envoys:
             wait_body(self.port(envoy), self.scene.upstream(self.turn).name)
         for replica in self.replicas:
-            pushed = replica.server.versions(GROUP)
-            behind = partial(self._behind, (pushed["clusters"], pushed["listeners"]))
-            wait_until(partial(_is_empty, behind), f"all Envoys at {pushed}", SYNCED_S, detail=behind)
+            behind = partial(self._behind, replica)
+            wait_until(
+                partial(_is_empty, behind), f"all Envoys at the newest of {replica.name}", SYNCED_S, detail=behind
+            )
 
-    def _behind(self, expected: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    def _behind(self, replica: Replica) -> list[tuple[str, tuple[str, ...]]]:
         """The Envoys that show other versions. A set from which something lingers has a suffix of its own."""
+        pushed = replica.server.versions(GROUP)
+        expected = (_label(pushed["clusters"]), _label(pushed["listeners"]))
         shown = [(envoy.name, tuple(envoy.text(name) for name in VERSIONS)) for envoy in self.envoys]
-        return [each for each in shown if tuple(map(_label, each[1])) != tuple(map(_label, expected))]
+        return [each for each in shown if tuple(map(_label, each[1])) != expected]
 
     def wait_view(self) -> list[Json]:
         """Wait until each server shows all nodes connected, in one complete view; the nodes."""
