@@ -1,1 +1,1 @@
-"""What the features share of Consul: its quantities, the shape of its documents, the form of its answers."""
+"""What the features share of Consul: quantities, the shape of documents, the form of answers, routers of its paths."""
