@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,11 @@ from tests.support.upstream import Upstream
 
 # grpc's fork handlers break the epoll of a process that starts children (read when grpc is first imported).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
+# Whatever the environment says: compiling the modules and rewriting the assertions of the tests takes each worker two
+# thirds of its collection, and each process that is started most of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 register_profiles()
 

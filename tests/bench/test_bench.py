@@ -45,10 +45,10 @@ BENCHES = {
 }
 
 
-# Those that start a server, an Envoy or a process for each row.
+# Those that start a server, an Envoy or a process for each row, and those that another test here runs or measures.
 LONG = {
     *("bench.engine", "bench.fanout", "bench.pushes", "bench.assignment_live", "bench.catalog", "bench.destination"),
-    "bench.assignment",
+    *("bench.assignment", "bench.nodes", "bench.chain"),
 }
 in_soak = [pytest.param(module, marks=pytest.mark.soak if module in LONG else ()) for module in BENCHES]
 
