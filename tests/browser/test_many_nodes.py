@@ -127,7 +127,7 @@ def test_pages_of_the_list_have_addresses(filled: Filled) -> None:
     page.wait_for("200 nodes")
     first = page.evaluate(ROWS)
     page.evaluate("[...document.querySelectorAll('.pages a')].at(-1).click()")
-    page.wait_for("First page")
+    page.wait_for("First 100 nodes")
     second = page.evaluate(ROWS)
     assert len({row[0] for row in [*first, *second]}) == 200
     page.evaluate("history.back()")
