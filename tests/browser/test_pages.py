@@ -18,6 +18,7 @@ from tests.browser.devtools import BrowserPage
 from tests.browser.world import connect, first_request, identity, refusal
 from tests.support import resources as r
 from tests.support.grpc_stream import SOTW, GrpcStream, sotw_ack
+from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from xds.admin.routes.events import READERS_LIMIT
 
@@ -158,6 +159,7 @@ def test_a_token_that_is_revoked_takes_what_the_page_has_read(tmp_path: Path, ru
     enter_token(page, "another-secret")
     page.wait_for("edge-1", "table")
     assert "requires a token" not in page.text()
+    wait_until(lambda: page.evaluate("document.getElementById('live').dataset.state") == "live", "events follow again")
     assert page.messages == []
 
 
