@@ -17,6 +17,7 @@ from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.ack import AckState, ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.cohort import LONELY_REVISIONS, SHARED_S, Cohort, CohortStream
+from xds.protocol.decode import CUT_FROM_BYTES, CheckCount
 from xds.protocol.dialect import Variant
 from xds.protocol.events import HeldContent, NodeMismatch, Send
 from xds.protocol.group_logs import LeftGroup
@@ -253,6 +254,30 @@ def test_a_request_that_needs_a_response_is_not_handled_before_its_turn(
     assert any(isinstance(event, Send) for event in first.receive(asked, 0.0))
     assert second.take_request(b"", lambda *_: asked, 0.0) is None
     assert any(isinstance(event, Send) for event in second.receive(asked, 0.0))
+
+
+@pytest.mark.parametrize("size", [100, CUT_FROM_BYTES])
+def test_a_short_request_is_decoded_once_and_a_long_one_is_not_looked_up_whole(
+    server: Server, variant: Variant, clients: list[Client], size: int
+) -> None:
+    """A long one has a node of its own, which is cut off before."""
+    server.push(content("1") | {LISTENER: {"l": "2"}})
+    nonce = clients[0].stream._offers.watches[LISTENER].ack.nonce
+    asked: Request = SotwRequest(LISTENER, nonce=nonce)
+    if variant is Variant.DELTA:
+        asked = DeltaRequest(LISTENER, nonce=nonce)
+    decoded: list[bytes] = []
+
+    def decode(data: bytes, check: CheckCount) -> Request:
+        decoded.append(data)
+        return asked
+
+    first, *others = (client.stream for client in clients)
+    first.receive(asked, 0.0)
+    for stream in others:
+        assert isinstance(stream, CohortStream)
+        assert stream.take_request(bytes(size), decode, 0.0) is not None
+    assert len(decoded) == (1 if size < CUT_FROM_BYTES else len(others))
 
 
 def test_each_client_is_told_of_its_change_of_groups(server: Server, clients: list[Client]) -> None:

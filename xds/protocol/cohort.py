@@ -169,11 +169,12 @@ class CohortStream(DiscoveryStream):
         cohort = self._cohort
         if cohort is None or not cohort.outcomes:
             return None
-        outcome = self._take_outcome(data, now_s, only_silent=True)
+        is_short = len(data) < CUT_FROM_BYTES  # a long request has a node of its own, or takes long to hash
+        outcome = self._take_outcome(data, now_s, only_silent=True) if is_short else None
         if outcome is None:
             request = decode(data, self.check_count)
             outcome = self._take_outcome(self._key_of(request), now_s, only_silent=True)
-            if outcome is not None and outcome.data is None and not request.node and len(data) < CUT_FROM_BYTES:
+            if is_short and outcome is not None and outcome.data is None and not request.node:
                 outcome.data = data
                 cohort.outcomes[data] = outcome
         return outcome
