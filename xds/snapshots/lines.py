@@ -21,12 +21,12 @@ class GroupLine(Enum):
     """What a node is served, and what it may have had.
 
     * ``HEAD``: the newest revision;
-    * ``RETURNED``: the base, after the head of an earlier wave or of a rollout that was superseded;
+    * ``LEFT_HEAD``: the base, after the head of an earlier wave or of a rollout that was superseded;
     * ``BASE``: the base. After a roll-back it is what all have, and these nodes never had what was taken back.
     """
 
     HEAD = "head"
-    RETURNED = "returned"
+    LEFT_HEAD = "left_head"
     BASE = "base"
 
 
@@ -57,7 +57,7 @@ class GroupSplit:
             return GroupLine.HEAD if self.had_head(node) else GroupLine.BASE
         if self.in_wave(node):
             return GroupLine.HEAD
-        return GroupLine.RETURNED if self.had_head(node) else GroupLine.BASE
+        return GroupLine.LEFT_HEAD if self.had_head(node) else GroupLine.BASE
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class Lines:
         else:
             self._logs.setdefault(GroupLine.BASE, self._copied_logs())
             if is_push:
-                self._logs[GroupLine.RETURNED] = self._copied_logs()
+                self._logs[GroupLine.LEFT_HEAD] = self._copied_logs()
         return True
 
     def note_pushes(
@@ -141,7 +141,7 @@ class Lines:
                     self._note(logs, each, pushed_s, is_stored=True)
             content = self.content(line)
             if content is self.head or is_base_new:
-                is_of_others = line is GroupLine.RETURNED
+                is_of_others = line is GroupLine.LEFT_HEAD
                 self._note(logs, self._noted(content), now_s, is_stored=is_stored, is_of_others=is_of_others)
         if is_stored and self.base is not None and split is not None and split.since_s > now_s:  # the wave grew later
             for content in (self.base, self.head):
