@@ -121,9 +121,9 @@ class Steered:
         self.now += seconds
         await self.assignments.tick(self.now)
 
-    def served(self, locality: Locality, name: str = "web") -> dict[str, tuple[int, int]]:
+    def served(self, locality: Locality, name: str = "web", node: str = "n") -> dict[str, tuple[int, int]]:
         """What the nodes of a locality are served: priority and weight by zone."""
-        view = self.plane.cache.resolve(Node("n", GROUP, locality))
+        view = self.plane.cache.resolve(Node(node, GROUP, locality))
         assert view is not None
         entries = decode_assignment(view.snapshot.get(ENDPOINT).resources[name]).endpoints
         return {locality_of(one).zone: (one.priority, one.load_balancing_weight.value) for one in entries}

@@ -12,6 +12,7 @@ from tests.lrs.reports import encode, row, stats
 from tests.steering.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
 from tests.support.plane import Plane
 from tests.support.resources import zoned_load_assignment
+from xds.access.caller import Caller
 from xds.codec import schema
 from xds.codec.resources import decode_resource
 from xds.envoy.translation import V2
@@ -26,6 +27,8 @@ from xds.model.load_report import Metric
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
 from xds.protocol.events import Identified, Subscribed
+from xds.push.request import PushOptions
+from xds.push.rollout_step import Effect
 from xds.steering.assignments import SAVE_EVERY_S
 from xds.steering.core.assignment import Standing
 from xds.steering.policies import DECIDED_KIND, KIND
@@ -110,6 +113,27 @@ async def test_a_push_is_overlaid_at_once(steered: Steered) -> None:
     assert steered.served(A) == {**before, "zc": (2, 1)}, "a zone that is new stays behind until the next decision"
     content = steered.plane.publisher.groups.content(GROUP)
     assert content.get((ENDPOINT, "web")) == endpoints({"za": (1, 2, 5), "zb": (3,), "zc": (4,)})
+
+
+async def test_decisions_during_a_rollout_reach_both_lines_and_its_abort_changes_none(steered: Steered) -> None:
+    publisher = steered.plane.publisher
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    plan = {"waves": [], "nodes": ["in"]}
+    resources = [cluster(), cluster("extra"), endpoints()]
+    pushed = await publisher.push(GROUP, resources, options=PushOptions(rollout=plan))
+    assert pushed.rollout.effect is Effect.STARTED
+    before = steered.served(A)
+    steered.reports.rps = {A: 150.0}
+    for _ in range(3):
+        await steered.step()
+    assert steered.served(A, node="in") == steered.served(A, node="out") != before
+    decided = steered.served(A, node="in")
+    for node, has_extra in (("in", True), ("out", False)):
+        view = steered.plane.cache.resolve(Node(node, GROUP, A))
+        assert view is not None and ("extra" in view.snapshot.get(CLUSTER).resources) is has_extra
+    await publisher.rollouts.abort(GROUP, Caller("ops"))
+    assert steered.served(A, node="in") == steered.served(A, node="out") == decided
 
 
 async def test_reports_that_cease_hold_and_then_fall_back_to_the_push(steered: Steered) -> None:
