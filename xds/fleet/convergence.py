@@ -165,14 +165,12 @@ def take_convergence(
 ) -> Convergence:
     """How many of the connected ``nodes`` have taken a push (`Fleet.convergence`)."""
     counts: Counter[Sync] = Counter()
-    last_ack = 0.0
     pending: list[str] = []
     nacks: list[NackRecord] = []
     held: list[tuple[str, HeldResources]] = []
     for record in nodes:
         node = node_progress(record, targets, variants)
         counts[node.state] += 1
-        last_ack = max(last_ack, node.last_ack)
         if node.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
             pending.append(record.node.id)
             held.extend((record.node.id, each) for each in held_resources(record.clients))
@@ -182,7 +180,6 @@ def take_convergence(
         synced=counts[Sync.SYNCED],
         pending=counts[Sync.PENDING],
         nacked=counts[Sync.NACKED],
-        last_ack=last_ack,
         pending_nodes=tuple(pending),
         nacks=tuple(nacks),
         held=tuple(held),

@@ -193,14 +193,12 @@ class NackRecord:
 class Convergence:
     """How many nodes have a push, among the connected nodes of its group that subscribe to a changed type.
 
-    ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with its held
-    resources. The lists are bounded; the counts are not.
+    ``held`` pairs a pending node with its held resources. The lists are bounded; the counts are not.
     """
 
     synced: int = 0
     pending: int = 0
     nacked: int = 0
-    last_ack: float = 0.0
     pending_nodes: tuple[str, ...] = field(default=())
     nacks: tuple[NackRecord, ...] = field(default=())
     held: tuple[tuple[str, HeldResources], ...] = field(default=())

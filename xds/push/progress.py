@@ -221,7 +221,6 @@ def joined(convergences: Iterable[Convergence]) -> Convergence:
         synced=sum(each.synced for each in found),
         pending=sum(each.pending for each in found),
         nacked=sum(each.nacked for each in found),
-        last_ack=max((each.last_ack for each in found), default=0.0),
         pending_nodes=tuple(node for each in found for node in each.pending_nodes)[:SHOWN_LIMIT],
         nacks=tuple(nack for each in found for nack in each.nacks)[:SHOWN_LIMIT],
         held=tuple(held for each in found for held in each.held)[:SHOWN_LIMIT],
