@@ -103,7 +103,8 @@ class Offers:
             return
         rejections.rejected_set_id = 0
         # A full-state set without all suspects would remove those that the client has applied.
-        is_probe = (is_full or not rejections.is_new_content_due) and rejections.begin_probe(released)
+        may_probe = is_full or not rejections.is_new_content_due or not rejections.narrowed
+        is_probe = may_probe and rejections.begin_probe(released)
         if self._offer_without(watch.left_out(released), watch, client, released, events, now_s):
             rejections.is_new_content_due = is_probe
         elif not is_probe and rejections.begin_probe(released):
