@@ -27,7 +27,7 @@ class Group:
     """A group with its log; each push is a mapping from name to text for each of three types."""
 
     def __init__(self, rules: OrderRules = RULES) -> None:
-        self.refused: dict[NodeVersion, None] = {}
+        self.refused: dict[NodeVersion, int] = {}
         self.log = RemovalLog(rules, Diffs().between, self.refused)
         self.pushes: list[tuple[Snapshot, float]] = []
         self.rules = rules
@@ -47,7 +47,7 @@ class Group:
 
     def refuse(self, type_url: str, name: str, content: str) -> None:
         """Some node refuses this version."""
-        self.refused[type_url, name, version(type_url, name, content)] = None
+        self.refused[type_url, name, version(type_url, name, content)] = len(self.refused) + 1
 
     def in_a_new_process(self) -> RemovalLog:
         """A log that reads the same pushes."""
@@ -92,6 +92,19 @@ def test_a_version_that_a_node_rejected_replaces_no_other() -> None:
     assert texts(group.log) == {"a": "1"}
     group.refuse(CLUSTER, "a", "1")
     assert texts(group.log) == {}
+
+
+def test_a_rejection_is_seen_though_an_earlier_one_is_forgotten_for_it() -> None:
+    """A cache remembers so many versions that nodes rejected; as many are none the less others."""
+    group = Group()
+    group.push(0, {"a": "1"})
+    group.push(1, {"a": "2"})
+    group.push(2)
+    group.refuse(CLUSTER, "a", "2")
+    assert texts(group.log) == {"a": "1"}
+    group.refuse(CLUSTER, "a", "1")
+    del group.refused[CLUSTER, "a", version(CLUSTER, "a", "2")]
+    assert texts(group.log) == {"a": "2"}
 
 
 def test_a_rejected_version_has_the_last_accepted_one_as_stand_in() -> None:

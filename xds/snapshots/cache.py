@@ -107,7 +107,7 @@ class SnapshotCache:
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._changes = 0
         self._rules = rules
-        self._refused: dict[NodeVersion, None] = {}  # versions that some node refused, the latest last
+        self._refused: dict[NodeVersion, int] = {}  # versions that some node refused, numbered, the latest last
         self.changed_refusals: dict[tuple[str, str], None] = {}  # resources whose refused versions are to be stored
         self.interests = InterestTable()
         self.diffs = Diffs()
@@ -376,7 +376,8 @@ class SnapshotCache:
         for name, versions in refused.items():
             new = [(type_url, name, version) for version in versions if (type_url, name, version) not in self._refused]
             if new:
-                self._refused.update(dict.fromkeys(new))
+                last = next(reversed(self._refused.values()), 0)
+                self._refused.update((version, number) for number, version in enumerate(new, last + 1))
                 self.changed_refusals[type_url, name] = None
         while len(self._refused) > _REFUSED_LIMIT:
             oldest = next(iter(self._refused))

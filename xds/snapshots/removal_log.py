@@ -68,11 +68,12 @@ class RemovedVersion(NamedTuple):
 class RemovalLog:
     """The log of one group: its pushes with what each removed. What a push costs is one pass over what it changed.
 
-    ``diff`` compares two sets (`Diffs.between`). ``refused`` are the versions that some node refused: they take no
-    one's place. ``rules`` are those of the group, which may change. ``number`` grows with every change of the answers.
+    ``diff`` compares two sets (`Diffs.between`). ``refused`` are the versions that some node refused, numbered in their
+    order: they take no one's place. ``rules`` are those of the group, which may change. ``number`` grows with every
+    change of the answers.
     """
 
-    def __init__(self, rules: OrderRules, diff: DiffOf, refused: Collection[NodeVersion]) -> None:
+    def __init__(self, rules: OrderRules, diff: DiffOf, refused: dict[NodeVersion, int]) -> None:
         self.number = 0
         self.rules = rules
         self._diff = diff
@@ -215,7 +216,7 @@ class RemovalLog:
     @property
     def state(self) -> tuple[int, int]:
         """Changes with every change of the answers, those that depend on what nodes refused as well."""
-        return self.number, len(self._refused)
+        return self.number, next(reversed(self._refused.values()), 0)
 
     def _most_served(self, type_url: str, name: str, revision: int) -> Resource | None:
         removals = [each for each in self._removals(type_url, name)[0] if each.push.revision <= revision]
