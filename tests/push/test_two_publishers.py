@@ -38,6 +38,7 @@ from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
 from xds.store.base import Store, WatchItem
+from xds.store.retention import StoreCondition
 from xds.store.sqlite.memory import MemoryStore
 
 GROUPS = ("edge", "shop", "inner")
@@ -589,6 +590,36 @@ async def test_a_watch_that_shows_nothing_is_begun_again(servers: Servers, monke
                 await asyncio.sleep(0.01)
     await check_level(servers, "after silence")
     assert second.publisher.groups.content("edge").revision == 1
+
+
+async def test_a_server_counts_as_cut_off_until_it_has_what_was_committed_meanwhile(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client with the newer content, which comes as soon as the database answers, would be taken back."""
+    first, second = servers
+    monkeypatch.setattr(following, "TICK_S", 0.02)
+    await second.following.close()
+    may_go_on = asyncio.Event()
+    take_over = second.following._take_over
+
+    async def take_over_later(items: Sequence[WatchItem]) -> None:
+        await may_go_on.wait()
+        await take_over(items)
+
+    monkeypatch.setattr(second.following, "_take_over", take_over_later)
+    assert not second.following.is_cut_off()
+    with monkeypatch.context() as silent:
+        silent.setattr(second.plane.store, "condition", lambda: StoreCondition(cut_off_s=1.0))
+        second.following.start(second.reload_others)
+        await asyncio.sleep(0.1)
+    await first.publisher.push("edge", [cluster("a", random.Random(1))])
+    await asyncio.sleep(0.1)
+    assert second.following.is_cut_off() and second.publisher.groups.find("edge") is None
+    may_go_on.set()
+    await check_level(servers, "after the silence")
+    async with asyncio.timeout(DEADLINE_S):
+        while second.following.is_cut_off():
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("is_reset", [False, True])

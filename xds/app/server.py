@@ -151,7 +151,7 @@ class Server:
             grpc_options(settings, self.access),
             self.metrics,
             self.aggregates,
-            lambda: bool(self.store.condition().cut_off_s),
+            self._is_cut_off,
         )
         self.publisher = self._publisher()
         self.publisher.undo.elsewhere = NodesElsewhere(self.fan_out).refusals
@@ -190,6 +190,9 @@ class Server:
             lambda: frozenset(each.number for each in (members.me, *members.others())),
             members.holds_lease,
         )
+
+    def _is_cut_off(self) -> bool:
+        return self.publisher.following.is_cut_off()
 
     def _publisher(self) -> Publisher:
         server = self.settings.server

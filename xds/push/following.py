@@ -76,6 +76,7 @@ class StoreFollower:
         self._answered_s = monotonic()
         self._level_s = monotonic()  # when this server last had all that the store had
         self._is_started = False
+        self._was_cut_off = False  # since this server last had all that the store had
         self._is_busy = False
         self._restored: int | None = None
         self._reload_others: Callable[[], Awaitable[None]] = _nothing
@@ -84,6 +85,7 @@ class StoreFollower:
 
     async def begin(self) -> None:
         """Follow from here: everything before is about to be loaded. Raises ``StoreError``."""
+        self.is_cut_off()
         self.cursor = self._newest = await self._store.newest_cursor()
 
     def start(self, reload_others: Callable[[], Awaitable[None]] = _nothing) -> None:
@@ -113,6 +115,12 @@ class StoreFollower:
         silent_s = now_s - self._answered_s
         return Lag(missing, seconds, tuple(self._backlog.names()), silent_s if silent_s > 2 * TICK_S else 0.0)
 
+    def is_cut_off(self) -> bool:
+        """Whether the store does not answer, or this server still lacks what was committed in that time."""
+        if self._store.condition().cut_off_s:
+            self._was_cut_off = True
+        return self._was_cut_off
+
     async def note_restored(self) -> None:
         """This server has restored the store and is about to load it, so the `Reset` that follows changes nothing.
 
@@ -138,10 +146,9 @@ class StoreFollower:
         begun_s = monotonic()
         while True:
             try:
-                self._newest = await self._store.newest_cursor()
-                self._answered_s = monotonic()
+                await self._look()
             except StoreError:
-                pass  # the condition of the store says why
+                self.is_cut_off()  # to be remembered
             if self.cursor == self._newest:
                 self._level_s = monotonic()
             elif not self._is_busy and monotonic() - max(self._level_s, begun_s) > STUCK_S:
@@ -151,6 +158,15 @@ class StoreFollower:
                 self._watch.start(self._follow())
                 begun_s = monotonic()
             await asyncio.sleep(TICK_S)
+
+    async def _look(self) -> None:
+        """Learn what the store has. Raises ``StoreError``."""
+        self.is_cut_off()
+        is_silent = bool(self._store.condition().cut_off_s)  # before the answer, which may be that of the copy
+        self._newest = await self._store.newest_cursor()
+        self._answered_s = monotonic()
+        if self.cursor == self._newest and not (is_silent or self._backlog):
+            self._was_cut_off = False
 
     def _note_failure(self, error: Exception, what: str) -> None:
         if isinstance(error, StoreError | NotFoundError):  # the store is away, or it is restored at this moment
