@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xds.codec.crosscheck import STILL_REFERENCED
-from xds.model.errors import ConflictError, GuardedError, NotFoundError, ValidationError, Violation, XdsError
+from xds.model.errors import GuardedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource, short_hash
 from xds.model.snapshot import Change
 from xds.push.content import (
@@ -53,9 +53,8 @@ from xds.store.base import (
     StoredContent,
     always,
 )
+from xds.store.etags import check_group_etag
 from xds.tasks.threads import run_sized
-
-ANY_ETAG = "*"
 
 
 class StillReferencedError(GuardedError):
@@ -398,16 +397,8 @@ def _check_exists(group: str, current: GroupContent | None) -> None:
 def _expected_revision(request: PushRequest, current: GroupContent | None) -> int:
     """The revision that the store has to check. Raises ``ConflictError`` if the group does not have it now."""
     group, revision = request.group, current.revision if current is not None else 0
-    if request.etag and current is None:
-        raise ConflictError(f"there is no group {group!r}", 0, group)
-    if request.etag == ANY_ETAG:
-        return revision
-    tag, _, digest = request.etag.partition("-")
-    expect = int(tag[1:]) if tag else request.expect
-    if expect not in (None, revision):
-        raise ConflictError(f"group {group!r} is at revision {revision}, not {expect}", revision, group)
-    if digest and current is not None and current.etag != request.etag:
-        raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
+    present = current.etag if current is not None and request.etag else ""
+    check_group_etag(request.etag, request.expect, revision, present, group)
     return revision
 
 

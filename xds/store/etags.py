@@ -1,4 +1,4 @@
-"""Etags of stored documents, which have no revision. An etag detects that a document was changed concurrently."""
+"""Etags of stored documents, which have no revision, and of groups. An etag detects a concurrent change."""
 
 from __future__ import annotations
 
@@ -31,3 +31,21 @@ def check_etag(wanted: str, present: str, what: str, group: str) -> None:
     subject, _, noun = what.rpartition(" ")
     state = f"has no {noun}" if present == NO_ETAG else f"has the {noun} {present}"
     raise ConflictError(f"{subject} {state}", 0, group)
+
+
+def check_group_etag(wanted: str, expect: int | None, revision: int, present: str, group: str) -> None:
+    """Raises ``ConflictError`` unless a group is at revision ``expect`` and ``wanted`` is empty or matches it.
+
+    ``wanted`` is the etag ``present``, that of any content of a revision (``r42``), or `ANY_ETAG`. A group that does
+    not exist is at revision 0 and has none.
+    """
+    if wanted and not present:
+        raise ConflictError(f"there is no group {group!r}", 0, group)
+    if wanted == ANY_ETAG:
+        return
+    tag, _, digest = wanted.partition("-")
+    expect = int(tag[1:]) if tag else expect
+    if expect not in (None, revision):
+        raise ConflictError(f"group {group!r} is at revision {revision}, not {expect}", revision, group)
+    if digest and wanted != present:
+        raise ConflictError(f"group {group!r} has other content at revision {revision}", revision, group)
