@@ -307,6 +307,8 @@ class World:
         check_s = max((each.parsed.check_s for each in warming), default=0.0)
         waiting = [each for each in (*warming, *client.opening.values()) if each.waits]
         back_s = self.server.now + away_s + BACK_S + (PROOF_S if self.split else check_s)
+        if self.slow:  # what it sends then may be on its way for so long
+            back_s += UNPROMPTED_S
         may_be_stuck = self.split and self.features & REFUSING and self.features & COMING_BACK
         return any(may_be_stuck or each.since + FETCH_S <= back_s for each in waiting)
 

@@ -25,6 +25,190 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a name that a response refused stays in the version of the one that it superseded": (
+        DELTA,
+        False,
+        "delays picky",
+        Plan(inline="c", svc="inline", texts=("@1", "@1", "@2")),
+        [
+            Push(Plan(inline="bc", svc="inline", texts=("@1", "eds:x", "@1"))),
+            Pick("b=@1"),
+            Push(Plan(inline="b", svc="inline")),
+        ],
+        PLAIN,
+    ),
+    "a suspect cluster whose earlier version never got its assignment is waited for without limit": (
+        SOTW,
+        True,
+        "late refusals",
+        Plan(
+            r1="ad",
+            inline="c",
+            svc="inline",
+            texts=("hc:2", "sds:s", "@2"),
+            whole="a",
+            extra="sds:s",
+            keys="2",
+        ),
+        [
+            Push(Plan(r1="c", inline="ab", web="inline", texts=("eds:x", "sds:u", "static"), extra="ecds:f", keys="2")),
+            Push(
+                Plan(
+                    r2="bc",
+                    svc="r2",
+                    texts=("static", "hc:2", "eds:x"),
+                    load="2",
+                    trouble="malformed",
+                    keys="2",
+                    filter="to:a",
+                )
+            ),
+            Wait(40.0),
+        ],
+        PLAIN,
+    ),
+    "a client that shows what a refused response removed is not taken to have it": (
+        DELTA,
+        False,
+        "cuts refusals twins",
+        PLAIN,
+        [
+            Push(Plan(r1="ab", texts=("eds:y", "sds:u", "eds:y"), filter="to:a", tidy=True)),
+            Cut(restart=True, seconds=2.0),
+            Cut(
+                missed=(
+                    Plan(
+                        inline="ab",
+                        svc="inline",
+                        web="inline",
+                        texts=("eds:x", "sds:s", "eds:x"),
+                        extra="lua",
+                        trouble="listener",
+                        keys="2",
+                        filter="to:a",
+                    ),
+                    Plan(
+                        r2="c",
+                        inline="ac",
+                        svc="r2",
+                        web="inline",
+                        texts=("sds:u", "static", "hc:8"),
+                        extra="lua",
+                        trouble="listener",
+                        keys="2",
+                    ),
+                ),
+                seconds=2.0,
+                backwards=True,
+                moves=True,
+            ),
+            Push(
+                Plan(
+                    r1="ad",
+                    texts=("eds:x", "eds:y", "hc:2"),
+                    whole="b",
+                    load="2",
+                    extra="lua",
+                    trouble="leading",
+                    keys="2",
+                    filter="to:b",
+                    tidy=True,
+                )
+            ),
+            Go((5,)),
+            Push(
+                Plan(
+                    r2="ad",
+                    svc="r2",
+                    texts=("eds:x", "hc:8", "hc:8"),
+                    extra="sds:u",
+                    trouble="assignment",
+                    keys="2",
+                    filter="@2",
+                    tidy=True,
+                )
+            ),
+            Cut(client=1),
+        ],
+        Plan(
+            r1="c",
+            r2="d",
+            inline="ac",
+            svc="r2",
+            web="r1",
+            texts=("hc:2", "sds:u", "sds:u"),
+            whole="a",
+            load="2",
+            extra="ecds:f",
+            keys="2",
+            filter="to:b",
+        ),
+    ),
+    "all other suspects are tried with the first assignments after the bad one is found": (
+        DELTA,
+        False,
+        "cuts delays refusals",
+        Plan(
+            r1="d",
+            r2="ad",
+            svc="r2",
+            web="r2",
+            texts=("@2", "@2", "hc:2"),
+            whole="b",
+            extra="ecds:f",
+            keys="2",
+            filter="to:b",
+        ),
+        [
+            Push(
+                Plan(
+                    r1="bc",
+                    inline="ac",
+                    svc="inline",
+                    web="r1",
+                    texts=("sds:s", "@2", "sds:s"),
+                    load="2",
+                    extra="lua",
+                    filter="to:b",
+                    tidy=True,
+                )
+            ),
+            Push(
+                Plan(
+                    svc="r2",
+                    web="r2",
+                    texts=("hc:8", "sds:u", "eds:x"),
+                    trouble="assignment",
+                    keys="2",
+                    filter="@2",
+                )
+            ),
+            Go((0, 4, 3, 0)),
+            Cut(restart=True),
+            Wait(40.0),
+            Push(
+                Plan(
+                    r1="c", texts=("eds:y", "eds:x", "sds:u"), extra="sds:s", trouble="cluster", keys="2", filter="to:a"
+                )
+            ),
+            Go((3, 1, 1)),
+            Go((5, 2, 6, 4)),
+            Cut(restart=True, seconds=2.0, backwards=True, moves=True),
+            Push(
+                Plan(
+                    r1="bc",
+                    web="r1",
+                    texts=("eds:x", "hc:8", "eds:y"),
+                    extra="sds:u",
+                    trouble="assignment",
+                    keys="2",
+                    tidy=True,
+                )
+            ),
+            Wait(16.0),
+        ],
+        PLAIN,
+    ),
     "a late refusal of an earlier version says nothing of the newest one": (
         DELTA,
         False,
