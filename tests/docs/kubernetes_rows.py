@@ -127,6 +127,11 @@ def server_is_ready(clone: Clone, command: str) -> None:
     assert _status(clone, "/api/v1/nodes") == "401"
 
 
+def envoy_is_connected(clone: Clone, command: str) -> None:
+    """``kubectl rollout status`` of the Envoys: until the server knows the first pod."""
+    wait_until(lambda: "envoy-0" in clone.done("xds nodes").stdout, "the Envoy is connected")
+
+
 def _status(clone: Clone, path: str) -> str:
     url = f"https://localhost:{clone.ports[HTTP]}{path}"
     return clone.done(f"curl -s -o answer -w '%{{http_code}}' --cacert certs/ca.pem {url}").stdout

@@ -6,7 +6,15 @@ import json
 from collections.abc import Callable, Mapping
 
 import xds
-from tests.docs.kubernetes_rows import PODS, exported, forwarded, greeted, imaged, server_is_ready
+from tests.docs.kubernetes_rows import (
+    PODS,
+    envoy_is_connected,
+    exported,
+    forwarded,
+    greeted,
+    imaged,
+    server_is_ready,
+)
 from tests.docs.rows import (
     answers,
     benched,
@@ -174,6 +182,7 @@ KUBERNETES: Walk = [
     ("kubectl create configmap xds-ca -n edge --from-file=ca.crt=certs/ca.pem", PODS.create),
     ("kubectl apply -k deploy/kubernetes/envoy", PODS.apply),
     ("kubectl apply -f examples/kubernetes/greeter.yaml", PODS.greet),
+    ("kubectl rollout status -n edge deployment/envoy", envoy_is_connected),
     (
         "sed 's/127.0.0.1/0.0.0.0/' examples/kubernetes/snapshot.yaml | xds apply -g edge -f - --wait",
         says("revision 1"),
