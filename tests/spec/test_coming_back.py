@@ -199,6 +199,19 @@ def test_a_client_that_missed_nothing_is_sent_nothing_again(server: Server, delt
     assert told(delta) == [("clusters", (), ()), ("listeners", (), ())]
 
 
+def test_a_shown_version_that_a_later_push_takes_back_is_sent_again(server: Server, delta: Client) -> None:
+    """A rejected response may have brought the client the version between, which it does not show."""
+    push(server, A)
+    start(delta)
+    delta.disconnect()
+    push(server, with_listener(B, "r1 @2"))
+    delta.reconnect()
+    assert [send.response.names for send in delta.pending(LISTENER)] == [()], "it waits for the new cluster"
+    delta.ack(LISTENER)
+    push(server, A)
+    assert [send.response.names for send in delta.pending(LISTENER)] == [tuple(A[LISTENER])]
+
+
 def test_a_client_that_left_amid_a_swap_is_served_in_order(server: Server, client: Client) -> None:
     """What it shows is neither the one nor the other: the label of a mixed set names none."""
     push(server, A)

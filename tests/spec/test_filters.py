@@ -113,3 +113,19 @@ def test_trap_8_a_listener_waits_for_its_filter_that_changes(
     assert not client.exposures
     assert not client.lost
     assert_in_step(client, opened)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+def test_a_rejected_change_of_a_filter_holds_the_routes_and_listeners_that_name_it(
+    server: Server, variant: Variant, split: bool
+) -> None:
+    source = "api" if split else "ads"
+    before = joined(site("a", listener="r1 ecds:f"), {EXTENSION_CONFIG: {"f": "@1"}})
+    client = live(server, variant, before, split=split)
+    after = joined(site("a", listener="r1 ecds:f @2"), {ROUTE: {"r1": "a @2"}})
+    push(server, joined(after, {EXTENSION_CONFIG: {"f": BAD}}), source=source)
+    spend(100, client)
+    assert [client.serving()[url] for url in (LISTENER, ROUTE)] == [before[LISTENER], before[ROUTE]]
+    push(server, joined(after, {EXTENSION_CONFIG: {"f": "@3"}}), source=source)
+    spend(100, client)
+    assert [client.serving()[url] for url in (LISTENER, ROUTE)] == [after[LISTENER], after[ROUTE]]

@@ -313,6 +313,17 @@ def test_news_does_not_wait_for_suspects(server: Server, client: Client) -> None
     assert client.texts(ENDPOINT) == {"a": "2", "b": "1", "c": "2", "d": "2"}
 
 
+def test_a_rejection_of_what_was_accepted_before_makes_nothing_suspect(server: Server, client: Client) -> None:
+    content = {CLUSTER: {"a": "@1", "b": "@1"}, ENDPOINT: {"a": "1", "b": "1"}}
+    push(server, content)
+    start(client, (CLUSTER, ENDPOINT))
+    push(server, {**content, CLUSTER: {"a": "@2", "b": "@2"}})
+    client.ack(CLUSTER)
+    client.nack(ENDPOINT)
+    push(server, {CLUSTER: {"a": "@2", "b": "@2"}, ENDPOINT: {"a": "2", "b": "2"}})
+    assert told(client) == [("endpoints", ("a", "b"), ())]
+
+
 def test_rejected_resources_are_shown(server: Server, client: Client) -> None:
     """Operators see the resource that is wrong, not only that the response was."""
     push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
