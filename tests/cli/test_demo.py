@@ -16,7 +16,6 @@ import pytest
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment, wait_until
 
 TIMEOUT_S = 100.0
-DEMO = [sys.executable, "-m", "xds", "demo"]
 # A user's own settings, and what lies where the demo is started.
 FOREIGN = {
     "XDS_SERVER__HTTP__HOST": "0.0.0.0",

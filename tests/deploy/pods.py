@@ -22,7 +22,6 @@ Json = dict[str, Any]
 
 MANIFESTS = Path("deploy/kubernetes")
 ANY_ADDRESS = "0.0.0.0"
-DEFAULT_NAMESPACE = "default"
 WORKLOADS = ("StatefulSet", "Deployment")
 
 
