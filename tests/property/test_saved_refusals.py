@@ -25,18 +25,6 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
-    "a name that a response refused stays in the version of the one that it superseded": (
-        DELTA,
-        False,
-        "delays picky",
-        Plan(inline="c", svc="inline", texts=("@1", "@1", "@2")),
-        [
-            Push(Plan(inline="bc", svc="inline", texts=("@1", "eds:x", "@1"))),
-            Pick("b=@1"),
-            Push(Plan(inline="b", svc="inline")),
-        ],
-        PLAIN,
-    ),
     "a suspect cluster whose earlier version never got its assignment is waited for without limit": (
         SOTW,
         True,

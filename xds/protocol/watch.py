@@ -295,9 +295,6 @@ class Watch:
         if self.type.full_state and guilty and not (self.rejections and self.rejections.suspects):
             # Rule 18: "clients apply the valid resources of CDS and LDS".
             known = base or empty_set(self.type.type_url)
-            for sent in self.superseded_sets:  # it has read these before
-                refused = self.rejections.rejected_in(sent) if self.rejections is not None else NO_NAMES
-                known = releases.mixed(known, sent, guilty - refused)
             self.known.base = releases.mixed(response.resource_set, known, guilty)
             self.superseded_sets = ()
 
