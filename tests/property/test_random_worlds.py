@@ -18,7 +18,7 @@ from xds.snapshots.removal_log import PUSHES_KEPT
 
 CHUNKS, CHUNK = 20, 1_000
 SPLIT_CHUNKS = 2  # on separate streams
-SLICE = 50  # of `make test`
+SLICE = 25  # of `make test`
 
 
 def play_seeds(variant: Variant, split: bool, first: int, count: int) -> None:

@@ -19,7 +19,7 @@ from tests.property.test_swaps import Action, Plan, Push, promised
 from xds.protocol.dialect import Variant
 
 CHUNKS, CHUNK = 2, 500
-SLICE = 30  # of `make test`
+SLICE = 15  # of `make test`
 
 
 @dataclass(frozen=True)
