@@ -37,7 +37,7 @@ from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
-from xds.store.base import Store, WatchItem
+from xds.store.base import Head, Store, WatchItem
 from xds.store.retention import StoreCondition
 from xds.store.sqlite.memory import MemoryStore
 
@@ -641,6 +641,25 @@ async def test_what_was_removed_meanwhile_lingers_at_a_server_that_was_away(serv
     removed, removed_at_other = (set(log.names(CLUSTER)) for log in logs)
     assert removed == removed_at_other >= {"b", "c"}
     assert second.plane.cache.retained("edge") == [1, 2, 3, 4]
+
+
+async def test_a_server_does_not_read_again_what_it_has_pushed(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = servers
+    await second.following.close()
+    read: list[str] = []
+    head = first.plane.store.head
+
+    async def recorded(group: str) -> Head | None:
+        read.append(group)
+        return await head(group)
+
+    monkeypatch.setattr(first.plane.store, "head", recorded)
+    for number in range(3):
+        await first.publisher.push("edge", [cluster("a", random.Random(number))])
+        await first.level()
+    assert not read
 
 
 async def test_a_reset_without_news_is_no_push(servers: Servers) -> None:

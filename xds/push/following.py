@@ -203,7 +203,7 @@ class StoreFollower:
         """Take over some commits: first the documents, then the groups, which are served in one step."""
         heads = {item.head.group: item.head for item in items if isinstance(item, GroupCommitted)}
         line = heads.pop(CONFIG_ENTRIES_LINE, None)
-        groups = {group for group, head in heads.items() if not self._stored.groups.has(head)}
+        rolled_out: set[str] = set()
         derived_kinds = self._stored.derived.kinds()
         of_derived: dict[str, DocumentChanged] = {}
         for item in items:
@@ -211,9 +211,10 @@ class StoreFollower:
                 if item.kind in derived_kinds:
                     of_derived[f"{item.kind} {item.id}"] = item
                 elif item.kind == ROLLOUT:  # it is served with the content of its group
-                    groups.update(self._stored.note_rollout(item))
+                    rolled_out.update(self._stored.note_rollout(item))
                 else:
                     await self._take_document(item)
+        groups = self._lacking(heads) | rolled_out
         is_line_news = line is not None and not self._stored.derived.has(line.revision)
         needs_line = of_derived or is_line_news or groups & self._stored.derived.groups()
         try:
@@ -221,10 +222,15 @@ class StoreFollower:
                 await self._take_derived(line, of_derived.values(), groups)
             elif groups:
                 async with self._stored.locks.groups(groups):
-                    await self._refresh(groups, heads)
+                    # A push of this server has the lock until it has published what the watch shows already.
+                    await self._refresh(self._lacking(heads) | rolled_out, heads)
         except Exception as error:  # a bug too
             self._note_failure(error, ", ".join(sorted(groups)) or "config entries")
             self._backlog.note(groups, is_derived=bool(needs_line))
+
+    def _lacking(self, heads: Mapping[str, Head]) -> set[str]:
+        """The groups that are not served yet as these heads say."""
+        return {group for group, head in heads.items() if not self._stored.groups.has(head)}
 
     async def _refresh(self, groups: Collection[str], heads: Mapping[str, Head]) -> None:
         """Publish groups that no documents belong to. What was committed after ``heads`` may have some."""
