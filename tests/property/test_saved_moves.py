@@ -10,6 +10,14 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a node that moves has the latest push that any of its connections had": (
+        SOTW,
+        False,
+        "cuts groups half-open twins",
+        Plan(r1="b"),
+        [Cut(missed=(Plan(web="inline"),)), Cut(client=1), Push(Plan(r1="c"), group="node"), Cut()],
+        PLAIN,
+    ),
     "what lingers does so as it was accepted": (
         SOTW,
         True,

@@ -100,7 +100,8 @@ class ClientTable:
     def note_followed(self, node_id: str, group: str, goal: Snapshot) -> None:
         """Note that the node follows this group now, so it has left the one before.
 
-        ``goal``: what a client of it was to have last. It may have missed later pushes to the group that it left.
+        ``goal``: what a client of it was to have last. It may have missed later pushes to the group that it left. Of
+        several clients of the node, the one counts that had the latest push.
         """
         before = self._followed.pop(node_id, ())
         if before and before[0].group != group:
@@ -108,7 +109,12 @@ class ClientTable:
             served = goal if goal.group == before[0].group else self._cache.get(before[0].group)
             revision = before[0].revision or (served.revision if served is not None else 0)
             before = (before[0]._replace(revision=revision), *before[1:])
-        self.restore_followed(node_id, (LeftGroup(group, 0), *(each for each in before if each.group != group)))
+        former = [each for each in before if each.group != group]
+        for i, each in enumerate(former):
+            if each.group == goal.group and each.revision < goal.revision:
+                self.changed_moves[node_id] = None
+                former[i] = each._replace(revision=goal.revision)
+        self.restore_followed(node_id, (LeftGroup(group, 0), *former))
 
     def restore_followed(self, node_id: str, groups: Iterable[LeftGroup]) -> None:
         """Set the groups that a node followed, the latest first: `followed` of an earlier process."""
