@@ -25,6 +25,21 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "an assignment that was refused, dropped and requested again is answered in an earlier version": (
+        SOTW,
+        False,
+        "picky",
+        Plan(r1="bc"),
+        [
+            Pick("a=2"),
+            Push(Plan(load="2")),
+            Go((0, 0)),
+            Push(Plan(inline="c", svc="inline")),
+            Push(Plan(texts=("hc:2", "@1", "@1"), load="2")),
+            Wait(16.0),
+        ],
+        PLAIN,
+    ),
     "a suspect cluster whose earlier version never got its assignment is waited for without limit": (
         SOTW,
         True,

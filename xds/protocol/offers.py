@@ -150,18 +150,19 @@ class Offers:
         known = watch.known.base or client.watches.accepted(url, left_out) or empty_set(url)
         mixed = mixed_of(released, known, left_out)
         silent, is_whole = rejections.refused.among(left_out, mixed), self._dialect.sends_whole_set(watch.type)
+        lacking = silent if is_whole else NO_NAMES
         if watch.type.alias in PARTS or client.watches.may_hold_anything(url):
             # A cluster may wait for the name, or the client may have an earlier version of it.
-            lacking = left_out.difference(mixed.resources)
-            mixed = mixed_of(mixed, client.facts().logs.stand_ins(url, lacking, rejections), lacking)
-        if silent and is_whole:
-            earlier = client.facts().logs.stand_ins(url, silent, rejections)
-            if rejections.is_spent or not silent <= earlier.resources.keys():
-                watch.ack.remain_rejected()
-                return False
-            mixed, silent = mixed_of(mixed, earlier, silent), NO_NAMES
-        elif silent:
+            lacking = silent | left_out.difference(mixed.resources)
+        if lacking:
+            earlier = client.facts().logs.stand_ins(url, lacking, rejections)
+            mixed = mixed_of(mixed, earlier, earlier.among(lacking))
+        if silent and is_whole and (rejections.is_spent or not silent <= earlier.resources.keys()):
+            watch.ack.remain_rejected()
+            return False
+        if silent := rejections.refused.among(silent, mixed):
             mixed = mixed_of(mixed, watch.known.base or empty_set(url), silent)
+        return self._offer(watch, client, mixed, events, now_s, left_out, silent)
         return self._offer(watch, client, mixed, events, now_s, left_out, silent)
 
     def _offer(
