@@ -10,6 +10,14 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a listener that names a left-over route again waits for it": (
+        SOTW,
+        False,
+        "cuts",
+        Plan(r2="ad", web="r2"),
+        [Cut(missed=(PLAIN,)), Wait(46.0), Push(Plan(svc="r2")), Push(PLAIN)],
+        PLAIN,
+    ),
     "an assignment that was refused and removed lingers in a version of the log, for the next version of its cluster": (
         SOTW,
         True,

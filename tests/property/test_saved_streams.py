@@ -207,9 +207,9 @@ STORIES: dict[str, Story] = {
         SOTW,
         True,
         "cuts",
-        Plan(svc="r2", web="r1"),
-        [Cut(missed=(Plan(r2="ad", svc="r2"),)), Wait(1.0), Cut()],
-        Plan(r1="t", behind="cluster", within="r2"),
+        Plan(svc="r2", web="r1", within="r2", stays=True),
+        [Cut(missed=(Plan(r2="ad", svc="r2", within="r2", stays=True),)), Wait(1.0), Cut()],
+        Plan(r1="t", behind="cluster", within="r2", stays=True),
     ),
     "a label of one stream says nothing of what another proxy of the node id has under it on another stream": (
         SOTW,

@@ -12,7 +12,6 @@ from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.rejections import Refused, RefusedVersions
 from xds.protocol.watch import Watch
 from xds.snapshots.diffs import Diffs
-from xds.snapshots.leftover import Leftover
 from xds.snapshots.linger import NamesByType, names_by_type
 from xds.snapshots.memo import Situation
 
@@ -290,10 +289,7 @@ class Watches:
                     yield from (each for name, each in watch.known.base.resources.items() if wants_name(name))
 
     def outdated(self, names: NamesByType, goal: Snapshot) -> NamesByType:
-        """The subscribed names among these, in listener trees, whose version in ``goal`` the client lacks.
-
-        Not those of a `Leftover`: what that leads to lingers, and listeners of which nothing is known may use it.
-        """
+        """The subscribed names among these, in listener trees, whose version in ``goal`` the client lacks."""
         versions = {}
         for url, wanted in names:
             subscribed = wanted & self.names(url) if resource_type(url).in_tree else ()
@@ -306,7 +302,7 @@ class Watches:
         known = (
             w.known.base.resources[name] for w in self.of(type_url) if w.known.base is not None and w.has_accepted(name)
         )
-        return any(each.version == resource.version or type(each) is Leftover for each in known)
+        return any(each.version == resource.version for each in known)
 
 
 def names_of(watches: Iterable[Watch]) -> frozenset[str]:
