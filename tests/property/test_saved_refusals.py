@@ -25,6 +25,18 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a name that a response refused stays in the version of a superseded one that was ACKed": (
+        DELTA,
+        False,
+        "picky",
+        PLAIN,
+        [
+            Push(Plan(texts=("@1", "eds:x", "@1"), filter="to:b")),
+            Pick("b=@1"),
+            Push(Plan(r2="b", svc="r2", load="2")),
+        ],
+        PLAIN,
+    ),
     "an assignment that was refused, dropped and requested again is answered in an earlier version": (
         SOTW,
         False,

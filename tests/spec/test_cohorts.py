@@ -334,7 +334,7 @@ DECIDES: Mapping[str, object] = {
     "watch.resend_names": frozenset("x"),
     "watch.response_position": 1 << 30,
     "watch.shown": ShownContent(has_versions=True),
-    "watch.superseded_sets": (empty_set(CLUSTER),),
+    "watch.superseded": (("1", None),),
     "watch.ack.nonce": "x",
     "watch.ack.state": ResponseState.REJECTED,
     "watch.known.base": empty_set(CLUSTER),

@@ -26,7 +26,9 @@ def note_answer(
     """
     type_url = watch.type.type_url
     if kind is RequestKind.STALE:
-        if request.error is not None and request.nonce != watch.ack.nonce:
+        if request.error is None:
+            watch.accept_superseded(request.nonce, releases)
+        elif request.nonce != watch.ack.nonce:
             watch.refuse_superseded(request.error.message)
         return Stale(type_url, request.nonce)
     if kind is RequestKind.ACK or (kind is RequestKind.NACK and _is_of_earlier(watch, request, dialect)):

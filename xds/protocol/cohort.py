@@ -340,7 +340,7 @@ def _situation(client: ClientState, now_s: float) -> tuple[Hashable, ...] | None
     in_order = []
     for url in watches:
         for watch in watches.of(url):
-            if watch.pending_release or watch.superseded_sets or not watch.is_synced_with(client.release_of(url)):
+            if watch.pending_release or watch.superseded or not watch.is_synced_with(client.release_of(url)):
                 return None
             subscription = watch.subscription
             parts += (url, id(subscription.interest), subscription.is_explicit, watch.ack.nonce, watch.acked_label)

@@ -46,7 +46,7 @@ class Watch:
 
     What was sent (`AckState` has the response in flight):
 
-    * ``superseded_sets``: the sets of responses since the last ACK that newer ones superseded. Any may be in use.
+    * ``superseded``: the responses since the last ACK that newer ones superseded, with their nonces. Any may be in use.
 
     ``response_position`` is the position of the last response (`ClientState.next_position`), and ``sent_label`` its
     version_info.
@@ -68,7 +68,7 @@ class Watch:
         "sent_label",
         "shown",
         "subscription",
-        "superseded_sets",
+        "superseded",
         "type",
     )
 
@@ -86,7 +86,7 @@ class Watch:
         self.is_pending = False
         self.response_position = 0
         self.sent_label = ""
-        self.superseded_sets: tuple[ResourceSet, ...] = ()
+        self.superseded: tuple[tuple[str, Response], ...] = ()
         self.acked_label = ""
         self.rejections: Rejections | None = None
         self.heartbeats: Heartbeats | None = None
@@ -102,6 +102,11 @@ class Watch:
     def offered(self) -> Response | None:
         """The response in flight."""
         return self.ack.in_flight.response if self.ack.in_flight is not None else None
+
+    @property
+    def superseded_sets(self) -> tuple[ResourceSet, ...]:
+        """The sets of the responses that newer ones superseded."""
+        return tuple(response.resource_set for _, response in self.superseded)
 
     @property
     def is_rejected(self) -> bool:
@@ -219,7 +224,7 @@ class Watch:
         """The client ACKed the response in flight; returns it."""
         offer = self.ack.become_accepted()
         response = offer.response
-        self.superseded_sets = ()
+        self.superseded = ()
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
         is_first = self.shown.is_unknown
@@ -296,12 +301,19 @@ class Watch:
             # Rule 18: "clients apply the valid resources of CDS and LDS".
             known = base or empty_set(self.type.type_url)
             self.known.base = releases.mixed(response.resource_set, known, guilty)
-            self.superseded_sets = ()
+            self.superseded = ()
 
     def note_removed(self, sent: ResourceSet, releases: Releases) -> None:
         """The client may have applied a set of clusters that it has not ACKed: it lacks what this removed (rule 18)."""
         if self.type.is_route_target and self.known.base is not None:
             self.known.base = releases.without_removed(self.known.base, sent)
+
+    def accept_superseded(self, nonce: str, releases: Releases) -> None:
+        """The client ACKed a response that a newer one superseded: it has what that one brought."""
+        response = dict(self.superseded).get(nonce)
+        if response is not None and self.known.base is not None:
+            brought = frozenset((*response.names, *response.removed))
+            self.known.base = releases.mixed(self.known.base, response.resource_set, brought)
 
     def refuse_superseded(self, message: str) -> None:
         """The client NACKed a response that a newer one superseded: what the message names is rejected (rule 16).
@@ -385,7 +397,7 @@ class Watch:
         response = self._mark_uncertain(self.ack.supersede().response)
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = self.heartbeats.superseded_names.union(response.names)
-        self.superseded_sets = (*self.superseded_sets, response.resource_set)[-_SUPERSEDED_LIMIT:]
+        self.superseded = (*self.superseded, (self.ack.nonce, response))[-_SUPERSEDED_LIMIT:]
         return response
 
     def _new_versions_in(self, versions: Mapping[str, str], answered: frozenset[str]) -> dict[str, str]:
