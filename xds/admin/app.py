@@ -103,9 +103,9 @@ def _described_app(routers: Sequence[APIRouter], texts: Sequence[ApiTexts]) -> F
     )
     problem.install(app)
     for router in (
+        groups.router,  # the first ones are found soonest: pushes
         *routers,
         groups.internal,
-        groups.router,
         certificates.router,
         endpoints.router,
         revisions.internal,
