@@ -11,7 +11,7 @@ import pytest
 from tests.support import resources as r
 from tests.support.bootstrap import grpc_bootstrap
 from tests.support.grpc_client import GrpcBackend, GrpcClient
-from tests.support.process import free_port
+from tests.support.process import free_port, wait_until
 from tests.support.server import ServerProcess
 
 TARGET = "xds:///svc"
@@ -66,7 +66,10 @@ def test_grpc_fails_as_the_push_warned(tmp_path: Path, server: ServerProcess, ru
     other = r.zone_endpoints(free_port(), backend.port)
     pushed = server.push(server.group, service(good, {**other, "priority": 1}))
     assert ("grpc_endpoint", "/endpoints/1/lb_endpoints/1") in warned(pushed)
-    assert "duplicate" in str(server.wait_nack(server.node, "endpoints")).lower()
+    wait_until(
+        lambda: "duplicate" in str(server.nacks(node=server.node, type="endpoints")[0]).lower(),
+        "the second NACK replaces the first one",
+    )
     assert client.call(TARGET).body == "a"
 
 
