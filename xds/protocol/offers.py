@@ -163,7 +163,6 @@ class Offers:
         if silent := rejections.refused.among(silent, mixed):
             mixed = mixed_of(mixed, watch.known.base or empty_set(url), silent)
         return self._offer(watch, client, mixed, events, now_s, left_out, silent)
-        return self._offer(watch, client, mixed, events, now_s, left_out, silent)
 
     def _offer(
         self,
