@@ -10,6 +10,25 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a listener that warms is not sent an earlier filter than that of its routes": (
+        DELTA,
+        False,
+        "cuts",
+        Plan(svc="r2"),
+        [
+            Wait(40.0),
+            Push(Plan(svc="inline")),
+            Wait(1.0),
+            Push(Plan(filter="to:b")),
+            Go((0,)),
+            Cut(missed=(Plan(r2="ac", svc="r2", load="2"),)),
+            Wait(1.0),
+            Guard(),
+            Push(Plan(web="r1", texts=("@1", "eds:y", "@1"), extra="ecds:f", filter="to:b")),
+            Push(Plan(inline="bc", svc="inline", tidy=True)),
+        ],
+        PLAIN,
+    ),
     "a listener that names a left-over route again waits for it": (
         SOTW,
         False,

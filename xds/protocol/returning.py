@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
+from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cluster_parts import PARTS, clusters_in_use, lacking_parts
 from xds.protocol.expected_requests import proved_by_assignments
@@ -318,6 +319,8 @@ def earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str] 
     versions = log.served_with(url, name, naming) if naming else log.stand_ins(url, name)
     if not sent_sets or facts.watches.may_hold_anything(listeners_url):
         versions = iter([*versions][-1:])
+    elif resource_type(url).alias == "extension_configs":
+        versions = islice(versions, 1)  # an earlier filter may not guard what the routes open
     unrefused = filter(log.is_unrefused, versions)
     return next((each for each in unrefused if _leads_to_warm(facts, each, cold)), None)
 
