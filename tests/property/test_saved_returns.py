@@ -10,6 +10,27 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a route waits for listeners of which nothing is known": (
+        DELTA,
+        False,
+        "delays replicas",
+        Plan(extra="lua"),
+        [
+            Wait(40.0),
+            Push(Plan(extra="ecds:f")),
+            Push(Plan(svc="r2", extra="lua")),
+            Push(Plan(extra="sds:u")),
+            Cut(missed=(Plan(svc="inline"),), moves=True),
+            Cut(missed=(Plan(svc="r2", extra="ecds:f"), Plan(inline="ab", svc="inline")), moves=True),
+            Push(PLAIN),
+            Push(Plan(svc="inline", extra="sds:u")),
+            Push(Plan(svc="r2", extra="sds:u")),
+            Cut(missed=(Plan(svc="r2"),), moves=True),
+            Push(Plan(inline="ac", svc="inline", texts=("hc:2", "@1", "@1"))),
+            Guard(),
+        ],
+        PLAIN,
+    ),
     "a listener that warms is not sent an earlier filter than that of its routes": (
         DELTA,
         False,
