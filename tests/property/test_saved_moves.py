@@ -10,6 +10,21 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "what a group had before a restart may be what its clients have, if it was its only push as well": (
+        SOTW,
+        False,
+        "delays groups refusals restarts",
+        PLAIN,
+        [
+            Push(Plan(r1="bc", extra="lua"), group="node"),
+            Cut(True),
+            Push(
+                Plan(inline="ad", svc="inline", texts=("@1", "static", "@1"), whole="b", trouble="malformed"),
+                group="node",
+            ),
+        ],
+        PLAIN,
+    ),
     "a node that moves has the latest push that any of its connections had": (
         SOTW,
         False,

@@ -92,7 +92,8 @@ class Server:
             split = self.splits.get(newest[1].group)
             if split is not None and split.base is not None:
                 split = self.splits[newest[1].group] = replace(split, base=read_back([split.base])[0])
-            self.cache.set(newest[1], retained=earlier, on_nack=pushed[-1][1], now_s=newest[0], split=split)
+            on_nack = pushed[-1][1]
+            self.cache.set(newest[1], earlier, on_nack, now_s=newest[0], split=split, is_stored=True)
 
     def push(
         self, content: Content, group: str = "default", label: str = "", on_nack: str = "hold", wake: bool = True

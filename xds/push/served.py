@@ -112,7 +112,7 @@ class ServedGroups:
         self._note_published(head, before, split)
         if is_served:
             before, pushed_s = (), monotonic()
-        self._cache.set(head.snapshot, before, self._on_nack, precomputed, pushed_s, split)
+        self._cache.set(head.snapshot, before, self._on_nack, precomputed, pushed_s, split, is_stored=not is_served)
 
     def split(self, group: str, split: GroupSplit | None) -> None:
         """Serve the contents of a group to other nodes from now on."""

@@ -125,10 +125,12 @@ class SnapshotCache:
         precomputed: Precomputed = NOTHING_PRECOMPUTED,
         now_s: float = 0.0,
         split: GroupSplit | None = None,
+        is_stored: bool = False,
     ) -> None:
         """Serve this snapshot to its group; while ``split`` has a base, to the nodes of its wave.
 
         ``retained`` are the earlier revisions with the times of their pushes, oldest first (after a restart).
+        ``is_stored``: it was pushed before a restart, so its clients may have it already.
         ``precomputed`` is the result of `precompute` for this snapshot. ``on_nack`` is the setting ``hold`` or
         ``proceed``. ``now_s`` is the time of the push, on the clock of the streams.
         """
@@ -148,7 +150,7 @@ class SnapshotCache:
         lines.base = base
         lines.head.pushed, lines.head.snapshot = snapshot, served
         self.responses.drop_parts(before, [each.pushed for each in lines.contents()])
-        lines.note_pushes(now_s, retained, is_base_new=is_base_new)
+        lines.note_pushes(now_s, retained, is_base_new=is_base_new, is_stored=is_stored or bool(retained))
         proceed = on_nack == "proceed"
         is_base_same = base is not None and not is_base_new and proceed == group.proceed_on_nack
         group.proceed_on_nack = proceed

@@ -131,10 +131,18 @@ class Lines:
         return True
 
     def note_pushes(
-        self, now_s: float, retained: Sequence[tuple[float, Snapshot]] = (), *, is_base_new: bool = True
+        self,
+        now_s: float,
+        retained: Sequence[tuple[float, Snapshot]] = (),
+        *,
+        is_base_new: bool = True,
+        is_stored: bool = False,
     ) -> None:
-        """Note what is served now in the removal logs, after the pushes ``retained`` that are read from the store."""
-        split, is_stored = self.split, bool(retained)
+        """Note what is served now in the removal logs, after the pushes ``retained`` that are read from the store.
+
+        ``is_stored``: so is what is served.
+        """
+        split = self.split
         for line, logs in self._logs.items():
             for pushed_s, each in retained:
                 if line is not GroupLine.BASE or split is None or not split.is_hidden(each.revision):
