@@ -560,6 +560,19 @@ STORIES: dict[str, Story] = {
         ],
         Plan(r2="bc", web="r2", texts=("static", "hc:2", "@1")),
     ),
+    "a cluster that came with a push that was refused without a name comes back in an earlier version": (
+        SOTW,
+        True,
+        "late live refusals",
+        Plan(texts=("eds:x", "@1", "@1")),
+        [
+            Push(Plan(trouble="assignment")),
+            Push(Plan(inline="d", svc="inline")),
+            Push(Plan(r1="ad", texts=("sds:s", "@1", "@1"))),
+            Go((0, 1)),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.
