@@ -560,7 +560,7 @@ STORIES: dict[str, Story] = {
         ],
         Plan(r2="bc", web="r2", texts=("static", "hc:2", "@1")),
     ),
-    "a cluster that came with a push that was refused without a name comes back in an earlier version": (
+    "a refused assignment that was dropped is not reported as missing to a cluster that names it again": (
         SOTW,
         True,
         "late live refusals",
@@ -570,6 +570,19 @@ STORIES: dict[str, Story] = {
             Push(Plan(inline="d", svc="inline")),
             Push(Plan(r1="ad", texts=("sds:s", "@1", "@1"))),
             Go((0, 1)),
+        ],
+        PLAIN,
+    ),
+    "a refused assignment that has left is not reported as missing to a cluster that comes back before it": (
+        SOTW,
+        True,
+        "late live refusals",
+        Plan(texts=("eds:x", "@1", "@1")),
+        [
+            Push(Plan(trouble="assignment")),
+            Push(Plan(inline="d", svc="inline")),
+            Go((0, 0, 0)),
+            Push(Plan(texts=("sds:s", "@1", "@1"))),
         ],
         PLAIN,
     ),

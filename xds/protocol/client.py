@@ -162,9 +162,8 @@ class ClientState:
     def awaited_names(self, type_url: str) -> frozenset[str]:
         """The requested names that are not reported as missing now, because a push may bring them soon."""
         awaited = self.transition.awaited_secrets(type_url) if self.transition is not None else NO_NAMES
-        if self.watches.refused.get(type_url):  # a cluster in use may name what was refused before it was removed
-            lingering = self.lingering.names.get(type_url, NO_NAMES)
-            awaited |= lingering.difference(self.released.get(type_url).resources)
+        if refused := self.watches.refused.get(type_url):  # what names it would be used without it
+            awaited |= refused.keys() - self.released.get(type_url).resources.keys()
         if self.returned_s is None:
             return awaited
         type = resource_type(type_url)

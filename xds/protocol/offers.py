@@ -251,7 +251,7 @@ class Offers:
             watch.allows_placeholders,
             watch.reported_missing,
             watch.reads_errors,
-            client.awaited_names(url) if client.transition is not None or client.returned_s is not None else NO_NAMES,
+            client.awaited_names(url),
         )
 
     def _settle(
