@@ -169,12 +169,15 @@ class World:
     def _with_observed(self, content: Site) -> tuple[Site, dict[str, str]]:
         """What of a push is pushed, and the assignments that are observed from then on: as long as clusters have them.
 
-        Before that, some are observed though no cluster has them.
+        Before that, some are observed though no cluster has them. So they are afterwards, where clients come back that
+        may need them.
         """
         named = _assignments(content)
         if "live" in self.features:
             live = {name: text for name, text in content[ENDPOINT].items() if name in named}
             return {**content, ENDPOINT: {}}, live
+        if self.features & {"singles", *COMING_BACK}:  # "a removed cluster whose assignment was observed"
+            return content, self.observed
         gone = _assignments(self.pushed.get("default", content)) - named
         return content, {name: text for name, text in self.observed.items() if name not in gone}
 
