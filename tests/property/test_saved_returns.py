@@ -10,6 +10,21 @@ from xds.protocol.dialect import Variant
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
 
 STORIES: dict[str, Story] = {
+    "a returned client takes the repair of a push that it refused without a name": (
+        SOTW,
+        False,
+        "delays refusals restarts",
+        Plan(r1="d"),
+        [
+            Push(Plan(trouble="leading")),
+            Cut(restart=True, missed=(Plan(trouble="malformed"),)),
+            Wait(3.0),
+            Push(Plan(texts=("hc:2", "@1", "@1"))),
+            Cut(restart=True),
+            Push(Plan(r2="bc", svc="r2", texts=("@1", "@1", "eds:x"), trouble="cluster")),
+        ],
+        Plan(r1="c"),
+    ),
     "a route waits for listeners of which nothing is known": (
         DELTA,
         False,

@@ -117,7 +117,8 @@ class Offers:
         """Offer a full set to a client that may have anything, and rejected a set before.
 
         What is left out of it is deleted. So of the suspects only those are left out that no client is known to have,
-        those of the latest push first, and none whose assignment it requests, unless another version takes its place.
+        those that the newest set lacks before the others (or no repair would be taken), of each those of the latest
+        push first, and none whose assignment it requests, unless another version takes its place.
         If it rejects the set without them as well, they are not suspect any more.
         """
         rejections = watch.rejections
@@ -128,7 +129,8 @@ class Offers:
             replaced = facts.logs.stand_ins(url, frozenset(rejections.suspects), rejections).resources
             kept = may_be_in_use(facts, released) - replaced.keys()
             suspects = {name: version for name, version in rejections.suspects.items() if name not in kept}
-            left_out |= facts.logs.latest_unaccepted(url, suspects)
+            gone = {name: version for name, version in suspects.items() if name not in client.goal.get(url).resources}
+            left_out |= facts.logs.latest_unaccepted(url, gone) or facts.logs.latest_unaccepted(url, suspects)
         self._offer_without(left_out, watch, client, released, events, now_s)
 
     def _offer_without(
