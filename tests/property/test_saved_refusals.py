@@ -37,6 +37,19 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what a superseded response removed is not known by the ACK of an earlier one": (
+        DELTA,
+        False,
+        "delays refusals",
+        PLAIN,
+        [
+            Push(Plan(r1="c")),
+            Push(Plan(r2="b", web="r2")),
+            Wait(6.0),
+            Push(Plan(inline="ac", svc="inline", trouble="malformed")),
+        ],
+        PLAIN,
+    ),
     "an assignment that was refused, dropped and requested again is answered in an earlier version": (
         SOTW,
         False,

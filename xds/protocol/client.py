@@ -162,7 +162,8 @@ class ClientState:
     def awaited_names(self, type_url: str) -> frozenset[str]:
         """The requested names that are not reported as missing now, because a push may bring them soon."""
         awaited = self.transition.awaited_secrets(type_url) if self.transition is not None else NO_NAMES
-        if refused := self.watches.refused.get(type_url):  # what names it would be used without it
+        refused = self.watches.refused.get(type_url)
+        if refused and resource_type(type_url).alias in PARTS:  # the cluster that names it would be used without it
             awaited |= refused.keys() - self.released.get(type_url).resources.keys()
         if self.returned_s is None:
             return awaited

@@ -309,11 +309,18 @@ class Watch:
             self.known.base = releases.without_removed(self.known.base, sent)
 
     def accept_superseded(self, nonce: str, releases: Releases) -> None:
-        """The client ACKed a response that a newer one superseded: it has what that one brought."""
-        response = dict(self.superseded).get(nonce)
-        if response is not None and self.known.base is not None:
-            brought = frozenset((*response.names, *response.removed))
-            self.known.base = releases.mixed(self.known.base, response.resource_set, brought)
+        """The client ACKed a response that a newer one superseded.
+
+        It has what that one brought, unless a later one has removed it.
+        """
+        nonces = [sent for sent, _ in self.superseded]
+        if nonce not in nonces or self.known.base is None:
+            return
+        response, *later = [sent for _, sent in self.superseded[nonces.index(nonce) :]]
+        brought = frozenset((*response.names, *response.removed))
+        self.known.base = releases.mixed(self.known.base, response.resource_set, brought)
+        for each in later:
+            self.note_removed(each.resource_set, releases)
 
     def refuse_superseded(self, message: str) -> None:
         """The client NACKed a response that a newer one superseded: what the message names is rejected (rule 16).
