@@ -50,7 +50,7 @@ def unassigned(facts: ClientFacts, clusters: ResourceSet | None = None) -> froze
 def unrequested(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     """The clusters of a set whose assignment the client does not request, although it requests others.
 
-    It shows what a response removed that it rejected, but has it no more.
+    A Delta client that rejected a response shows what this removed, but has it no more: what it has, it requests.
     """
     requested = facts.watches.names(facts.url_of("endpoints"))
     users = facts.releases.by_assignment(clusters, _source(facts)) if requested else {}

@@ -311,6 +311,7 @@ def earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str] 
     may have had.
 
     Later ones may open what only later listeners guard. So it is the first one of the log if the listeners are unknown.
+    A filter comes in no version before that which was served with the listener: routes may open what it does not guard.
     """
     log, listeners_url = facts.log, facts.url_of("listeners")
     sent_sets = [each for watch in facts.watches.of(listeners_url) for each in watch.sent_sets()]
@@ -320,7 +321,7 @@ def earlier_route(facts: ClientFacts, url: str, name: str, cold: frozenset[str] 
     if not sent_sets or facts.watches.may_hold_anything(listeners_url):
         versions = iter([*versions][-1:])
     elif resource_type(url).alias == "extension_configs":
-        versions = islice(versions, 1)  # an earlier filter may not guard what the routes open
+        versions = islice(versions, 1)
     unrefused = filter(log.is_unrefused, versions)
     return next((each for each in unrefused if _leads_to_warm(facts, each, cold)), None)
 
