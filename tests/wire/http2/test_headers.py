@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import unquote
 
 import h2.events
@@ -12,7 +13,17 @@ from hypothesis import strategies as st
 
 from tests.wire.http2.talk import REQUEST, Talk, greeted, opened, settings, written
 from xds.wire.http2 import frames as f
-from xds.wire.http2.headers import RESPONSE_HEAD, encode, read_request, read_timeout, trailers
+from xds.wire.http2.connection import ServerConnection
+from xds.wire.http2.headers import (
+    EMPTY_TABLE,
+    RESPONSE_HEAD,
+    decode,
+    encode,
+    keep_table,
+    read_request,
+    read_timeout,
+    trailers,
+)
 from xds.wire.http2.stream import RequestReceived
 
 
@@ -159,3 +170,29 @@ def test_settings_that_mean_nothing_to_us_are_ignored() -> None:
     (stream,) = opened(server, 1)
     server.send_head(stream)
     assert written(server) == [(f.HEADERS, f.END_HEADERS, 1, RESPONSE_HEAD)]
+
+
+blocks = st.lists(
+    st.tuples(st.lists(st.tuples(names, values), max_size=8), st.none() | st.integers(0, 4_096)), min_size=1, max_size=6
+)
+
+
+@given(blocks)
+def test_a_table_between_blocks_is_as_good_as_one_decoder(
+    conversation: list[tuple[list[tuple[str, str]], int | None]],
+) -> None:
+    encoder, table = hpack.Encoder(), EMPTY_TABLE
+    for fields, size in conversation:
+        if size is not None:
+            encoder.header_table_size = size
+        found, table = decode(table, encoder.encode([*fields, *fields]))
+        assert found == [*fields, *fields]
+        assert sum(32 + len(name) + len(value) for name, value in table.entries) <= table.size
+
+
+def test_connections_of_a_fleet_share_their_header_table() -> None:
+    share = lru_cache(keep_table)
+    for token in ("a", "a", "b", "a"):
+        head = hpack.Encoder().encode([*REQUEST, ("authorization", f"Bearer {token}")])
+        ServerConnection(share_table=share).receive(f.PREFACE + settings() + f.frame(f.HEADERS, f.END_HEADERS, 1, head))
+    assert share.cache_info()[:2] == (2, 2)

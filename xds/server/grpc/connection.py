@@ -18,7 +18,7 @@ from xds.server.grpc.call import Call
 from xds.server.identity import peer_certificate, peer_name
 from xds.wire.http2.connection import ServerConnection
 from xds.wire.http2.frames import ErrorCode, Http2Error
-from xds.wire.http2.headers import CONTENT_TYPE, Fields
+from xds.wire.http2.headers import CONTENT_TYPE, Fields, ShareTable
 from xds.wire.http2.messages import GrpcMessage
 from xds.wire.http2.stream import (
     Http2Limits,
@@ -38,6 +38,10 @@ class ConnectionOwner(Protocol):
     @property
     def limits(self) -> Http2Limits:
         """Limits of each connection."""
+
+    @property
+    def share_table(self) -> ShareTable:
+        """Shares equal header tables of connections."""
 
     @property
     def throttle(self) -> ConnectionThrottle:
@@ -83,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._slow: dict[int, float] = {}  # since when the messages of streams are known to be incomplete
         self._open_calls: set[int] = set()  # streams with calls without a credential; some may have ended
         self._owner = owner
-        self._http2 = ServerConnection(owner.limits)
+        self._http2 = ServerConnection(owner.limits, owner.share_table)
         self._abuse = RateLimit(owner.flow.abuse_per_s, owner.flow.abuse_burst)
         self._is_open = False
         self._is_established = False

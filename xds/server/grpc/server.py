@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -22,11 +23,13 @@ from xds.server.grpc.tls_protocol import TlsProtocol
 from xds.server.introspection import ChannelzServicer
 from xds.server.logs import get_logger
 from xds.server.tls import PemFiles, TlsContexts
+from xds.wire.http2.headers import ShareTable, keep_table
 from xds.wire.http2.stream import DEFAULT_LIMITS, Http2Limits
 
 BACKLOG = 4096  # a fleet connects at once; the limit of the system (somaxconn) may be lower
 LAST_WRITES_S = 0.5  # for writes in progress when the last call has ended
 EXPIRE_EVERY_S = 1.0
+SHARED_TABLES = 256  # different header tables; those of a fleet differ by path and token. Each has 4 kB at most
 CHECKS = 3  # keepalive checks during the time in which a client must answer a ping
 _log = get_logger("xds.server.grpc")
 
@@ -74,6 +77,7 @@ class GrpcServer:
         self.refuse = refuse
         self.limits = limits
         self.admits = admits
+        self.share_table: ShareTable = lru_cache(SHARED_TABLES)(keep_table)
         self.anonymous = AnonymousConnections(anonymous, limit_hits if limit_hits is not None else Counter())
         self._address = address
         self._reuse_port = reuse_port

@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 
-from hpack import Decoder
-
 from xds.wire.http2 import frames, headers
 from xds.wire.http2.frames import (
     DATA,
@@ -26,7 +24,7 @@ from xds.wire.http2.frames import (
     Http2Error,
     frame,
 )
-from xds.wire.http2.headers import HEADER_BLOCK_LIMIT, HeaderBlock
+from xds.wire.http2.headers import EMPTY_TABLE, HEADER_BLOCK_LIMIT, HeaderBlock, ShareTable, keep_table
 from xds.wire.http2.messages import FRAMED_MESSAGE, PREFIX_BYTES, MessageError
 from xds.wire.http2.receive_window import PRECREDIT_MESSAGES, ReceiveWindow
 from xds.wire.http2.sender import UPDATES, Sender
@@ -57,15 +55,17 @@ class ServerConnection:
     streams, more window updates than sent data explains, errors. A well-behaved client sends few of them; the owner of
     the connection limits them.
 
+    ``share_table`` returns a header table that other connections have, if it can.
     ``is_behind``: more frames have arrived than are handled at once. Call ``receive`` again, with or without bytes.
     """
 
     __slots__ = (
-        "_block", "_decoder", "_has_settings", "_highest_id", "_last_id", "_limits", "_openings_remaining", "_partial",
-        "_sender", "_skipped", "_window", "abuse_score", "is_behind", "is_going_away", "is_trusted", "streams",
+        "_block", "_has_settings", "_highest_id", "_last_id", "_limits", "_openings_remaining", "_partial", "_sender",
+        "_share_table", "_skipped", "_table", "_window", "abuse_score", "is_behind", "is_going_away", "is_trusted",
+        "streams",
     )  # fmt: skip
 
-    def __init__(self, limits: Http2Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: Http2Limits = DEFAULT_LIMITS, share_table: ShareTable = keep_table) -> None:
         self.streams: dict[int, Stream] = {}
         self.is_trusted = False
         self.is_behind = False
@@ -73,7 +73,8 @@ class ServerConnection:
         self.abuse_score = 0
         self._limits = limits
         self._sender = Sender(self.streams)
-        self._decoder = Decoder(HEADER_BLOCK_LIMIT)
+        self._share_table = share_table
+        self._table = EMPTY_TABLE  # of the request headers
         self._window = ReceiveWindow(self._sender)
         self._partial = b""
         self._last_id = 0  # the last stream that was accepted
@@ -378,7 +379,8 @@ class ServerConnection:
         self._block = None if block.is_complete else block
         if not block.is_complete:
             return
-        fields = headers.decode(self._decoder, bytes(block.data))
+        fields, table = headers.decode(self._table, bytes(block.data))
+        self._table = self._share_table(table)
         stream_id, ends = block.stream_id, block.ends_stream
         if stream_id in self.streams:
             self._end_request(events, self.streams[stream_id], fields, ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -126,9 +126,29 @@ def trailers(status: int, message: str, metadata: Fields = (), *, only: bool) ->
     return (RESPONSE_HEAD if only else b"") + encode(fields)
 
 
-def decode(decoder: Decoder, block: bytes) -> list[tuple[str, str]]:
-    """The fields of a header block. Raises ``Http2Error``."""
+class HeaderTable(NamedTuple):
+    """The dynamic table of a connection between two header blocks (RFC 7541 2.3.2): its entries, the newest first.
+
+    It is kept instead of a decoder, because connections of a fleet have equal tables, which can be shared.
+    """
+
+    entries: tuple[tuple[bytes, bytes], ...] = ()
+    size: int = frames.DEFAULT_HEADER_TABLE
+
+
+EMPTY_TABLE = HeaderTable()
+ShareTable = Callable[[HeaderTable], HeaderTable]  # returns an equal table
+
+
+def keep_table(table: HeaderTable) -> HeaderTable:
+    """The table itself: a `ShareTable` that shares nothing."""
+    return table
+
+
+def decode(table: HeaderTable, block: bytes) -> tuple[list[tuple[str, str]], HeaderTable]:
+    """The fields of a header block, and the table after it. Raises ``Http2Error``."""
     _check_updates(block)
+    decoder = _decoder(table)
     try:
         decoded = decoder.decode(block, raw=True)
     except OversizedHeaderListError as error:
@@ -136,7 +156,16 @@ def decode(decoder: Decoder, block: bytes) -> list[tuple[str, str]]:
     except HPACKError as error:
         # The error message may contain everything that the client sent.
         raise Http2Error(ErrorCode.COMPRESSION_ERROR, type(error).__name__) from error
-    return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
+    fields = [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
+    return fields, HeaderTable(tuple(decoder.header_table.dynamic_entries), decoder.header_table_size)
+
+
+def _decoder(table: HeaderTable) -> Decoder:
+    decoder = Decoder(HEADER_BLOCK_LIMIT)
+    decoder.header_table_size = table.size
+    for name, value in reversed(table.entries):
+        decoder.header_table.add(name, value)
+    return decoder
 
 
 def _check_updates(block: bytes) -> None:
