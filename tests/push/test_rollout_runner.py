@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from time import time
+from typing import Any
 
 import pytest
 
 from tests.push.test_publisher import GROUP, clusters, resources
-from tests.push.test_rollouts import NODES, have, rollout, served
+from tests.push.test_rollouts import NODES, OPERATOR, have, rollout, served
 from tests.support import resources as r
 from tests.support.connected import Client
 from tests.support.plane import Plane
@@ -300,6 +301,25 @@ async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner
     assert rollout(plane).reason == "33.3% of 150 requests failed, 2.0% above the usual 1.0% are allowed"
 
 
+async def test_load_from_before_the_wave_counts_for_no_node(plane: Plane) -> None:
+    """One that begins to report during the wave has a history too, and clusters that go take theirs with them."""
+    totals: dict[str, Totals | None] = {name: Totals(1000, 500) for name in NODES}
+    facts = plane.publisher.rollout_facts
+    facts.requests_of = lambda node, clusters: totals[node]
+    await pushed(plane)
+    (first,) = have(plane, "b")
+    totals[first] = None
+    await facts.gather(GROUP)
+    for seen, expected in (
+        (Totals(1000, 500), RequestCount(0, 0)),
+        (Totals(1060, 540), RequestCount(40, 100)),
+        (Totals(400, 300), RequestCount(0, 0)),
+        (Totals(2000, 310), RequestCount(10, 1610)),
+    ):
+        totals[first] = seen
+        assert (await facts.gather(GROUP)).facts.requests == expected
+
+
 async def test_a_look_that_began_before_a_rollout_leaves_its_load_alone(plane: Plane) -> None:
     """Pushes and other servers look as well, and a look pauses between batches of nodes."""
     totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}
@@ -349,6 +369,36 @@ async def test_a_roll_back_that_is_refused_holds(
         await runner.look()
     assert rollout(plane).state is RolloutState.HELD
     assert rollout(plane).reason.endswith("it cannot be taken back: a has another owner")
+
+
+async def test_a_refused_roll_back_is_tried_again_when_the_group_has_changed(
+    plane: Plane, runner: RolloutRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at each look: each attempt is a refused push, in the log and among the events."""
+    proxies = await pushed(plane)
+    proxies.answer(refused="b")
+    attempts, is_refused, roll_back = 0, True, plane.publisher.rollouts.roll_back
+
+    async def count(*given: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if is_refused:
+            raise ValidationError([Violation("owned_name", "a has another owner")])
+        await roll_back(*given)
+
+    monkeypatch.setattr(plane.publisher.rollouts, "roll_back", count)
+    for _ in range(3):
+        await runner.look()
+    assert (attempts, rollout(plane).state) == (1, RolloutState.HELD)
+    await plane.publisher.rollouts.resume(GROUP, OPERATOR)
+    for _ in range(2):
+        await runner.look()
+    assert (attempts, rollout(plane).state) == (2, RolloutState.HELD)
+    is_refused = False
+    (assignment,) = resources(r.cluster_load_assignment("a", 1))
+    await plane.publisher.put(GROUP, assignment)
+    await runner.look()
+    assert (attempts, rollout(plane).state) == (3, RolloutState.ROLLED_BACK)
 
 
 async def test_only_the_holder_of_the_lease_acts(plane: Plane) -> None:

@@ -116,8 +116,7 @@ class FactsHere:
     def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
         """The load since the present wave began, without any yet."""
         wave, before = _wave(running), self._load.get(group)
-        is_first = before is None or before.wave != wave
-        return _LoadSince(wave, {} if before is None or is_first else before.base, is_first)
+        return _LoadSince(wave, before.base if before is not None and before.wave == wave else {})
 
 
 def _wave(rollout: Rollout | None) -> _Wave | None:
@@ -127,11 +126,14 @@ def _wave(rollout: Rollout | None) -> _Wave | None:
 
 @dataclass(slots=True)
 class _LoadSince:
-    """The requests of nodes since a wave began. ``base`` are the totals that they had at the first look, by node."""
+    """The requests of nodes since a wave began; without a wave, all.
+
+    ``base`` are the totals, by node, that do not count: those at the first look at it, or when they last became fewer,
+    as when the group has lost a cluster.
+    """
 
     wave: _Wave | None
     base: dict[str, Totals]
-    is_first: bool
     inside: RequestCount | None = None
     outside: RequestCount | None = None
 
@@ -139,11 +141,9 @@ class _LoadSince:
         """Add the requests of a node, if it reports any."""
         if totals is None:
             return
-        if self.is_first and self.wave is not None:
-            self.base[node_id] = totals
-        before = self.base.get(node_id, Totals())
+        before = self.base.setdefault(node_id, totals) if self.wave is not None else Totals()
         if totals.errors < before.errors or totals.successes < before.successes:
-            before = Totals()  # its totals were forgotten meanwhile
+            before = self.base[node_id] = totals
         failed = float(totals.errors - before.errors)
         count = RequestCount(failed, failed + totals.successes - before.successes)
         if is_inside:
