@@ -38,6 +38,7 @@ class RolloutRunner:
         self._fleet = fleet
         self._gather = gather
         self._holds_lease = holds_lease
+        self._refused: dict[str, str] = {}  # by group: what was served when its roll-back was refused
         self._task = BackgroundTask()
 
     def start(self) -> None:
@@ -90,18 +91,20 @@ class RolloutRunner:
             return  # somebody has acted meanwhile
         decision = decide(present, gathered.facts, time())
         if decision.act is Act.ROLL_BACK:
-            await self._roll_back(present, decision)
+            if present.state is not RolloutState.HELD or self._refused.get(rollout.group) != gathered.serves:
+                await self._roll_back(present, decision, gathered.serves)
         elif decision.act is Act.NOTHING:
             self._rollouts.note_progress(decision.rollout)
         else:
             await self._rollouts.step(present, decision.rollout, _action(present, decision.rollout))
 
-    async def _roll_back(self, before: Rollout, decision: RolloutDecision) -> None:
+    async def _roll_back(self, before: Rollout, decision: RolloutDecision, serves: str) -> None:
         try:
             await self._rollouts.roll_back(before, replace(decision.rollout, by=SERVER), Caller(SERVER))
         except (StoreError, ConflictError):
             raise
         except XdsError as error:  # such as a name of the base that a config entry has now: a person has to decide
+            self._refused[before.group] = serves
             reason = f"{decision.reason}; it cannot be taken back: {error}"
             held = replace(before, state=RolloutState.HELD, reason=reason)
             if before.state is not RolloutState.HELD:
