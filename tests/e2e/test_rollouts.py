@@ -94,6 +94,17 @@ def test_a_push_that_the_canary_refuses_is_taken_back(site: RolloutSite, taken_p
     site.end()
 
 
+def test_what_proxies_reject_already_holds_no_good_push(site: RolloutSite, taken_port: int) -> None:
+    ports = {"taken": taken_port, "other": free_port()}
+    taken, other = (r.listener(name, r.rds("web", site.variant.config_source), port) for name, port in ports.items())
+    site.push([*site.content(BASE), taken], rollout="all_at_once").raise_for_status()
+    wait_until(lambda: len(site.server.nacks(state="open")) == ENVOYS, "all reject a listener")
+    site.roll_out([*site.content(HEAD), taken, other], waves="1", hold_s=1, timeout_s=20)
+    assert site.wait_state("promoted")["reason"] == "all 10 nodes have ACKed"
+    wait_until(lambda: site.answering() == set(site.envoys), "all answer from the head")
+    site.end()
+
+
 def test_a_bad_push_a_roll_back_and_again(site: RolloutSite, taken_port: int, tmp_path: Path) -> None:
     """As operators act: to all, taken back by hand, again with care, taken back by itself, at last the mended push."""
     canary, *others = site.ranked

@@ -101,6 +101,23 @@ def concerns(node: NodeRecord, changed: Mapping[str, Collection[str]]) -> bool:
     return False
 
 
+def has_changes(
+    node: NodeRecord,
+    targets: Mapping[str, ResourceSet],
+    changed: Mapping[str, Collection[str]],
+    variants: Mapping[str, Mapping[str, ResourceSet]],
+) -> bool:
+    """Whether a connected node has ACKed ``targets`` as far as the ``changed`` names go; it may reject others."""
+    for stream in node.streams:
+        for type_url, target in variants.get(stream.api, targets).items():
+            record = stream.types.get(type_url)
+            if record is None or record.state is Sync.NOT_SUBSCRIBED:
+                continue
+            if record.acked is None or not has_content(record.acked, target, changed.get(alias_of(type_url), ())):
+                return False
+    return True
+
+
 def type_progress(
     node: NodeRecord, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
 ) -> dict[str, Sync]:
@@ -126,9 +143,12 @@ def progress(record: TypeRecord, target: ResourceSet) -> Sync:
     return Sync.PENDING
 
 
-def has_content(acked: ResourceSet, target: ResourceSet) -> bool:
-    """Whether an ACKed set has the content of a pushed one. Overlays and lingering resources are ignored."""
-    acked = comparable_set(acked)
+def has_content(acked: ResourceSet, target: ResourceSet, among: Collection[str] | None = None) -> bool:
+    """Whether an ACKed set has the content of a pushed one, or that of the names ``among`` it.
+
+    Overlays and lingering resources are ignored.
+    """
+    acked = comparable_set(acked, among)
     return acked is target or acked.origin_id == target.origin_id or acked.digest == target.digest
 
 

@@ -354,13 +354,16 @@ class Fleet:
     ) -> dict[str, tuple[Sync, Sequence[HeldResources]]]:
         """As ``convergence``, for each node ``among`` that is connected: its state, and what is held back from it.
 
-        A node is not subscribed if it wants none of the ``changed`` names, by type alias.
+        A node is not subscribed if it wants none of the ``changed`` names, by type alias. It is synced, too, if it
+        rejects others of a type and has ACKed these.
         """
         states: dict[str, tuple[Sync, Sequence[HeldResources]]] = {}
         for record in self._connected_among(group, among):
             state = Sync.NOT_SUBSCRIBED
             if convergence.concerns(record, changed):
                 state = convergence.node_progress(record, targets, variants).state
+                if state is Sync.NACKED and convergence.has_changes(record, targets, changed, variants):
+                    state = Sync.SYNCED
             states[record.node.id] = state, held_resources(record.clients)
         return states
 

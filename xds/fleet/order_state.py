@@ -6,7 +6,7 @@ A client has a mixed set while resources linger, are held, or were rejected; a m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import nsmallest
 
 from xds.fleet.state import HeldResources, LingeringResources
@@ -162,13 +162,17 @@ class PartialSets:
         return partial
 
 
-def comparable_set(resource_set: ResourceSet) -> ResourceSet:
-    """The set to compare with pushes: the pushed base if a mixed set contains all of it, else the mixed set."""
+def comparable_set(resource_set: ResourceSet, among: Collection[str] | None = None) -> ResourceSet:
+    """The set to compare with pushes: the pushed base if a mixed set contains all of it, else the mixed set.
+
+    With ``among`` only these names count.
+    """
     if resource_set.mixture is None:
         return resource_set
     pushed, mixed = pushed_base(resource_set), resource_set
+    names = pushed.resources.keys() if among is None else pushed.resources.keys() & among
     while mixed.mixture is not None:
-        if not mixed.mixture.earlier_names.isdisjoint(pushed.resources):
+        if not mixed.mixture.earlier_names.isdisjoint(names):
             return resource_set
         mixed = mixed.mixture.base
     return pushed
