@@ -23,7 +23,8 @@ from tests.support.upstream import Upstream
 
 RPS = 150
 PER_CONNECTION = 2  # connections that are older than a change of a listener keep its old routes
-LATE_S = 0.5
+LATE_S = 0.5  # an instance after the entry
+SLOW_S = 3.0  # an answer of the source
 KNOWN, UNKNOWN = ("old", "old-1"), ("new", "new-1")  # services, each with an instance
 ROUTER: Json = {
     "Kind": "service-router",
@@ -98,7 +99,7 @@ def test_entry_leads_to_a_service_that_the_source_has_not_read(
     if not is_late:
         register(UNKNOWN[0], instances[UNKNOWN[0]])
     mesh = loaded_mesh(tmp_path, background, running, fake.address)
-    fake.delay_s = LATE_S
+    fake.delay_s = LATE_S if is_late else SLOW_S
     change(mesh, entry, (lambda: register(UNKNOWN[0], instances[UNKNOWN[0]])) if is_late else None)
 
 

@@ -127,7 +127,7 @@ async def test_nothing_is_computed_repeatedly_while_a_server_starts(
     shop: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start with many groups takes long; sources are asked at its end."""
-    monkeypatch.setattr("xds.mesh.lowered_endpoints.UNKNOWN_S", 0.01)
+    monkeypatch.setattr("xds.services.followed_assignments.EMPTY_S", 0.01)
     again = await shop.reloaded()
     endpoints = again.mesh.lowered.endpoints
     assert endpoints is not None

@@ -28,6 +28,8 @@ from xds.push.groups import GroupSettings
 from xds.push.request import DEFAULT_OPTIONS, ChangeError, PushOptions, PushResult, patch, replace_all
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
+from xds.services.source_runs import Sources
+from xds.services.source_states import check_sources
 from xds.store.base import DERIVED, UnavailableError
 from xds.store.sqlite.memory import MemoryStore
 
@@ -433,18 +435,51 @@ class TestEndpoints:
         assert shop.publisher.groups.content(GROUP).revision == 2
         assert shop.mesh.lowered.content(GROUP).owns((ENDPOINT, V2))
 
-    async def test_an_unknown_service_is_empty_after_a_while_and_never_before_the_catalog_is_loaded(
+    async def test_a_service_without_instances_is_empty_a_while_after_the_answers_of_all_sources(
         self, shop: Plane, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xds.mesh.lowered_endpoints.UNKNOWN_S", 0.01)
+        monkeypatch.setattr("xds.services.followed_assignments.EMPTY_S", 0.01)
         again = await shop.reloaded()
+        catalog = again.catalog
+        files, consul = catalog.sink("files", "files"), catalog.sink("consul", "consul")
         await asyncio.sleep(0.05)
+        assert served(again, ENDPOINT) == {}, "the catalog has not started"
+        catalog.start()
+        assert "web" in consul.wanted()
+        consul.alive()
+        files.put("other", [Instance("a", "10.0.0.1", 80)])
+        await asyncio.sleep(0.1)
+        assert served(again, ENDPOINT) == {}, "both sources answer, but have not said whether they have the service"
+        consul.put("web", [])
+        await asyncio.sleep(0.1)
+        assert served(again, ENDPOINT) == {}, "one has no instance, the other has not said so"
+        files.alive()
+        await _until_served(again, {V1, V2})
+        await catalog.close()
+
+    async def test_a_source_that_gives_no_answer_is_waited_for_no_longer_than_content_waits(
+        self, shop: Plane, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("xds.services.followed_assignments.EMPTY_S", 0.0)
+        again = await shop.reloaded()
+        endpoints = again.mesh.lowered.endpoints
+        assert endpoints is not None
+        endpoints.followed._unread_s = 0.1
+        catalog = again.catalog
+        consul = catalog.sink("consul", "consul")
+        catalog.start()
+        consul.failed("down")
+        assert catalog.unread_services() == ["web"]
+        is_well, detail = check_sources(catalog, Sources())
+        assert not is_well
+        assert detail.endswith(": down; not read yet: service web")
         assert served(again, ENDPOINT) == {}
-        again.catalog.start()
-        async with asyncio.timeout(5):
-            while set(served(again, ENDPOINT)) != {V1, V2}:
-                await asyncio.sleep(0.01)
-        await again.catalog.close()
+        await _until_served(again, {V1, V2})
+        consul.put("web", [Instance("a", "10.0.0.1", 80, meta={"version": "v1"})])
+        await catalog.tick()
+        assert catalog.unread_services() == []
+        assert b"10.0.0.1" in served(again, ENDPOINT)[V1].body
+        await catalog.close()
 
     async def test_a_restart_serves_the_last_good_set(self, shop: Plane) -> None:
         shop.catalog.sink("s", "file").put("web", [Instance("a", "10.0.0.1", 80, meta={"version": "v1"})])
@@ -461,6 +496,12 @@ class TestEndpoints:
         await shop.mesh.entries.apply([DeleteEntry("service-splitter", "web")])
         assert set(served(shop, ENDPOINT)) == {WEB}
         assert set(shop.publisher.live.owners(GROUP)) == {WEB}
+
+
+async def _until_served(plane: Plane, assignments: set[str]) -> None:
+    async with asyncio.timeout(10):
+        while set(served(plane, ENDPOINT)) != assignments:
+            await asyncio.sleep(0.01)
 
 
 class TestRestart:

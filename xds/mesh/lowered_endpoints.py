@@ -21,16 +21,15 @@ from xds.services.followed_target import FollowedTarget, origins_of
 from xds.store.document_keys import Key
 
 USER = "upstreams"  # of the catalog
-# For this time a source may still show a service that is new here. After that, an unknown service has no endpoints, so
-# that its cluster becomes warm and a failover goes on to the next one.
-UNKNOWN_S = 2.0
-
 LOWERED = "lowered"  # a kind of owners
 _LOWERED = Owner(LOWERED, "lowered from an upstream")
 
 
 class LoweredEndpoints:
-    """The assignments of the lowered clusters of all groups. ``datacenter`` is that of this server."""
+    """The assignments of the lowered clusters of all groups. ``datacenter`` is that of this server.
+
+    ``unread_s`` as in `FollowedAssignments`: after `order_timeout_s`, what leads to such a cluster is sent anyway.
+    """
 
     def __init__(
         self,
@@ -38,13 +37,14 @@ class LoweredEndpoints:
         live: LiveEndpoints,
         datacenter: str = "",
         clock: Callable[[], float] = time.time,
+        unread_s: float = 30.0,
     ) -> None:
         self._live = live
         self._catalog = catalog
         self._datacenter = datacenter
         self._assigned: dict[str, Mapping[str, LoweredAssignment]] = {}
         self._clashes: dict[str, str] = {}
-        self.followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
+        self.followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, unread_s)
 
     def __len__(self) -> int:
         return len(self.followed)

@@ -61,7 +61,8 @@ class ServedMesh(ServedFeature):
         context, limit = chain_context(chains), chains.upstream_groups
         made = cls(kernel.store, publisher, context, kernel.fleet.events, decoder, limit)
         services = kernel.feature(ServedServices)
-        endpoints = LoweredEndpoints(services.catalog, publisher.live, chains.datacenter)
+        unread_s = settings.order.order_timeout_s
+        endpoints = LoweredEndpoints(services.catalog, publisher.live, chains.datacenter, unread_s=unread_s)
         made.lowered.endpoints = endpoints
         services.followed[UPSTREAMS] = endpoints.followed
         return made

@@ -104,7 +104,7 @@ class ServiceCatalog:
     def start(self) -> None:
         """Start to take over the changes of sources, and to store them."""
         self.is_started = True
-        self._pending.set()
+        self._recheck_unknown()
         self._task.start(self._run())
         if self._writer is not None:
             self._writing.start(self._writer.run())
@@ -136,9 +136,11 @@ class ServiceCatalog:
                 self._clock,
                 self._pending.set,
                 self._events.record_state,
+                self._recheck_unknown,
                 2 * self._index.limits.services,
             )
         feed.status.kind = kind
+        feed.begin()
         return feed
 
     def retain_sources(self, names: Collection[str]) -> None:
@@ -147,7 +149,7 @@ class ServiceCatalog:
             del self._feeds[name]
             self._events.forget(name)
             self._index.forget_source(name, self._clock())
-            self._pending.set()
+            self._recheck_unknown()
 
     def statuses(self) -> list[SourceStatus]:
         """The status of each source, by name."""
@@ -266,12 +268,13 @@ class ServiceCatalog:
         return all(feed.status.read_at and not feed.pending_n for feed in self._feeds.values())
 
     def is_unread(self, service: str) -> bool:
-        """Whether a source that may have the service was not read yet, or not for this service."""
+        """Whether a source has not said yet whether it has the service; it may have been known before a restart."""
         having = {source for source, _ in self._index.holdings(service)}
-        return any(
-            not feed.status.read_at or (feed.status.kind == CONSUL and name not in having)
-            for name, feed in self._feeds.items()
-        )
+        return any(name not in having and not feed.is_whole for name, feed in self._feeds.items())
+
+    def unread_services(self) -> list[str]:
+        """The services in use that no source has shown, and that some source has not said to lack."""
+        return sorted(name for name in self.wanted if not self.is_known(name) and self.is_unread(name))
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -381,6 +384,11 @@ class ServiceCatalog:
                 self._index.drop(feed.source, service, self._clock())
             else:
                 self._index.show(feed.source, service, instances, self._clock())
+
+    def _recheck_unknown(self) -> None:
+        """Notify listeners about the services in use that no source has shown: it may be known now that none will."""
+        self._index.changed.update(compared(name) for name in self.wanted if not self.is_known(name))
+        self._pending.set()
 
     def _use(self, wanted: frozenset[str]) -> None:
         self._index.set_wanted(wanted)

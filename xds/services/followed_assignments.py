@@ -1,8 +1,11 @@
 """Live assignments that follow services of the catalog: those of bindings, and those of lowered clusters.
 
 They are observed state: they change with the instances and make no revision. While no source has shown a service, an
-assignment that follows it is not computed. With a grace period, the former assignment is served until the period ends.
-Without, the pushed assignment is served, and the endpoints of a former live assignment drain.
+assignment that follows it is not computed: the pushed one is served, and the endpoints of a former live one drain.
+
+A lowered cluster has no pushed assignment. Its assignment waits until each source has said whether it has the service,
+and for `EMPTY_S` after that if none has it, since its instances may come soon. Then it is served without them, so that
+the cluster becomes warm and a failover goes on to the next one.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _COMPUTED_AT_ONCE = 200  # assignments, before other tasks run
 _TIMER_MARGIN_S = 0.01  # so that no timer ends before the drain that it waits for
 _FOLLOW_PUSHES_S = 1.0  # a push is served within this time while endpoints of a former owner drain
 
+EMPTY_S = 2.0  # an instance that is registered right after its service is used may take this long to be shown
+
 Lower = Callable[[Sequence[Collection[ServedEndpoint]]], Resource]
 
 _log = structlog.get_logger(logger_name="xds.services.followed_assignments")
@@ -39,7 +44,8 @@ class FollowedAssignment:
     """An assignment that follows services. ``is_live``: it is served; the instances of its services are known.
 
     * ``targets``: in the order of ``lower``'s argument, which is that of the priorities;
-    * ``is_overdue``: the grace period is over, so it is computed without the instances of unknown services;
+    * ``is_answered``: all sources have said whether they have its services;
+    * ``is_overdue``: it has waited long enough, so it is computed without the instances of unknown services;
     * ``takes_over``: proxies may have another assignment of this name, whose endpoints drain when this one is served;
     * ``former_endpoints``: endpoints of a former owner that drain while the instances are not known and the pushed
       assignment is served; None: that has not begun.
@@ -49,6 +55,7 @@ class FollowedAssignment:
     targets: tuple[FollowedTarget, ...]
     lower: Lower
     is_live: bool = False
+    is_answered: bool = False
     is_overdue: bool = False
     takes_over: bool = False
     former_endpoints: tuple[DrainingEndpoint, ...] | None = None
@@ -79,8 +86,8 @@ class FollowedAssignment:
 class FollowedAssignments:
     """The followed assignments of one kind of owner. ``user`` names them in the catalog; ``owner`` has the kind.
 
-    ``grace_s``: an assignment with a service that no source has shown is served after this many seconds, without the
-    instances of that service; None: never.
+    ``unread_s``: how long an assignment waits for a source that does not say whether it has the service; None: without
+    instances, the pushed assignment is served.
     """
 
     def __init__(
@@ -90,7 +97,7 @@ class FollowedAssignments:
         owner: Owner,
         user: str,
         clock: Callable[[], float],
-        grace_s: float | None = None,
+        unread_s: float | None = None,
     ) -> None:
         self.failures = 0  # assignments that could not be computed because of a bug
         self.unsaved: set[Key] = set()  # those whose draining endpoints may differ from what `DrainPersistence` wrote
@@ -99,15 +106,13 @@ class FollowedAssignments:
         self._owner = owner
         self._user = user
         self._clock = clock
-        self._grace_s = grace_s
+        self._unread_s = unread_s
         self._assignments: dict[Key, FollowedAssignment] = {}
         self._by_service: dict[ComparedName, set[Key]] = {}
         live.changes[owner.kind] += 0  # a metric that is there from the start
         self._names: Counter[str] = Counter()  # of services as the assignments write them
         self._serves = False  # whether proxies are served
         self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be computed again
-        self._waiting_for_start: set[Key] = set()  # assignments that wait for instances; no source runs yet
-        self._start_timer: asyncio.TimerHandle | None = None
         catalog.listen(self.follow)
 
     def __len__(self) -> int:
@@ -273,17 +278,17 @@ class FollowedAssignments:
             self._call_later(after_s, self._serve_one, assignment)
 
     def _wait_for_instances(self, assignment: FollowedAssignment) -> None:
-        if self._grace_s is None:
+        if self._unread_s is None:
             self._serve_pushed(assignment)
             return
-        if assignment.key in self._timers:
+        if not self._catalog.is_started:  # the assignment is computed again at the start
             return
-        if self._catalog.is_started:
-            self._call_later(self._grace_s, self._serve_overdue, assignment)
+        is_answered = not any(map(self._catalog.is_unread, assignment.services))
+        if assignment.key in self._timers and assignment.is_answered == is_answered:
             return
-        self._waiting_for_start.add(assignment.key)
-        if self._start_timer is None:
-            self._check_start_later(self._grace_s)
+        self._stop_timer(assignment.key)
+        assignment.is_answered = is_answered
+        self._call_later(EMPTY_S if is_answered else self._unread_s, self._serve_overdue, assignment)
 
     def _serve_pushed(self, assignment: FollowedAssignment) -> None:
         """Serve the pushed assignment. The endpoints of a former live assignment drain first."""
@@ -304,25 +309,6 @@ class FollowedAssignments:
         after_s = min(next_end - now, _FOLLOW_PUSHES_S) + _TIMER_MARGIN_S
         self._call_later(after_s, self._serve_one, assignment)
 
-    def _check_start_later(self, after_s: float) -> None:
-        self._start_timer = asyncio.get_running_loop().call_later(after_s, self._check_start, after_s)
-
-    def _check_start(self, every_s: float) -> None:
-        """Serve overdue assignments once the sources run. All have one timer: a start with many groups takes long."""
-        self._start_timer = None
-        if not self._catalog.is_started:
-            self._check_start_later(every_s)
-            return
-        by_group: dict[str, list[Key]] = {}
-        for key in sorted(self._waiting_for_start):
-            assignment = self._assignments.get(key)
-            if assignment is not None and not assignment.is_live:
-                assignment.is_overdue = True
-                by_group.setdefault(key[0], []).append(key)
-        self._waiting_for_start.clear()
-        for group, keys in by_group.items():
-            asyncio.get_running_loop().call_soon(self.serve, group, keys)
-
     def _call_later(
         self, after_s: float, call: Callable[[FollowedAssignment], None], assignment: FollowedAssignment
     ) -> None:
@@ -337,9 +323,13 @@ class FollowedAssignments:
         self.serve(assignment.key[0], (assignment.key,))
 
     def _serve_overdue(self, assignment: FollowedAssignment) -> None:
-        """No source has shown a service of the assignment within the grace period."""
+        """The assignment has waited long enough for instances."""
         self._stop_timer(assignment.key)
         assignment.is_overdue = True
+        unread = sorted(filter(self._catalog.is_unread, assignment.services))
+        if unread:
+            group, name = assignment.key
+            _log.warning("assignment.unread", group=group, assignment=name, services=unread, waited_s=self._unread_s)
         self._serve_one(assignment)
 
 

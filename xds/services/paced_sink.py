@@ -62,7 +62,7 @@ class PacedSink(Sink):
         self._waiting_all: dict[str, Instances] | None = None
         self._waiting_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_closed = False
+        self._is_closed = self._is_alive_waiting = False
 
     # As in `Sink`
 
@@ -82,7 +82,11 @@ class PacedSink(Sink):
             self._pass_waiting()
 
     def alive(self) -> None:
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        if self._waiting or self._waiting_all is not None:
+            self._is_alive_waiting = True  # it says that the source was read as a whole
+        else:
             self._inner.alive()
 
     def failed(self, message: str) -> None:
@@ -125,7 +129,6 @@ class PacedSink(Sink):
         if not self._waiting and self._waiting_all is None and self._bound.admits(monotonic()):
             self._pass(service, update)
             return
-        self._inner.alive()
         self._wait_for(service, update)
         self._pass_waiting_later()
 
@@ -164,6 +167,9 @@ class PacedSink(Sink):
     def _pass_waiting_later(self) -> None:
         if not self._waiting and self._waiting_all is None:
             self._waiting_since = None
+            if self._is_alive_waiting:
+                self._is_alive_waiting = False
+                self.alive()
             return
         if self._waiting_since is None:
             self._waiting_since = time()

@@ -50,7 +50,7 @@ class SourceFeed(Sink):
     """A `Sink`. Only the latest state of each service is kept until ``take``, so a flood of changes costs little.
 
     ``source`` is the state that the catalog has taken over. ``notify`` is called after a change; ``report_state`` when
-    the source fails (True) or recovers (False).
+    the source fails (True) or recovers (False); ``completed`` when it was read as a whole for the first time.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class SourceFeed(Sink):
         clock: Callable[[], float],
         notify: Callable[[], None],
         report_state: Callable[[SourceStatus, bool], None],
+        completed: Callable[[], None],
         services_limit: int,
     ) -> None:
         self.status = status
@@ -69,6 +70,9 @@ class SourceFeed(Sink):
         self.source = source
         self._notify = notify
         self._report_state = report_state
+        self._completed = completed
+        self._is_whole = False  # it was read as a whole: it lacks all other services
+        self._is_selective = False  # it reads only the services that are wanted, and puts each of them
         self._limit = services_limit
         self._pending: dict[ComparedName, Changes] = {}
         self._pending_names_n = 0  # names as the source writes them
@@ -77,11 +81,11 @@ class SourceFeed(Sink):
 
     def put(self, service: str, instances: Instances) -> None:
         self._add(service, tuple(instances))
-        self.alive()
+        self._set_read()
 
     def remove(self, service: str) -> None:
         self._add(service, None)
-        self.alive()
+        self._set_read()
 
     def replace(self, services: Mapping[str, Instances]) -> None:
         known = dict.fromkeys((*self.source.by_service, *self.source.findings))
@@ -99,6 +103,12 @@ class SourceFeed(Sink):
         self.alive()
 
     def alive(self) -> None:
+        self._set_read()
+        if not (self._is_whole or self._is_selective):
+            self._is_whole = True
+            self._completed()
+
+    def _set_read(self) -> None:
         status = self.status
         status.read_at = self._clock()
         if status.is_failing:
@@ -120,12 +130,23 @@ class SourceFeed(Sink):
         self.status.rejected = tuple(map(_with_encodable_texts, findings[:FINDINGS_LIMIT]))
 
     def wanted(self) -> frozenset[str]:
+        self._is_selective = True
         return self._wanted.names
 
     async def wait_for_wanted(self, seen: frozenset[str]) -> frozenset[str]:
+        self._is_selective = True
         return await self._wanted.wait(seen)
 
     # For the catalog
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the source was read as a whole, so that it lacks a service that it has not shown."""
+        return self._is_whole and not self._is_selective
+
+    def begin(self) -> None:
+        """Forget what the source has read: it runs anew, perhaps with other settings."""
+        self._is_whole = self._is_selective = False
 
     @property
     def pending_n(self) -> int:

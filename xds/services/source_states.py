@@ -96,12 +96,18 @@ def check_sources(catalog: ServiceCatalog, sources: Sources) -> tuple[bool, str]
     wrong = [f"{item.name} {item.trouble}" for item in items if item.trouble]
     if wrong:
         more = f" (and {len(wrong) - NAMED} more)" if len(wrong) > NAMED else ""
-        return False, "; ".join(wrong[:NAMED]) + more
+        return False, "; ".join(wrong[:NAMED]) + more + _unread_text(catalog.unread_services())
     configured = [item for item in items if item.kind != REGISTRATION]
     starting = [item.name for item in configured if item.state == "starting"]
     if starting:
         return False, f"not read yet: {', '.join(starting[:NAMED])}"
     return True, f"{len(configured)} can be read" if configured else "no source is configured"
+
+
+def _unread_text(services: Sequence[str]) -> str:
+    """The services in use whose instances are not known, because a source cannot be read."""
+    more = " ..." if len(services) > NAMED else ""
+    return f"; not read yet: service {', '.join(services[:NAMED])}{more}" if services else ""
 
 
 def _state(source: ShownSource) -> str:

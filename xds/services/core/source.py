@@ -32,7 +32,7 @@ class Sink(Protocol):
         """Set all services of the source. Services that are not named are removed."""
 
     def alive(self) -> None:
-        """Report that the source was read, and nothing has changed."""
+        """Report that the whole source was read, and nothing has changed. It has no service that it did not show."""
 
     def failed(self, message: str) -> None:
         """Report that the source cannot be read now. It retries; its last good set stays in force."""
@@ -41,7 +41,10 @@ class Sink(Protocol):
         """Report parts of the source that are left out; ``pointer`` of a finding names the place."""
 
     def wanted(self) -> frozenset[str]:
-        """The names of the services that something here uses."""
+        """The names of the services that something here uses.
+
+        A source that calls this puts each of them, also those without instances: until then a service is not known.
+        """
 
     async def wait_for_wanted(self, known: frozenset[str]) -> frozenset[str]:
         """Wait until ``wanted`` differs from ``known``, and return it."""

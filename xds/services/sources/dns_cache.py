@@ -256,6 +256,11 @@ class DnsCache:
         """Whether the last query of every question failed."""
         return not self._answered_n
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether each question was answered once, or its answer is no longer waited for."""
+        return all(entry.values is not None or entry.failures_n >= ATTEMPTS for entry in self._entries.values())
+
     def instances(self, service: str) -> tuple[Instance, ...] | None:
         """The instances of a service; None while a needed answer is missing.
 

@@ -106,6 +106,7 @@ def _report(cache: DnsCache, sink: Sink) -> None:
     findings = list(cache.findings())
     sink.rejected(findings)
     if not cache.is_mute:
-        sink.alive()
+        if cache.is_asked:
+            sink.alive()
     elif findings:
         sink.failed(str(findings[0]))
