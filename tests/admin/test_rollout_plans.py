@@ -91,6 +91,19 @@ async def test_a_wrong_plan_is_refused_with_its_place(api: Api, rollout: object,
     assert api.plane.publisher.groups.find("edge") is None
 
 
+async def test_what_a_plan_leaves_out_is_that_of_its_group(api: Api) -> None:
+    """A hold may be longer than the usual time of a wave where the group allows more."""
+    await api.client.put("/api/v1/groups/edge", json={"rollout": {"waves": "1", "timeout_s": 1200}})
+    for number, (hold_s, status) in enumerate(((600, 200), (1300, 422))):
+        pushed = {"resources": [static_cluster("a", 80 + number)], "rollout": {"hold_s": hold_s}}
+        answer = await api.client.put(SNAPSHOT, json=pushed)
+        assert answer.status_code == status, answer.text
+    await api.client.put("/api/v1/groups/edge", json={})
+    other = {"resources": [static_cluster("b", 80)], "rollout": {"hold_s": 600}}
+    refused = await api.client.put(SNAPSHOT, json=other)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/rollout/hold_s")
+
+
 async def test_a_transaction_of_several_groups_takes_no_plan(api: Api, given: list[PushOptions]) -> None:
     changes = [{"group": name, "put": [static_cluster("a", 80)]} for name in ("edge", "other")]
     refused = await api.client.post("/api/v1/transactions", json={"changes": changes, "rollout": {"waves": ["1"]}})

@@ -28,7 +28,7 @@ from xds.admin.routing import Calling
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
-from xds.rollouts.plan import read_plan
+from xds.rollouts.plan import TIME_LIMIT_S, RolloutPlan, read_plan
 from xds.rollouts.wave import waves_of
 from xds.store.etags import ANY_ETAG, NO_ETAG
 from xds.store.retention import DAY_S
@@ -153,6 +153,8 @@ SharedOptions = Annotated[PushOptions, Depends(shared_options)]
 
 ALL_AT_ONCE = "all_at_once"
 ROLLOUT, RETRY = "rollout", "retry"  # members of a body beside its resources, and parameters of the query
+# What a plan leaves out is that of its group, which the publisher reads it with. Here it is wrong only by itself.
+_OF_ANY_GROUP = RolloutPlan(hold_s=0.0, timeout_s=TIME_LIMIT_S)
 
 
 def with_rollout(options: PushOptions, members: Mapping[str, object]) -> PushOptions:
@@ -168,7 +170,7 @@ def with_rollout(options: PushOptions, members: Mapping[str, object]) -> PushOpt
         raise ValidationError([Violation("conflict", detail, pointer=f"/{ROLLOUT}")])
     if plan == ALL_AT_ONCE:
         return replace(options, all_at_once=True)
-    read_plan(plan)
+    read_plan(plan, defaults=_OF_ANY_GROUP)
     return replace(options, rollout=plan if isinstance(plan, dict) else {"waves": plan})
 
 
