@@ -16,6 +16,7 @@ from xds.access.tokens import READ, XDS, Grant, Tokens
 from xds.admin.dependencies import ApiOptions
 from xds.admin.middleware import PAGE_PATHS
 from xds.admin.routes.pages import SHELL_PAGES
+from xds.fleet.event_log import FREQUENT, ON_DEMAND, EventKind
 
 PAGES = ("/", "/docs", *(f"/ui/{name}" for name in SHELL_PAGES), "/ui/nodes/a%2Fb", "/ui/groups/edge/diff")
 ASSETS = Path(xds.admin.__file__).parent / "assets"
@@ -73,6 +74,13 @@ def test_scripts_stay_few_and_can_be_read() -> None:
     lines = [line for each in OWN if each.suffix == ".js" for line in each.read_text().splitlines()]
     assert len(lines) <= SCRIPT_LINES
     assert [line for line in lines if len(line) > LINE_LENGTH] == []
+
+
+def test_the_page_of_events_knows_all_kinds() -> None:
+    script = (ASSETS / "pages" / "events.js").read_text()
+    changes, others = re.findall(r'const (?:CHANGES|ALL) = ["`](?:\$\{CHANGES\},)?([\w,]+)["`];', script)
+    assert set(changes.split(",")) == set(EventKind) - FREQUENT
+    assert set(others.split(",")) == FREQUENT - ON_DEMAND
 
 
 def test_scripts_write_text_never_html() -> None:

@@ -7,13 +7,16 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 from __future__ import annotations
 
 import json
+import shlex
 from time import sleep
+from urllib.parse import quote
 
 import pytest
 
 from tests.browser.devtools import BrowserPage
 from tests.browser.looks import LOOKS, check_keys, check_way_back, check_whole, focus, shown
 from tests.browser.world import GONE, ODD, VIEWS
+from tests.support import resources as r
 from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.browser
@@ -35,6 +38,8 @@ def test_the_way_back_and_a_reload_show_the_same(browser: BrowserPage, path: str
     check_way_back(browser, path, VIEWS[path])
 
 
+ROW_HEIGHT = 220  # pixels: nine lines
+HOSTILE = "a b; $(id) 'c'"
 LINK = "[...document.querySelectorAll('main a')].find((each) => each.innerText == {})"
 
 
@@ -82,6 +87,40 @@ def test_a_node_of_any_id_has_an_address(browser: BrowserPage) -> None:
     browser.wait_for("events", ".counts")
     assert browser.evaluate("document.querySelector('#filters input').value") == ODD
     assert browser.messages == [] and browser.failures == []
+
+
+def test_a_long_name_takes_a_few_lines_of_a_list(browser: BrowserPage) -> None:
+    for path in ("/ui/nodes", "/ui/groups/edge"):
+        shown(browser, path, VIEWS[path])
+        heights = browser.evaluate("[...document.querySelectorAll('tbody tr')].map((each) => each.offsetHeight)")
+        assert max(heights) < ROW_HEIGHT, (path, heights)
+
+
+def test_a_command_has_names_as_a_shell_takes_them(browser: BrowserPage) -> None:
+    browser.go(f"/ui/services/{quote(HOSTILE, safe='')}")
+    told = browser.wait_for("xds chain", "#content").splitlines()
+    (command,) = (line for line in told if line.startswith("xds chain"))
+    assert shlex.split(command) == ["xds", "chain", HOSTILE]
+
+
+def test_a_page_whose_events_alone_are_refused_is_read_all_the_same(
+    browser: BrowserPage, furnished: ServerProcess
+) -> None:
+    """As by a proxy in front of the server, or while a token is revoked."""
+    shown(browser, "/ui/groups", VIEWS["/ui/groups"])
+    browser.evaluate("document.getElementById('live').click()")
+    browser.evaluate("""(() => {
+      const [given, problem] = [fetch, { detail: "the token lacks the scope read" }];
+      const refusal = { status: 403, headers: { "WWW-Authenticate": "Bearer" } };
+      const refused = () => Promise.resolve(new Response(JSON.stringify(problem), refusal));
+      window.fetch = (path, ...more) => (path.endsWith("/events") ? refused() : given(path, ...more));
+    })()""")
+    browser.evaluate("document.getElementById('live').click()")
+    browser.wait_for("not live", "#live")
+    assert "lacks the scope" not in browser.text() and browser.evaluate("document.getElementById('sign-in').hidden")
+    furnished.push("late", [r.static_cluster("a")])
+    browser.wait_for("late", "table")
+    assert browser.messages == []
 
 
 def test_events_are_read_once_when_two_reads_meet(browser: BrowserPage) -> None:

@@ -15,6 +15,7 @@ KEY = "-----BEGIN THE KEY-----"
 INJECTED = "<img src=x onerror=\"document.title='owned'\">"
 WHY = f"Error adding/updating cluster(s) c: {INJECTED} hosts are not set"
 ODD = "a/b c?d=e&f#g %2F é"  # an id, too
+LONG = "x" * 500  # without a place to break it; a name of a node and a cluster
 STREAM_S = 3600.0
 SECRET = {
     "@type": r.SECRET_TYPE,
@@ -88,7 +89,13 @@ def furnish(running: ExitStack, server: ServerProcess) -> None:
     lost = running.enter_context(GrpcStream(server.grpc_port, SOTW, deadline_s=STREAM_S))
     lost.send(first_request(identity("lost", "elsewhere")))  # no group matches it, so nothing is answered
     connect(running, server, identity("gone-away")).close()
-    server.push(GROUP, [r.static_cluster("a"), r.static_cluster("c"), SECRET], author="ann", message=INJECTED)
+    server.push(
+        GROUP,
+        [r.static_cluster("a"), r.static_cluster("c"), r.static_cluster(LONG), SECRET],
+        author="ann",
+        message=INJECTED,
+    )
+    connect(running, server, identity(LONG, zone=LONG), refuses=LONG * 10)
     connect(running, server, identity("edge-bad"), refuses=WHY)
     connect(running, server, identity(INJECTED), refuses=WHY)
     connect(running, server, identity(ODD))

@@ -35,6 +35,11 @@ export const joined = (items) => items.map((item, at) => [at > 0 && ", ", item])
 // Words with a command between them.
 export const hint = (before, command, after = "") => element("p", {}, before, element("code", {}, command), after);
 
+// A name as a shell takes it: clients choose theirs, and readers paste commands.
+export function quoted(text) {
+  return /^[\w.,:@/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
 export function rate(number) {
   return number.toLocaleString("en", { maximumFractionDigits: number < 10 ? 2 : number < 100 ? 1 : 0 });
 }

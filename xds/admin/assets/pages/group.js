@@ -2,7 +2,7 @@
 
 import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { choiceFilter } from "../filters.js";
-import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
+import { clipped, commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
 import { hint, joined, LINES, missing, pagesOf, who } from "../words.js";
 import { drawRollout, planWords } from "../rollout.js";
 
@@ -69,9 +69,9 @@ function nackTable(items) {
   const rows = items.map(({ id, message, type, guilty, names, nodes = [], nodes_total: total, first }) => ({
     key: `nack-${id}`,
     cells: [
-      element("span", { class: "message" }, message || "no message"),
+      element("span", { class: "message", title: message }, message || "no message"),
       type,
-      (guilty.length ? guilty : names).slice(0, EXAMPLES).join(", ") || "–",
+      clipped((guilty.length ? guilty : names).slice(0, EXAMPLES).join(", ")),
       [joined(nodes.slice(0, EXAMPLES).map(nodeLink)), total > EXAMPLES && ` and ${total - EXAMPLES} more`],
       when(first),
     ],
@@ -150,7 +150,7 @@ function revisionCells(group, each, present) {
     [(KINDS[each.kind] ?? (() => each.kind))(each), isEndpoints && ", endpoints only"],
     when(each.time),
     who(each),
-    element("span", { class: "message" }, each.message || "–"),
+    element("span", { class: "message", title: each.message }, each.message || "–"),
     outcome(each, present),
     [
       compare(before, "changes", `changes of revision ${revision}`),

@@ -4,7 +4,7 @@ import { find, pathOf, queryOf } from "../admin_api.js";
 import { clock, drawChart } from "../chart.js";
 import { choiceFilter } from "../filters.js";
 import { commands, element, facts, link, plural, section, state, table, when } from "../dom.js";
-import { joined, missing, percent, place, rate } from "../words.js";
+import { joined, missing, percent, place, quoted, rate } from "../words.js";
 
 const WINDOWS = [["", "2 minutes"], ["1h", "1 hour"]];
 const SERIES = 12;
@@ -37,6 +37,7 @@ export const load = {
       return element("p", {}, "No client has reported load of this cluster lately. ", link("/ui/load", "All clusters"));
     }
     const over = byTarget(lines);
+    const name = quoted(params.cluster);
     return [
       loadFacts(now),
       missing("Reports", now.partial),
@@ -48,7 +49,7 @@ export const load = {
       ),
       pairTable(now.localities),
       decided.map((each) => shareTable(each, decided.length > 1)),
-      section("On the command line", commands(`xds load ${params.cluster}`, `xds load ${params.cluster} --by node`)),
+      section("On the command line", commands(`xds load ${name}`, `xds load ${name} --by node`)),
     ];
   },
 

@@ -4,7 +4,7 @@ import { find, pathOf, queryOf } from "../admin_api.js";
 import {
   clipped, commands, counts, element, facts, link, plural, section, span, state, table, when,
 } from "../dom.js";
-import { LINES, missing, place } from "../words.js";
+import { LINES, missing, place, quoted } from "../words.js";
 import { revisionOf } from "./nodes.js";
 
 const SHOWN = 50; // moments of the timeline; the command line has more
@@ -71,11 +71,6 @@ function describe(node, timeline) {
 function forTerminal(id) {
   const commandNames = ["describe node", "explain", "config", "timeline", "nacks --node"];
   return commandNames.map((name) => `xds ${name} ${id}`);
-}
-
-// As a shell takes it.
-function quoted(text) {
-  return /^[\w.,:@/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function refused([alias, { since, guilty, error }]) {

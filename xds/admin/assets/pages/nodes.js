@@ -86,11 +86,11 @@ function row(node) {
     cells: [
       link(pathOf("/ui/nodes", node.id), node.id),
       [state(worst.state), !node.connected && " and gone", why],
-      node.group || "none",
+      clipped(node.group || "none"),
       [String(revisionOf(node) || "–"), node.line === "head" && " (wave)"],
       when(node.connected ? worst.since : node.last_seen) ?? "–",
       node.user_agent || "–",
-      place(node.locality),
+      clipped(place(node.locality)),
     ],
   };
 }

@@ -76,7 +76,7 @@ function nackRow({ id, group, message, type, names, guilty, nodes_total: total, 
     cells: [
       clipped(message || "no message", "why"),
       link(nodes, plural(total, "node")),
-      resource ? `${type}/${resource}` : type,
+      clipped(resource ? `${type}/${resource}` : type),
       when(first),
     ],
   };

@@ -4,7 +4,7 @@ import { ApiError, find, get, headers, pathOf, queryOf } from "../admin_api.js";
 import { drawChain } from "../chain.js";
 import { commands, counts, element, facts, link, plural, section, table, when } from "../dom.js";
 import { health, instanceWords } from "../instances.js";
-import { place } from "../words.js";
+import { place, quoted } from "../words.js";
 
 const TARGETS = 50; // whose instances are read
 const INSTANCES = 200;
@@ -26,12 +26,13 @@ export const service = {
   },
 
   draw({ params }, { chain, problem, catalog, instances }) {
+    const name = quoted(params.service);
     return [
       problem ? element("p", { role: "alert" }, `The chain is broken: ${problem}`) : chainSection(chain, instances),
       !catalog && element("p", {}, "No source has shown an instance of this service, and none is registered."),
       catalog && catalogTable(catalog),
       catalog?.bindings.length > 0 && bindingTable(catalog.bindings),
-      section("On the command line", commands(`xds chain ${params.service}`, `xds service show ${params.service}`)),
+      section("On the command line", commands(`xds chain ${name}`, `xds service show ${name}`)),
     ];
   },
 };
