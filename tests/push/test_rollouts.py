@@ -364,7 +364,7 @@ async def test_what_was_taken_back_is_refused_in_a_transaction_too(plane: Plane)
     await begun(plane)
     await plane.publisher.rollouts.abort(GROUP, OPERATOR, "no")
     requests = [await replace_all(group, clusters("b")) for group in (GROUP, "shop")]
-    with pytest.raises(ChangeError, match="taken back"):
+    with pytest.raises(ChangeError, match=r"^changes\[\d\], group '\w+': this content was taken back"):
         await plane.publisher.transaction(requests)
     assert plane.publisher.groups.find("shop") is None
 

@@ -13,6 +13,7 @@ from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.push import journal as journal_module
 from xds.push.journal import PushJournal
+from xds.push.request import ChangeError
 from xds.server import observer
 from xds.server.logs import ERROR_TEXT_LIMIT, configure_logging, get_logger
 from xds.store.base import Meta, Rollback
@@ -111,8 +112,8 @@ async def test_pushes_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "_log", get_logger("xds.push.publisher"))
     journal = PushJournal(EventLog())
     journal.committed("edge", 2, Rollback(1), Meta("root", actor="ann"), {}, 3, new=False)
-    with pytest.raises(ConflictError):
-        journal.refused("edge", ConflictError("moved on", 2), Meta("root", actor="ann"))
+    with pytest.raises(ChangeError):
+        journal.refused("edge", ChangeError(0, "edge", ConflictError("moved on", 2)), Meta("root", actor="ann"))
     committed, rollback, rejected = lines(out)
     assert [line["event"] for line in (committed, rollback, rejected)] == [
         "snapshot.committed",

@@ -134,7 +134,8 @@ class PushJournal:
         result = _result(error)
         self.commits[result] += 1
         about = {"group": group, "actor": meta.actor, "author": meta.author}
-        _log.info("snapshot.rejected", **about, error_code=result, error_message=str(error))
+        cause = error.cause if isinstance(error, ChangeError) else error  # the text of the former repeats the group
+        _log.info("snapshot.rejected", **about, error_code=result, error_message=str(cause))
         raise error
 
     def invalid(self, group: str, error: ValidationError) -> None:

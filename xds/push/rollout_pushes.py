@@ -230,8 +230,7 @@ def _check_not_taken_back(last: Rollout, content: str) -> None:
     age_s = max(time() - ended_s, 0.0)
     if age_s < REFUSED_S:
         raise TakenBackError(
-            f"group {last.group!r}: this content was taken back {span_text(age_s)} ago, from revision {last.head}:"
-            f" {last.reason}"
+            f"this content was taken back {span_text(age_s)} ago, from revision {last.head}: {last.reason}"
         )
 
 
