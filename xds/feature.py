@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from xds.admin.dependencies import ServerCheck
     from xds.admin.examples import ApiTexts
+    from xds.admin.foreign_apis import ForeignApi
     from xds.admin.models.nodes import StreamAnswer
     from xds.admin.other_servers import OtherServers
     from xds.cluster.members import Members
@@ -136,6 +137,10 @@ class Feature(Protocol):
 
     def routers(self) -> Sequence[APIRouter]:
         """Its routes of the admin API."""
+        return ()
+
+    def foreign_apis(self) -> Sequence[ForeignApi]:
+        """The APIs of other products that its routes belong to."""
         return ()
 
     def texts(self) -> Sequence[ApiTexts]:

@@ -13,9 +13,9 @@ from xds.admin.browser_safety import BrowserSafety
 from xds.admin.dependencies import Dependencies
 from xds.admin.description import describe
 from xds.admin.examples import ApiTexts
+from xds.admin.foreign_apis import ForeignApi, ForeignApis
 from xds.admin.middleware import (
     Authentication,
-    ConsulToken,
     HeadRequests,
     RawPath,
     RefusedWrites,
@@ -57,11 +57,12 @@ def create_app(
     routers: Sequence[APIRouter] = (),
     extra_routes: Sequence[BaseRoute] = (),
     texts: Sequence[ApiTexts] = (),
+    foreign_apis: Sequence[ForeignApi] = (),
 ) -> FastAPI:
     """The application; its routes use ``deps``.
 
-    ``routers`` and ``texts`` are those of features. ``extra_routes`` are served under their own paths, without a
-    description.
+    ``routers``, ``texts`` and ``foreign_apis`` are those of features. ``extra_routes`` are served under their own
+    paths, without a description.
     """
     app = _described_app(routers, texts)
     app.state.dependencies = deps
@@ -77,9 +78,9 @@ def create_app(
         wants_certificates=options.wants_certificates,
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=deps.foreign_refused)
-    app.add_middleware(ConsulToken)
     app.add_middleware(ServerDoor, accepts=deps.accepts)
     app.add_middleware(RefusedWrites, audit=deps.publisher.audit)
+    app.add_middleware(ForeignApis, apis=foreign_apis)
     app.add_middleware(RequestId)
     app.add_middleware(HeadRequests)
     app.add_middleware(RequestQueue)

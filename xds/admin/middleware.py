@@ -27,7 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_credential
 from xds.access.caller import Caller
 from xds.access.tokens import HEADER, READ, XDS
-from xds.admin.problem import is_consul, problem
+from xds.admin.foreign_apis import foreign_api
+from xds.admin.problem import problem
 from xds.admin.routing import AUTHOR_LIMIT, peer_of
 from xds.fleet.refused_streams import RecordRefusal, RefusalReason
 from xds.push.audit_log import AuditLog
@@ -79,8 +80,6 @@ PAGE_PATHS = frozenset({"/", "/docs", "/ui"})
 PAGES_PREFIX = "/ui/"
 VARY = "Accept, Accept-Encoding, Authorization"
 REQUEST_ID_LIMIT = 128
-CONSUL_TOKEN_HEADER = "x-consul-token"  # noqa: S105 - the name of a header, not a secret
-_AUTHORIZATION = b"authorization"
 
 # A path parameter of the API. It is captured percent-encoded (see ``RawPath``) and passed on decoded.
 Segment = Annotated[str, BeforeValidator(unquote)]
@@ -169,24 +168,6 @@ class HeadRequests:
 
 def _is_outside_api(path: str) -> bool:
     return path == METRICS_PATH or path in OPEN_PATHS | PAGE_PATHS or path.startswith(PAGES_PREFIX)
-
-
-class ConsulToken:
-    """Reads ``X-Consul-Token`` of requests under ``/v1`` as a bearer token, before ``Authorization``, as Consul does.
-
-    A page of another origin can set neither header without a preflight, so both prove the same.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = Headers(scope=scope).get(CONSUL_TOKEN_HEADER, "") if is_consul(scope) else ""
-        if token:
-            others = [(name, value) for name, value in scope["headers"] if name.lower() != _AUTHORIZATION]
-            bearer = (_AUTHORIZATION, b"Bearer " + token.encode("latin-1"))
-            scope = {**scope, "headers": [*others, bearer]}
-        await self._app(scope, receive, send)
 
 
 def admitted(scope: Scope) -> Identity | None:
@@ -282,7 +263,6 @@ REASON_LIMIT = 300
 TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # the values that the routes read as true
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
 _OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
-_CONSUL_WRITE = re.compile(r"/v1/(config|agent/service|agent/check|catalog)(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
@@ -298,7 +278,7 @@ class RefusedWrites:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_of_api = scope["type"] == "http" and (scope["path"].startswith(API_PREFIX) or is_consul(scope))
+        is_of_api = scope["type"] == "http" and (scope["path"].startswith(API_PREFIX) or foreign_api(scope) is not None)
         if not is_of_api or scope["method"] in READING:
             await self._app(scope, receive, send)
             return
@@ -307,7 +287,7 @@ class RefusedWrites:
             """Report a refusal and pass it on."""
             if message["type"] == "http.response.start":
                 request = Request(scope)
-                # Consul's paths answer 500 for an entry that breaks a rule.
+                # An API of another product may answer 500 for what breaks a rule.
                 if 400 <= message["status"] < 500 or getattr(request.state, "is_refused_write", False):
                     self._report(request, message["status"])
             await send(message)
@@ -332,7 +312,8 @@ def _subject_of(request: Request) -> tuple[str, str]:
     if (matched := _GROUP.match(path)) is not None:
         below = f"/{matched[2]}" if matched[2] else ""
         return unquote(matched[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
-    if (consul := _CONSUL_WRITE.match(path)) is not None:
-        return "", f"/v1/{consul[1]}"
+    if (foreign := foreign_api(request.scope)) is not None:
+        written = foreign.writes.match(path)
+        return "", written[1] if written is not None else ""
     other = _OTHER.match(path)
     return "", f"/{other[1]}" if other is not None and other[1] not in _NO_WRITES else ""

@@ -18,9 +18,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Scope
 
 from xds.admin.dependencies import dependencies_of
+from xds.admin.foreign_apis import foreign_api
 from xds.admin.models.findings import Finding, shorten
 from xds.admin.models.writing import document_of
 from xds.codec.effort import AbandonedError
@@ -43,7 +43,6 @@ Json = dict[str, Any]
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
-CONSUL_PREFIX = "/v1/"
 ERRORS_SHOWN = 1000
 _PUSHED_AT = ("/snapshot", "/transactions")
 TOO_LARGE = "too_large"  # the codec's code for a name, resource or text beyond its limit
@@ -66,11 +65,6 @@ class RequestError(XdsError):
         self.members = dict(members or {})
 
 
-def is_consul(scope: Scope) -> bool:
-    """Whether the path is one of Consul's API."""
-    return scope["type"] == "http" and str(scope["path"]).startswith(CONSUL_PREFIX)
-
-
 def problem(
     request: Request,
     status: HTTPStatus,
@@ -79,7 +73,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     members: Mapping[str, object] | None = None,
 ) -> Response:
-    """A problem as a response; ``members`` are further fields. On Consul's paths the body is the detail as text."""
+    """A problem as a response; ``members`` are further fields. The body is the detail as text in a foreign API."""
     body: Json = {
         "type": "about:blank",
         "title": status.phrase,
@@ -93,7 +87,7 @@ def problem(
     # For the audit list. It must not contain pushed content, which may be secret.
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     sent_headers = {"X-Request-ID": request_id(request), "Cache-Control": "no-store", **(headers or {})}
-    if is_consul(request.scope):
+    if foreign_api(request.scope) is not None:
         return PlainTextResponse(detail.encode("utf-8", "backslashreplace"), status, sent_headers)
     # What was refused may be a text without an encoding.
     content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
@@ -188,8 +182,10 @@ def _violations(request: Request, error: ValidationError) -> Response:
         dependencies_of(request).limit_hits[limit] += 1
     count = len(error.violations)
     first = "invalid input"
-    if error.violations:  # Consul's paths answer with one text, which needs the hint
-        first = shorten(str(error.violations[0]) if is_consul(request.scope) else error.violations[0].detail)
+    if error.violations:
+        # An API of another product answers with one text, which needs the hint.
+        is_foreign = foreign_api(request.scope) is not None
+        first = shorten(str(error.violations[0]) if is_foreign else error.violations[0].detail)
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", findings)
 
 

@@ -16,7 +16,8 @@ from xds.app.features import FEATURES
 
 def create_app(deps: Dependencies, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
     """The application; its routes use ``deps``. ``extra_routes`` are served under their own paths."""
-    return app.create_app(deps, _routers(), extra_routes, _texts())
+    foreign = [api for feature in FEATURES for api in feature.foreign_apis()]
+    return app.create_app(deps, _routers(), extra_routes, _texts(), foreign)
 
 
 def openapi_document() -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import APIRouter, Depends, Request
 
+from xds.admin.foreign_apis import ForeignApi
 from xds.admin.parameters import check_known
-from xds.admin.problem import CONSUL_PREFIX
 from xds.admin.routing import authorize
 
+CONSUL_API = ForeignApi(
+    "/v1/", "x-consul-token", re.compile(r"(/v1/(?:config|agent/service|agent/check|catalog))(?:/|$)")
+)
 _REPEATED = frozenset({"node-meta", "tag"})
 # What clients may send to the paths that are served here, from the documentation of Consul's API.
 PARAMETERS = _REPEATED | {
@@ -25,4 +30,4 @@ async def check_consul_parameters(request: Request) -> None:
 def consul_router(prefix: str = "") -> APIRouter:
     """A router of Consul's paths, which the description leaves out. They check scopes and Consul's parameters."""
     checks = [Depends(authorize), Depends(check_consul_parameters)]
-    return APIRouter(prefix=f"{CONSUL_PREFIX.rstrip('/')}{prefix}", dependencies=checks, include_in_schema=False)
+    return APIRouter(prefix=f"{CONSUL_API.prefix.rstrip('/')}{prefix}", dependencies=checks, include_in_schema=False)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from xds.admin.examples import ApiTexts
+    from xds.admin.foreign_apis import ForeignApi
     from xds.feature import Kernel
     from xds.mesh.served import ServedMesh
 
@@ -31,6 +32,12 @@ class MeshFeature(Feature):
 
         modules = (upstreams, transactions, config_entries, discovery_chains, consul)
         return [module.router for module in modules]
+
+    def foreign_apis(self) -> Sequence[ForeignApi]:
+        """Consul's."""
+        from xds.consul.routing import CONSUL_API
+
+        return (CONSUL_API,)
 
     def texts(self) -> Sequence[ApiTexts]:
         from xds.mesh.texts import TEXTS

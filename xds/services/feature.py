@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from xds.admin.examples import ApiTexts
+    from xds.admin.foreign_apis import ForeignApi
     from xds.feature import Kernel
     from xds.services.core.source import Source
     from xds.services.served import ServedServices
@@ -44,6 +45,12 @@ class ServicesFeature(Feature):
         # The agent's first: routes are tried in order, and there may be thousands of heartbeats per second.
         modules = (consul_agent, bindings, catalog, registrations, sources, consul_catalog)
         return [registrations.internal, *(module.router for module in modules)]
+
+    def foreign_apis(self) -> Sequence[ForeignApi]:
+        """Consul's."""
+        from xds.consul.routing import CONSUL_API
+
+        return (CONSUL_API,)
 
     def texts(self) -> Sequence[ApiTexts]:
         from xds.services.texts import TEXTS
