@@ -14,10 +14,12 @@ FILES = {
 }
 
 
-def write(path: Path, classes: str = "", modules: str = "", unmended: str = "", state: str = "") -> Path:
+def write(
+    path: Path, classes: str = "", modules: str = "", unmended: str = "", state: str = "", products: str = ""
+) -> Path:
     """A file of exceptions."""
     path.write_text(
-        f"classes = [{classes}]\n[modules]\n{modules}\n[state]\n{state}\n"
+        f"classes = [{classes}]\n[modules]\n{modules}\n[products]\n{products}\n[state]\n{state}\n"
         f"[references]\nforeign = []\nunmended = [{unmended}]\n"
     )
     return path
@@ -30,6 +32,8 @@ def test_exceptions_are_not_reported(make: MakeRepository, tmp_path: Path) -> No
 
 
 def test_an_exception_that_nothing_needs_is_reported(make: MakeRepository, tmp_path: Path) -> None:
-    exceptions = write(tmp_path / "old.toml", '"Gone"', 'gone = "why"', '"xds/gone/"', '_gone = "why"')
+    exceptions = write(
+        tmp_path / "old.toml", '"Gone"', 'gone = "why"', '"xds/gone/"', '_gone = "why"', '"b.py" = "why"'
+    )
     subjects = [finding.subject for finding in check(make({"xds/a.py": ""}), exceptions)]
-    assert subjects == ["Gone", "gone", "_gone", "xds/gone/"]
+    assert subjects == ["Gone", "gone", "b.py", "_gone", "xds/gone/"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.house.conftest import MakeRepository
 from tools.house.figures import figures, importers, undocumented
-from tools.house.names import LONG_LINES, duplicate_classes, duplicate_modules, long_modules
+from tools.house.names import LONG_LINES, duplicate_classes, duplicate_modules, long_modules, named_products
 
 
 def test_two_public_classes_of_one_name_are_found(make: MakeRepository) -> None:
@@ -39,6 +39,21 @@ def test_the_modules_of_a_feature_are_named_after_what_they_are_to_it(make: Make
         "xds/mesh/core/lower/routes.py",
     )
     assert not list(duplicate_modules(make(dict.fromkeys(files, "")), {}))
+
+
+def test_the_kernel_names_a_product_of_a_feature_only_with_a_reason(make: MakeRepository) -> None:
+    files = (
+        "xds/push/a.py",
+        "xds/mesh/feature.py",
+        "xds/mesh/routes/a.py",
+        "xds/cli/a.py",
+        "xds/feature.py",
+        "tests/a.py",
+    )
+    repository = make(dict.fromkeys(files, "# one\n# Consul's\n"))
+    found = [(each.path, each.line) for each in named_products(repository, {})]
+    assert found == [("xds/feature.py", 2), ("xds/push/a.py", 2)]
+    assert not list(named_products(repository, {"xds/push/a.py": "why", "xds/feature.py": "why"}))
 
 
 def test_the_head_of_a_long_module_says_why_it_is_one_idea(make: MakeRepository) -> None:

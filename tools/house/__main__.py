@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.house.figures import figures, undocumented
-from tools.house.names import duplicate_classes, duplicate_modules, long_modules
+from tools.house.names import duplicate_classes, duplicate_modules, long_modules, named_products
 from tools.house.references import broken_references, repoint
 from tools.house.source import Finding, Repository
 from tools.house.state import shared_state
@@ -26,6 +26,7 @@ def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Fin
     excepted = tomllib.loads(exceptions.read_text())
     yield from duplicate_classes(repository, excepted["classes"])
     yield from duplicate_modules(repository, excepted["modules"])
+    yield from named_products(repository, excepted["products"])
     yield from long_modules(repository)
     yield from undocumented(repository)
     yield from long_walks(repository)
@@ -36,10 +37,11 @@ def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Fin
     needed = {
         *(finding.subject for finding in duplicate_classes(repository, ())),
         *(finding.subject for finding in duplicate_modules(repository, {})),
+        *(finding.subject for finding in named_products(repository, {})),
         *(finding.subject for finding in shared_state(repository, pure_packages(repository), {})),
         *(path for path in unmended if any(finding.path.startswith(path) for finding in broken)),
     }
-    for name in (*excepted["classes"], *excepted["modules"], *excepted["state"], *unmended):
+    for name in (*excepted["classes"], *excepted["modules"], *excepted["products"], *excepted["state"], *unmended):
         if name not in needed:
             yield Finding(exceptions.name, 1, f"the exception for {name!r} is not needed", name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
@@ -21,6 +22,9 @@ FACES = (
     "xds/app/",
 )
 FEATURE = "/feature.py"  # a room with this module is a feature
+# The products whose clients or interfaces the features serve, and the rooms that may name them besides the features.
+PRODUCTS = re.compile(r"consul|linkerd|kubernetes", re.IGNORECASE)
+ABOVE_FEATURES = ("consul", "app", "client", "embed", "cli")
 
 
 def duplicate_classes(repository: Repository, allowed: Collection[str]) -> Iterator[Finding]:
@@ -39,14 +43,32 @@ def duplicate_classes(repository: Repository, allowed: Collection[str]) -> Itera
 def duplicate_modules(repository: Repository, reasons: Mapping[str, str]) -> Iterator[Finding]:
     """Modules that share their name with another one, where no reason is listed."""
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
-    features = tuple(path.removesuffix("feature.py") for path in repository.modules if path.endswith(FEATURE))
-    features = tuple(each for each in features if each != "xds/")  # that module says what a feature is
+    features = _features(repository)
     for module in repository.product:
         if module.stem not in {"__init__", "__main__"}:
             places[_face(module.path, features), module.stem].append(module.path)
     for (_, stem), paths in sorted(places.items()):
         if len(paths) > 1 and not reasons.get(stem):
             yield Finding(paths[0], 1, f"there is a second module {stem!r}: {', '.join(paths[1:])}", stem)
+
+
+def named_products(repository: Repository, reasons: Mapping[str, str]) -> Iterator[Finding]:
+    """Modules of the kernel that name a product of a feature, where no reason is listed. ``reasons`` is by path."""
+    rooms = (*_features(repository), *(f"xds/{room}/" for room in ABOVE_FEATURES))
+    for module in repository.product:
+        if (
+            not module.path.startswith(rooms)
+            and (found := PRODUCTS.search(module.text))
+            and not reasons.get(module.path)
+        ):
+            line = module.text.count("\n", 0, found.start()) + 1
+            yield Finding(module.path, line, f"the kernel names {found[0]}, which is a feature's", module.path)
+
+
+def _features(repository: Repository) -> tuple[str, ...]:
+    """The folders of the features."""
+    folders = (path.removesuffix("feature.py") for path in repository.modules if path.endswith(FEATURE))
+    return tuple(each for each in folders if each != "xds/")  # that module says what a feature is
 
 
 def _face(path: str, features: tuple[str, ...]) -> str:

@@ -54,8 +54,8 @@ async def explain_node(deps: Deps, request: Request, id: Segment, type: Type = "
         return held.relayed
     explanation = await deps.publisher.views.explain(id, _query(type, name))
     principals = known.principals if known is not None else ()
-    linkerd = [answer for feature in deps.features for answer in feature.stream_answers(id).values()]
-    explained = NodeExplanation.from_domain(explanation, principals, _resources(deps, explanation, name), linkerd)
+    answers = [answer for feature in deps.features for answer in feature.stream_answers(id).values()]
+    explained = NodeExplanation.from_domain(explanation, principals, _resources(deps, explanation, name), answers)
     return JSONResponse({**document_of(explained), **marks(held.partial)})
 
 
