@@ -164,6 +164,14 @@ async def test_refused_writes_are_listed_and_counted(door: Asking) -> None:
     assert all(item["peer"] == PEER and item["refused"] for item in found)
 
 
+async def test_a_refused_group_with_characters_that_are_no_text_hides_no_refusal(door: Asking) -> None:
+    """No database need hold them, and PostgreSQL holds no NUL."""
+    for group in ("a%00b", "a%ED%A0%80b", "core"):
+        await door.ask("edge", "PUT", f"/groups/{group}/snapshot", json={"resources": [A]})
+    found = await door.entries(refused="true")
+    assert [item["group"] for item in found] == ["a\\x00b", "a\ufffd\ufffd\ufffdb", "core"]
+
+
 async def test_reads_are_not_listed(door: Asking) -> None:
     await door.ask("edge", "GET", "/groups/none")
     await door.ask("edge", "POST", "/validate", json={"resources": [1]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from pathlib import Path
@@ -216,6 +217,15 @@ async def test_a_file_that_cannot_be_applied_is_reported_until_it_can(watched: W
     notes = [each.note for each in (await watched.plane.publisher.audit.read("", 10, refusals)).entries]
     assert {(note.actor, note.author, note.group) for note in notes} == {("server", "watch", "bad")}
     assert {note.reason for note in notes} == {"missing_type", "syntax"}
+
+
+async def test_a_file_whose_name_is_no_text_is_in_the_audit_list(watched: Watched) -> None:
+    (watched.root / os.fsdecode(b"\xff.yaml")).write_text("[")
+    watched.put("edge.yaml", "a")
+    await watched.directory.start()
+    refusals = AuditFilter(lanes=frozenset({AuditLane.REFUSED}))
+    notes = [each.note for each in (await watched.plane.publisher.audit.read("", 10, refusals)).entries]
+    assert [note.group for note in notes] == ["\\udcff"]
 
 
 async def test_files_that_are_gone_are_refused_no_more(watched: Watched) -> None:

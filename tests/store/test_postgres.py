@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -42,6 +43,7 @@ from xds.store.base import (
     GroupCommitted,
     GroupPush,
     Head,
+    ObservedRecord,
     OutOfSpaceError,
     Reset,
     Store,
@@ -300,7 +302,21 @@ async def test_what_postgres_cannot_hold_is_refused(url: str) -> None:
         await store.put_doc("kind", "a\0b", b"1")
     assert "NUL, which PostgreSQL cannot store" in refused.value.violations[0].detail
     assert await store.put_doc("kind", "a", b"\0") == 1
+    too_long = secrets.token_hex(4_000)  # an index holds some 2,700 bytes, of random text
+    for writing in (push(store, full(cluster(too_long))), store.put_doc("kind", too_long, b"1")):
+        with pytest.raises(ValidationError, match="longer than PostgreSQL can hold"):
+            await writing
     assert (await store.groups(), await push(store, full(cluster("a")))) == ([], Commit("g", 1))
+    await store.close()
+
+
+async def test_an_observed_record_that_postgres_cannot_hold_keeps_no_other_one_out(url: str) -> None:
+    store = await opened(url)
+    unfit = [
+        (source, name) for source in ("s", "engine/moved") for name in ("a\0b", secrets.token_hex(4_000), "\ud800")
+    ]
+    await store.put_observed([ObservedRecord(*key, b"1") for key in [*unfit, ("s", "fit")]], [*unfit, ("s", "gone")])
+    assert await store.observed() == [ObservedRecord("s", "fit", b"1")]
     await store.close()
 
 

@@ -87,7 +87,8 @@ class AuditLog:
 
     def refused(self, caller: Caller, subject: str, group: str, reason: str) -> None:
         """Note a refused request. It is written within a second; equal refusals are counted in one entry."""
-        note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=AuditLane.REFUSED)
+        note = caller.note(REFUSED, group=_storable(group), subject=subject)
+        note = replace(note, reason=reason, lane=AuditLane.REFUSED)
         note = self._with_key(replace(note, time_s=self._clock()))
         self.refusals[TOGETHER if note.subject == ELSEWHERE else APART] += 1
         earlier = self._waiting.get(note.key)
@@ -157,6 +158,11 @@ class AuditLog:
 
     def _forget_old(self, now: float) -> None:
         self._tries = {source: tries for source, tries in self._tries.items() if now - tries[0] <= MERGED_S}
+
+
+def _storable(text: str) -> str:
+    """The text of a refused request as every store can hold it: without NUL and lone surrogates."""
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _action(change: GroupChange, is_new: bool) -> str:

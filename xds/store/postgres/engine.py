@@ -12,16 +12,20 @@ from typing import TypeVar
 
 import structlog
 
+from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
     ChangeItem,
     Commit,
     GroupPush,
+    MayWrite,
     Meta,
+    ObservedRecord,
     Reset,
     StoreError,
     UnavailableError,
+    always,
 )
 from xds.store.copy.copied_store import NO_KEPT, CopiedStore
 from xds.store.copy.copy_rows import Kept
@@ -37,6 +41,7 @@ from xds.store.sqlite import pages
 
 T = TypeVar("T")
 
+KEY_BYTES = 2_500  # a row of an index has 2,704 at most
 TURN_S = 10.0
 TURN_LOOK_S = 0.01
 
@@ -116,6 +121,27 @@ class PostgresStore(CopiedStore):
             finally:
                 with suppress(StoreError):
                     await self._step(lambda connection: turn_rows.end(connection, me))
+
+    async def put_observed(
+        self,
+        put: Sequence[ObservedRecord],
+        delete: Collection[tuple[str, str]] = (),
+        notes: Sequence[AuditNote] = (),
+        *,
+        is_told: bool = False,
+        may_write: MayWrite = always,
+    ) -> None:
+        """As ``Store.put_observed``. A record whose key PostgreSQL cannot hold is left out, so that it hinders no other.
+
+        Clients choose some of the keys, as their node ids.
+        """
+        fit = [each for each in put if _is_fit(each.source, each.service)]
+        if len(fit) < len(put):
+            _log.warning(
+                "observed.not_kept", records_n=len(put) - len(fit), error_message="PostgreSQL cannot hold the key"
+            )
+        gone = [key for key in delete if _is_fit(*key)]
+        await super().put_observed(fit, gone, notes, is_told=is_told, may_write=may_write)
 
     def condition(self) -> StoreCondition:
         silent_s = self._listener.silence()[0] if self._listener is not None else 0.0
@@ -213,6 +239,15 @@ class PostgresStore(CopiedStore):
                 " proxies are served them, until a backup is restored, or the servers are restarted"
             )
             _log.error("store.behind", error_message=self._behind, newest=reset.cursor)
+
+
+def _is_fit(*key: str) -> bool:
+    """Whether an index can hold a key."""
+    try:
+        text = "".join(key).encode()
+    except UnicodeEncodeError:
+        return False
+    return len(text) <= KEY_BYTES and b"\0" not in text
 
 
 def _notify(connection: SqlConnection) -> None:

@@ -52,6 +52,9 @@ def failure(error: psycopg.Error, place: str) -> Exception:
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         detail = "a name or another text contains the character NUL, which PostgreSQL cannot store"
         return ValidationError([Violation("unsupported_character", detail)])
+    if isinstance(error, errors.ProgramLimitExceeded):
+        detail = f"a name is longer than PostgreSQL can hold, which is some 2,600 bytes: {reason(error)}"
+        return ValidationError([Violation("too_large", detail)])
     for classes, meaning, text in _MEANINGS:
         if isinstance(error, classes):
             return meaning(text.format(place=place, reason=reason(error)))
