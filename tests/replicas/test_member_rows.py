@@ -112,6 +112,20 @@ async def test_all_servers_take_up_a_new_secret(url: str, stores: list[PostgresS
         await server.close()
 
 
+async def test_a_rotated_secret_ends_though_the_clock_of_the_database_goes_back(
+    url: str, stores: list[PostgresStore]
+) -> None:
+    (server,) = [RegisteredMembers(stores[0])]
+    await server.start("http://a:18080")
+    old = server.secret()
+    await stores[0].rotate_secret()
+    execute(url, "UPDATE meta SET v = CAST(v AS double precision) + 3600 WHERE k = 'cluster_secret_rotated'")
+    async with asyncio.timeout(60):
+        while server.accepts(old) or server.secret() == old:
+            await asyncio.sleep(0.1)
+    await server.close()
+
+
 async def make_earlier(url: str) -> None:
     """A database of a release that had no members."""
     store = PostgresStore(url)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -14,11 +15,15 @@ from tests.store.contract import cluster, full, push
 from tests.support.postgres import PostgresServer
 from xds.store.base import Commit, Reset, SilentError, UnavailableError
 from xds.store.copy.copy_rows import Kept
+from xds.store.member_register import Member
 from xds.store.postgres.connection import ANSWER_S
+from xds.store.postgres.database import PostgresDatabase
 from xds.store.postgres.engine import PostgresStore
+from xds.store.sql.connection import Job
 from xds.store.sqlite.engine import SqliteStore
 
 pytestmark = pytest.mark.soak
+T = TypeVar("T")
 
 WAIT_S = 20.0
 NOTICED_S = 15.0  # ten times what is usual would say nothing: half of it is waiting
@@ -126,6 +131,30 @@ async def opened_file(path: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
+async def test_a_database_that_ends_while_a_server_joins_it_is_joined_later(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, copy = server.make_database(), tmp_path / "copy.sqlite3"
+    async with opened(url, copy) as store:
+        await push(store, full(cluster("a")))
+        await copied(store)
+    server.kill()
+    async with opened(url, copy) as store:
+        read, ends = PostgresDatabase.read, iter([True])
+
+        def ending(self: PostgresDatabase, job: Job[T]) -> T:
+            if next(ends, False):
+                raise SilentError("it ends")
+            return read(self, job)
+
+        monkeypatch.setattr(PostgresDatabase, "read", ending)
+        server.start()
+        me = Member("a:1", "http://a:1", "")
+        await until(lambda: not store.is_copy)
+        assert await push(store, full(cluster("b"))) == Commit("g", 2)
+        assert (await store.beat(me, "process")).holds
+
+
 async def test_a_database_that_hangs_at_the_start_is_silent(server: PostgresServer, tmp_path: Path) -> None:
     url, copy = server.make_database(), tmp_path / "copy.sqlite3"
     async with opened(url, copy) as store:
@@ -156,7 +185,7 @@ async def test_a_database_that_went_back_while_it_was_away_is_told(server: Postg
     async with opened(url, copy) as store:
         assert (await store.manifest("g")).revision == 5
         server.thaw()
-        await until(lambda: store.condition().behind.startswith("commits 4 to 5 were there"))
+        await until(lambda: store.condition().behind.startswith("commits up to 5 were there"))
         copier = store._copier
         assert copier is not None
         await until(lambda: copier.copied_s)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import psycopg
 import pytest
 
 from tests.store.audit_contract import AuditContract
@@ -37,25 +38,28 @@ from tests.support.process import LOOPBACK, free_port
 from xds.model.errors import ConflictError, ValidationError
 from xds.store.audit_entries import AuditNote
 from xds.store.base import (
+    PUSH_IDS_KEPT_S,
     Commit,
     CorruptError,
     DocumentChanged,
     GroupCommitted,
     GroupPush,
     Head,
+    Meta,
     ObservedRecord,
     OutOfSpaceError,
     Reset,
     Store,
     UnavailableError,
 )
-from xds.store.postgres.connection import check_url, place_of
+from xds.store.postgres.connection import PostgresConnection, check_url, place_of
 from xds.store.postgres.database import REST_S
 from xds.store.postgres.engine import PostgresStore
 from xds.store.postgres.listener import TICK_S, Listener
 from xds.store.records import Record
 from xds.store.retention import Retention, StoreCondition
 from xds.store.sql.connection import SqlConnection
+from xds.store.sql.ledger import CommitCall, commit_all
 
 KILLS = 50
 
@@ -289,8 +293,62 @@ async def test_a_watch_of_a_database_that_goes_back_is_reset(server: PostgresSer
     server.execute("UPDATE xds.seq SET v = 3 WHERE name = 'event'; DELETE FROM xds.event WHERE cursor > 3", name)
     (again,) = await take(watch, 1)
     assert isinstance(again, Reset) and again.cursor == 3
-    assert store.condition().behind.startswith("commits 4 to 5 were there")
+    assert store.condition().behind.startswith("commits up to 5 were there")
     await store.close()
+
+
+async def test_lost_commits_are_noticed_though_others_have_taken_their_cursors(
+    server: PostgresServer, url: str
+) -> None:
+    """A standby that lagged is promoted, and servers push to it before this one hears of it."""
+    store, name = await opened(url), url.rpartition("/")[2]
+    for n in range(3):
+        await push(store, full(cluster("a", b"%d" % n)))
+    server.execute("CREATE SCHEMA standby", name)
+    tables = ("type", "grp", "blob", "seq", "revision", "entry", "past", "push", "event")
+    for table in tables:
+        server.execute(f"CREATE TABLE standby.{table} AS SELECT * FROM xds.{table}", name)
+    for n in range(3, 5):
+        await push(store, full(cluster("a", b"%d" % n)))
+    watch = watch_items(store)
+    await start(watch)
+    with psycopg.connect(url) as promoted:  # one transaction: the store sees its end alone
+        for table in reversed(tables):
+            promoted.execute(f"DELETE FROM xds.{table}".encode())
+        for table in tables:
+            copied = f"INSERT INTO xds.{table} OVERRIDING SYSTEM VALUE SELECT * FROM standby.{table}"
+            promoted.execute(copied.encode())
+        promoted.execute("SET search_path TO xds")
+        for n in range(10, 14):
+            change = GroupPush("g", full(cluster("a", b"%d" % n)))
+            commit_all(PostgresConnection(promoted), CommitCall([change], f"elsewhere-{n}", Meta(), 0.0))
+    (again,) = await take(watch, 1)
+    assert isinstance(again, Reset) and again.cursor == 7
+    assert store.condition().behind.startswith("commits up to 5 were there")
+    await store.close()
+
+
+async def test_a_turn_ends_though_the_clock_of_the_database_goes_back(server: PostgresServer, url: str) -> None:
+    store = await opened(url)
+    server.execute("INSERT INTO xds.turn VALUES ('g', 'gone', now() + interval '1 hour')", url.rpartition("/")[2])
+    async with asyncio.timeout(60):
+        assert await push(store, full(cluster("a"))) == Commit("g", 1)
+        async with store.turn(["g"]):
+            assert await push(store, full(cluster("b"))) == Commit("g", 2)
+    await store.close()
+
+
+async def test_push_ids_are_kept_for_a_day_by_the_clock_of_the_database(url: str) -> None:
+    ahead = PostgresStore(url, clock=lambda: time.time() + 2 * PUSH_IDS_KEPT_S)
+    store = await opened(url)
+    await ahead.open()
+    await push(store, full(cluster("a")), push_id="first")
+    for n in range(3):
+        await push(ahead, full(cluster("a", b"%d" % n)))
+    await ahead.collect(Retention(), await ahead.now_s())
+    assert await store.commit_status("g", "first") == Commit("g", 1)
+    for each in (store, ahead):
+        await each.close()
 
 
 async def test_what_postgres_cannot_hold_is_refused(url: str) -> None:

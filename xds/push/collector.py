@@ -62,7 +62,7 @@ class Collector:
         """Collect once. A failure is counted and logged; the next collection tries again."""
         began_s = time.monotonic()
         try:
-            done = await self._store.collect(replace(self._policy, pinned=self._pinned()), time.time())
+            done = await self._store.collect(replace(self._policy, pinned=self._pinned()), await self._store.now_s())
             self.collected += done
             await self._measure()
         except StoreError as error:

@@ -524,6 +524,9 @@ class Store(Protocol):
     async def observed(self, source: str = "", services: Collection[str] | None = None) -> list[ObservedRecord]:
         """All records, by source and service; those of one ``source``, or of some of its ``services``."""
 
+    async def now_s(self) -> float:
+        """The time (epoch seconds) by a clock that all servers of the store share. Raises ``StoreError``."""
+
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         """Delete contents, lines of history, unused blobs and old push ids that ``policy`` does not keep.
 

@@ -30,10 +30,11 @@ from xds.store.base import (
 from xds.store.copy.copied_store import NO_KEPT, CopiedStore
 from xds.store.copy.copy_rows import Kept
 from xds.store.member_register import Heartbeat, Member, MemberRegister
-from xds.store.postgres import member_rows, turn_rows
+from xds.store.postgres import event_marks, member_rows, turn_rows
 from xds.store.postgres.connection import SCHEMA
 from xds.store.postgres.database import PostgresDatabase
-from xds.store.postgres.listener import CHANNEL, Listener
+from xds.store.postgres.event_marks import NO_MARK, Mark
+from xds.store.postgres.listener import Listener
 from xds.store.retention import StoreCondition
 from xds.store.sql import ledger
 from xds.store.sql.connection import Job, SqlConnection
@@ -42,7 +43,6 @@ from xds.store.sqlite import pages
 T = TypeVar("T")
 
 KEY_BYTES = 2_500  # a row of an index has 2,704 at most
-TURN_S = 10.0
 TURN_LOOK_S = 0.01
 
 _log = structlog.get_logger(logger_name="xds.store")
@@ -55,7 +55,7 @@ class _TurnError(Exception):
 class PostgresStore(CopiedStore):
     """A ``Store`` in the database of ``url``, as libpq reads it; ``copy`` and ``kept`` as in `CopiedStore`.
 
-    Several servers can use it at the same time. ``clock`` returns epoch seconds, for the age of push ids.
+    Several servers can use it at the same time. ``clock`` returns epoch seconds, for the times of conditions.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class PostgresStore(CopiedStore):
         self._listens = False  # the database is used: what is committed there is published
         self._may_join = False  # it has answered the listener
         self._turns = asyncio.Lock()
-        self._cursor = 0  # of the last item that the watches have
+        self._shown = NO_MARK  # of the last item that the watches have
+        self._writing, self._written = NO_MARK, NO_MARK  # of the last item that this server committed
         self._behind = ""
 
     def register(self) -> MemberRegister:
@@ -95,13 +96,12 @@ class PostgresStore(CopiedStore):
         await self._step(member_rows.rotate_secret)
 
     async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
-        push = ledger.CommitCall(pushes, push_id, meta, self._clock())
         groups = {each.group for each in pushes}
 
         def commit(connection: SqlConnection) -> tuple[list[Commit], list[ChangeItem]]:
             if groups & turn_rows.held_by_others(connection, self._postgres.writer):
                 raise _TurnError
-            return ledger.commit_all(connection, push)
+            return ledger.commit_all(connection, ledger.CommitCall(pushes, push_id, meta, self._now_s(connection)))
 
         while True:
             try:
@@ -114,7 +114,7 @@ class PostgresStore(CopiedStore):
         me = self._postgres.writer
         async with self._turns:
             # Nobody tells when the turn of another server ends.
-            while not await self._step(lambda connection: turn_rows.take(connection, groups, me, TURN_S)):  # noqa: ASYNC110
+            while not await self._step(lambda connection: turn_rows.take(connection, groups, me)):  # noqa: ASYNC110
                 await asyncio.sleep(TURN_LOOK_S)
             try:
                 yield
@@ -131,7 +131,7 @@ class PostgresStore(CopiedStore):
         is_told: bool = False,
         may_write: MayWrite = always,
     ) -> None:
-        """As ``Store.put_observed``. A record whose key PostgreSQL cannot hold is left out, so that it hinders no other.
+        """As ``Store.put_observed``, without the records whose keys PostgreSQL cannot hold: they would keep others out.
 
         Clients choose some of the keys, as their node ids.
         """
@@ -153,6 +153,9 @@ class PostgresStore(CopiedStore):
             return replace(condition, read_only=f"{place} {self.cut_off_text(condition.cut_off_s)}: {down}")
         return replace(condition, read_only=f"{place} cannot be used: {down}" if down else "")
 
+    def _now_s(self, connection: SqlConnection) -> float:
+        return super()._now_s(connection) if self.is_copy else member_rows.clock_s(connection)
+
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
         if self.is_copy:
             return pages.sizes(connection)
@@ -162,8 +165,11 @@ class PostgresStore(CopiedStore):
 
     def _open(self) -> None:
         super()._open()
-        self._cursor = self._database.read(ledger.newest_cursor)
         self._listens = not self.is_copy
+        if self._listens:
+            self._shown = self._database.read(event_marks.newest)
+        else:
+            self._shown = Mark(self._database.read(ledger.newest_cursor))
         self._listener = Listener(self._url, self._look, self._postgres.note_answer)
         self._postgres.silence = self._listener.silence
 
@@ -172,7 +178,7 @@ class PostgresStore(CopiedStore):
         if listener is not None:
             listener.end()
             with suppress(StoreError):
-                self._database.write(_notify)  # wakes it
+                self._database.write(event_marks.notify)  # wakes it
             listener.join()
             with suppress(StoreError):
                 if self._listens:
@@ -182,16 +188,18 @@ class PostgresStore(CopiedStore):
     def _start_over(self) -> None:
         self._behind = ""
         with suppress(StoreError):
-            self._database.write(_notify)  # the listener finds that the cursors of before are gone
+            self._database.write(event_marks.notify)  # the listener finds that the cursors of before are gone
 
     def _committed(self, events: Sequence[ChangeItem]) -> None:
         """The listener publishes all commits in order, those of other servers among them."""
+        self._written = self._writing
 
     async def _write(self, job: Job[tuple[T, Sequence[ChangeItem]]]) -> T:
         def write_and_notify(connection: SqlConnection) -> tuple[T, Sequence[ChangeItem]]:
             result, events = job(connection)
             if events:
-                _notify(connection)
+                event_marks.notify(connection)
+                self._writing = event_marks.newest(connection)
             return result, events
 
         return await super()._write(write_and_notify)
@@ -201,10 +209,11 @@ class PostgresStore(CopiedStore):
 
     def _join(self) -> None:
         self._may_join = False  # the listener looks again
+        self._postgres.open()
+        newest = self._postgres.read(event_marks.newest)  # while the copy is read: the database may end at this moment
         super()._join()
-        newest = self._database.read(ledger.newest_cursor)
-        self._note_reset(Reset((), newest))
-        self._cursor, self._listens = newest, True
+        self._note_reset(self._shown if newest.cursor < self._shown.cursor else None)
+        self._shown, self._listens = newest, True
 
     def _look(self, connection: SqlConnection) -> None:
         """The listener has an answer of the database."""
@@ -215,30 +224,30 @@ class PostgresStore(CopiedStore):
 
     def _publish_news(self, connection: SqlConnection) -> None:
         """Give the watches what was committed since the last time."""
-        news = ledger.catch_up(connection, self._cursor)
+        seen = max(self._shown, self._written)  # before the first statement, which fixes what can be read
+        is_lost = event_marks.is_lost(connection, seen)
+        news = ledger.catch_up(connection, None if is_lost else self._shown.cursor)
         if not news:
             return
-        match news[0]:
-            case Reset() as reset:
-                self._note_reset(reset)
-                self._interrupt_watches()
-            case _:
-                self._call_on_loop(self._feed.publish, news)
-        self._cursor = news[-1].cursor
+        if isinstance(news[0], Reset):
+            self._note_reset(seen if is_lost else None)
+            self._interrupt_watches()
+        else:
+            self._call_on_loop(self._feed.publish, news)
+        self._shown = event_marks.newest(connection)
 
-    def _note_reset(self, reset: Reset) -> None:
+    def _note_reset(self, lost: Mark | None) -> None:
         """Log and remember that commits are gone which were there: the database was restored to an earlier state.
 
         A restore by a server, which is a decision, goes on with later cursors.
         """
-        if reset.cursor >= self._cursor:
-            self._behind = ""
-        else:
+        self._written, self._behind = NO_MARK, ""
+        if lost is not None:
             self._behind = (
-                f"commits {reset.cursor + 1} to {self._cursor} were there and are not in the database any more:"
+                f"commits up to {lost.cursor} were there, and the last of them are not in the database any more:"
                 " proxies are served them, until a backup is restored, or the servers are restarted"
             )
-            _log.error("store.behind", error_message=self._behind, newest=reset.cursor)
+            _log.error("store.behind", error_message=self._behind)
 
 
 def _is_fit(*key: str) -> bool:
@@ -248,7 +257,3 @@ def _is_fit(*key: str) -> bool:
     except UnicodeEncodeError:
         return False
     return len(text) <= KEY_BYTES and b"\0" not in text
-
-
-def _notify(connection: SqlConnection) -> None:
-    connection.execute(f"NOTIFY {CHANNEL}")

@@ -19,10 +19,10 @@ import structlog
 from xds.store.base import UnavailableError
 from xds.store.postgres.connection import ANSWER_S, PostgresConnection, connect
 from xds.store.postgres.database import read_once
+from xds.store.postgres.event_marks import CHANNEL
 from xds.store.postgres.failures import reason
 from xds.store.sql.connection import SqlConnection
 
-CHANNEL = "xds"
 TICK_S = 1.0
 T = TypeVar("T")
 

@@ -82,7 +82,7 @@ def beat(connection: PostgresConnection, me: Member, process: str) -> Heartbeat:
     if row is not None:
         connection.execute(_RENEW, values)
     epoch, holder = connection.execute(_LEASE, values).fetchone()
-    (now_s,) = connection.execute(_NOW).fetchone()
+    now_s = clock_s(connection)
     rows = connection.execute(_MEMBERS, values).fetchall()
     return Heartbeat(
         sent_s=sent_s,
@@ -105,11 +105,17 @@ def leave(connection: SqlConnection, process: str) -> None:
 def rotate_secret(connection: SqlConnection) -> None:
     """Make a new secret, in the caller's transaction."""
     (previous,) = connection.execute("SELECT v FROM meta WHERE k = ?", (_SECRET,)).fetchone()
-    (now_s,) = connection.execute(_NOW).fetchone()
+    now_s = clock_s(connection)
     connection.executemany(
         "INSERT INTO meta (k, v) VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
         [(_SECRET, secrets.token_hex(SECRET_BYTES)), (_PREVIOUS, previous), (_ROTATED, str(now_s))],
     )
+
+
+def clock_s(connection: SqlConnection) -> float:
+    """The time by the database's clock, in seconds since the epoch."""
+    (now_s,) = connection.execute(_NOW).fetchone()
+    return float(now_s)
 
 
 def _join(connection: PostgresConnection, values: Mapping[str, Any]) -> tuple[int] | None:
@@ -123,4 +129,6 @@ def _join(connection: PostgresConnection, values: Mapping[str, Any]) -> tuple[in
 
 def _secret(connection: PostgresConnection, now_s: float) -> SharedSecret:
     known = dict(connection.execute("SELECT k, v FROM meta WHERE k IN (?, ?, ?)", (_SECRET, _PREVIOUS, _ROTATED)))
-    return SharedSecret(known[_SECRET], known.get(_PREVIOUS, ""), now_s - float(known.get(_ROTATED, 0)))
+    age_s = now_s - float(known.get(_ROTATED, 0))
+    has_previous = age_s > -_TIMES["ahead_s"]
+    return SharedSecret(known[_SECRET], known.get(_PREVIOUS, "") if has_previous else "", age_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ _PUT_NACK = (
     " ON CONFLICT (id) DO UPDATE SET node = excluded.node, type = excluded.type, body = excluded.body"
 )
 
+MARK_BYTES = 8
 _PRUNED_PER_PUSH = 2  # more than the one that is added, so that a backlog of old push ids shrinks
 
 
@@ -77,7 +79,10 @@ class CommitCall:
 
 
 class EventRow(NamedTuple):
-    """A row of ``event`` without its cursor. ``kind`` is empty for a commit to a group."""
+    """A row of ``event`` without its cursor. ``kind`` is empty for a commit to a group.
+
+    Then ``body`` is random: it tells the event from one that has taken its cursor after a loss.
+    """
 
     kind: str
     name: str
@@ -350,7 +355,8 @@ def _advance(
     )
     _add_revision(connection, group, line)
     audit_rows.write(connection, revisions.audit_notes(push.note, line))
-    event = _add_event(connection, EventRow("", push.group, head.revision, head.live))
+    mark = secrets.token_bytes(MARK_BYTES)
+    event = _add_event(connection, EventRow("", push.group, head.revision, head.live, mark))
     return Commit(push.group, head.revision, versions=versions), event
 
 

@@ -98,8 +98,10 @@ class SqlStore(Store, ABC):
         return commit
 
     async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
-        push = ledger.CommitCall(pushes, push_id, meta, self._clock())
-        return await self._write(lambda connection: ledger.commit_all(connection, push))
+        def commit(connection: SqlConnection) -> tuple[list[Commit], list[ChangeItem]]:
+            return ledger.commit_all(connection, ledger.CommitCall(pushes, push_id, meta, self._now_s(connection)))
+
+        return await self._write(commit)
 
     def turn(self, groups: Collection[str]) -> AbstractAsyncContextManager[None]:
         return nullcontext()
@@ -185,6 +187,9 @@ class SqlStore(Store, ABC):
         wanted = sorted(services) if services is not None else None
         return await self._read(lambda connection: observed_rows.read(connection, source, wanted))
 
+    async def now_s(self) -> float:
+        return await self._read(self._now_s)
+
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:
             total = Collected()
@@ -229,6 +234,10 @@ class SqlStore(Store, ABC):
             except ContradictionError as error:
                 raise CorruptError("two records contradict each other") from error
             await self._running().submit(self._start_over)
+
+    def _now_s(self, connection: SqlConnection) -> float:
+        """The time by the clock of the store."""
+        return self._clock()
 
     @abstractmethod
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
