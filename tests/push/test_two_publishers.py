@@ -376,13 +376,7 @@ async def test_what_both_write_at_once_ends_equal(servers: Servers, seed: int) -
     await check_level(servers, f"seed {seed}")
     conflicts = [error for error in errors if isinstance(error, ConflictError) and not isinstance(error, OwnedError)]
     assert not conflicts
-    for group in servers[0].plane.mesh.lowered:
-        made = servers[0].plane.mesh.lowered.get(group)
-        fresh = await servers[0].plane.mesh.lowered.plan_document(group, made.document)
-        content = servers[0].publisher.groups.content(group)
-        lowered = {(one.type_url, one.name) for one in content.resources() if one.is_lowered}
-        assert ids(fresh.content.records) == ids(made.content.records), f"{group}: lowered from the newest entries"
-        assert lowered == fresh.content.records.keys(), group
+    await check_lowered(servers[0])
 
 
 async def test_a_writer_who_changes_the_server_is_not_refused_because_it_is_behind(servers: Servers) -> None:
@@ -716,6 +710,35 @@ async def test_a_push_keeps_what_another_server_has_lowered_meanwhile(servers: S
     }
     second.following.start(second.reload_others)
     await check_level(servers, "after the push")
+
+
+@pytest.mark.parametrize("is_behind", ["entries", "upstreams"])
+async def test_upstreams_are_lowered_from_the_newest_entries_of_any_server(servers: Servers, is_behind: str) -> None:
+    """One server writes upstreams and the other config entries, and neither has seen what the other wrote."""
+    first, second = servers
+    await put_entries(first.plane, HTTP, RESOLVER, splitter(10))
+    await second.level()
+    await second.following.close()
+    if is_behind == "entries":
+        await put_entries(first.plane, splitter(50))
+        await put_upstreams(second.plane, "web", group="shop")
+    else:
+        await put_upstreams(first.plane, "web", group="shop")
+        await put_entries(second.plane, splitter(50))
+    second.following.start(second.reload_others)
+    await check_level(servers, "after both")
+    await check_lowered(servers[0])
+
+
+async def check_lowered(server: ServerOnStore) -> None:
+    """Its groups have what the newest config entries make of their upstreams."""
+    for group in server.plane.mesh.lowered:
+        made = server.plane.mesh.lowered.get(group)
+        fresh = await server.plane.mesh.lowered.plan_document(group, made.document)
+        content = server.publisher.groups.content(group)
+        lowered = {(one.type_url, one.name) for one in content.resources() if one.is_lowered}
+        assert ids(fresh.content.records) == ids(made.content.records), f"{group}: lowered from the newest entries"
+        assert lowered == fresh.content.records.keys(), group
 
 
 def slowly(read: Callable[..., Awaitable[Any]], chance: random.Random) -> Callable[..., Awaitable[Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,15 +43,17 @@ from xds.mesh.stored_assignments import stored_assignments
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource_type import CLUSTER
 from xds.push.content import Key as ResourceKey
-from xds.push.derived import OWNED_NAME, DerivedChange, DerivedResource, DerivedWrite
+from xds.push.derived import ORDER_ID, OWNED_NAME, DerivedChange, DerivedResource, DerivedWrite
 from xds.store.base import Commit, DocumentWrite, Meta, Store
 from xds.store.etags import NO_ETAG, check_etag, document_etag
 from xds.store.known_documents import KnownDocuments, reviewed
 from xds.tasks.threads import run_sized
 
 KIND = "upstreams"
+ORDER = "upstreams.order"  # of the document with `ORDER_ID`
 GROUPS_LIMIT = 1_000
 # Compiling a chain, and lowering an upstream, take as long as this many resources.
+_ORDER_BYTES = 8
 _SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 60
 
 _log = structlog.get_logger(logger_name="xds.mesh.lowered_groups")
@@ -72,7 +75,7 @@ class LoweredGroups:
     have upstreams.
     """
 
-    kinds = (KIND,)
+    kinds = (KIND, ORDER)
     is_within = False
 
     def __init__(self, store: Store, entries: EntryTable, decoder: ResourceDecoder, limit: int = GROUPS_LIMIT) -> None:
@@ -140,6 +143,7 @@ class LoweredGroups:
         A document that this release cannot read is logged, not used, and kept in the store. A document that cannot be
         lowered is logged; its group keeps its lowered resources.
         """
+        await self.known.read(ORDER)  # first: of what is written meanwhile, too much is known and not too little
         await self._entries.load()
         loaded: dict[str, LoweredGroup] = {}
         entries, compiled = self._entries.index.entries, dict[ChainUse, Compiled]()
@@ -158,6 +162,7 @@ class LoweredGroups:
 
     async def catch_up(self) -> Collection[str]:
         """Take over what the store has, and lower only what differs by that. Raises ``StoreError``."""
+        await self.known.catch_up_all(ORDER)  # first, as above
         missing = await self._entries.missing()
         if missing is None:
             await self.load()
@@ -178,6 +183,8 @@ class LoweredGroups:
         The caller holds the locks of config entries and of the group, whose snapshot is published next; then it calls
         ``end``.
         """
+        if kind == ORDER:
+            return
         document, present = await _read_stored(id, body) if body is not None else None, self._groups.get(id)
         if document is not None and (present is None or present.document != document):
             entries = self._entries.index.entries
@@ -359,6 +366,10 @@ class LoweredGroups:
         action = "upstreams.put" if document is not None else "upstreams.deleted"
         note = by.note(action, group=group, message=message, old=old, new=new)
         return self.known.write(KIND, group, json.dumps(new).encode() if new is not None else None, note)
+
+    def order(self) -> DocumentWrite:
+        """A part of each write of config entries or upstreams (`ORDER_ID`)."""
+        return self.known.write(ORDER, ORDER_ID, secrets.token_bytes(_ORDER_BYTES))
 
     # Publishing: nothing is awaited
 

@@ -45,7 +45,7 @@ class UpstreamsPart(LoweringPart):
         groups.check(group, document, self._options.etag)
         self._lowered = {group: await groups.plan_document(group, document) if document is not None else None}
         write = groups.write(group, document, Caller(meta.actor, meta.author, self._options.peer), meta.message)
-        return {group: replace(groups.change(group, self._lowered[group]), writes=(write,))}
+        return {group: replace(groups.change(group, self._lowered[group]), writes=(write, groups.order()))}
 
     def done(self, results: Sequence[PushResult]) -> None:
         (self.result,) = results
@@ -75,6 +75,7 @@ class EntryPart(LoweringPart):
         self._request_digest = ""
         self._planned: PlannedWrite | None = None
         self._touched: TouchedGroups | None = None
+        self._order = groups.order()
 
     async def repeated_push(self) -> GroupPush | None:
         """The push by which the store finds an earlier, equal write. Raises ``ValidationError`` as ``check_writes``."""
@@ -95,18 +96,20 @@ class EntryPart(LoweringPart):
     async def derive(self, deleted: Collection[str]) -> Mapping[str, DerivedChange]:
         """Lower the touched groups. Raises as `LoweredGroups.plan_entries`."""
         assert self._touched is not None
+        self._order = self._groups.order()
         lowered = await self._groups.plan_entries(self._touched)
         self._lowered = {group: one for group, one in lowered.items() if group not in deleted}
         return {group: self._groups.change(group, one, is_next=True) for group, one in self._lowered.items()}
 
     def pushes(self) -> Sequence[GroupPush]:
         assert self._planned is not None
-        return (self._planned.push,)
+        return (replace(self._planned.push, writes=(self._order,)),)
 
     def begin(self, commits: Sequence[Commit], meta: Meta) -> Collection[str]:
         """Take over the entries, their chains, and the lowered resources."""
         assert self._planned is not None
         (commit,) = commits
+        self._groups.known.note_committed(self._order, commit)
         self.result = self._entries.publish(self._planned, commit, meta)
         return super().begin(commits, meta)
 

@@ -36,6 +36,9 @@ from xds.store.base import (
 )
 
 OWNED_NAME = "owned_name"  # the code of a finding: a name has another owner
+# The id of a document that belongs to no group, and is changed by each write of what resources are derived from. So a
+# write that was planned without one of another server is planned again, whatever groups the two touch.
+ORDER_ID = ""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -17,6 +17,7 @@ import structlog
 
 from xds.model.errors import NotFoundError
 from xds.push.backlog import Backlog
+from xds.push.derived import ORDER_ID
 from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.rollouts import KIND as ROLLOUT
 from xds.push.stored_state import StoredState
@@ -259,7 +260,7 @@ class StoreFollower:
         async with stored.locks.groups((CONFIG_ENTRIES_LINE,)) as locks:
             if line is not None and not stored.derived.has(line.revision):
                 self._backlog.is_derived_behind = True  # until the next call, or if that fails
-            touched = {*groups, *(changed.id for changed in documents)}
+            touched = {*groups, *(changed.id for changed in documents if changed.id != ORDER_ID)}
             await self._backlog.catch_up_line(locks, touched)
             await locks.add(touched)
             for changed in documents:

@@ -12,7 +12,7 @@ from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.snapshot import Snapshot
 from xds.push.content import BlobIds, GroupContent, changes
-from xds.push.derived import Derived, DerivedSources
+from xds.push.derived import ORDER_ID, Derived, DerivedSources
 from xds.push.documents import GroupDocuments
 from xds.push.group_names import CONFIG_ENTRIES_LINE
 from xds.push.groups import GroupTable
@@ -216,7 +216,8 @@ class StoredState:
         if head is not None and not self.derived.has(head.revision if head.live else 0):
             return False
         kinds = [(source, kind) for source in self.derived.sources for kind in source.kinds]
-        return all([await source.known.is_level(kind, group) for source, kind in kinds for group in groups])
+        ids = (ORDER_ID, *groups)
+        return all([await source.known.is_level(kind, id) for source, kind in kinds for id in ids])
 
     async def _news(self, group: str) -> _News | None:
         """What is lacking of a group; None for nothing.
