@@ -1,5 +1,7 @@
 """Groups with upstreams: their documents, the chains that they use, and their lowered resources.
 
+One idea: whoever writes or follows any of them finds here what follows from it for the groups.
+
 An upstreams document belongs to a group, so all nodes of the group share one view. The lowered resources are part of
 the group's snapshot. They change with the document and with the config entries, in the same transaction. The caller
 that plans a change holds the lock of config entries, and then the lock of the group.

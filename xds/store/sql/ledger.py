@@ -33,7 +33,6 @@ from xds.store.base import (
     Lifetime,
     Manifest,
     Meta,
-    OpenNack,
     Reset,
     RevisionInfo,
     Rollback,
@@ -46,11 +45,6 @@ from xds.store.feed import resumable
 from xds.store.revisions import ContentEdit, Key, RollbackStep
 from xds.store.sql import audit_rows, blob_rows, content_rows, sequences
 from xds.store.sql.connection import SqlConnection
-
-_PUT_NACK = (
-    "INSERT INTO nack (id, node, type, body) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET node = excluded.node, type = excluded.type, body = excluded.body"
-)
 
 MARK_BYTES = 8
 _PRUNED_PER_PUSH = 2  # more than the one that is added, so that a backlog of old push ids shrinks
@@ -490,14 +484,3 @@ def tell_observed(connection: SqlConnection, changed: Collection[tuple[str, str]
         _add_event(connection, EventRow(OBSERVED, source, 0, True, json.dumps(services).encode()))
         for source, services in by_source.items()
     ]
-
-
-def put_nacks(connection: SqlConnection, put: Sequence[OpenNack], delete: Collection[int]) -> None:
-    """``Store.put_nacks``."""
-    connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in delete])
-    connection.executemany(_PUT_NACK, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
-
-
-def nacks(connection: SqlConnection) -> list[OpenNack]:
-    """``Store.nacks``."""
-    return [OpenNack(*row) for row in connection.execute("SELECT id, node, type, body FROM nack ORDER BY id")]

@@ -159,10 +159,10 @@ class SqlStore(Store, ABC):
 
     async def put_nacks(self, put: Sequence[OpenNack], delete: Collection[int] = ()) -> None:
         rows, ids = list(put), list(delete)
-        await self._step(lambda connection: ledger.put_nacks(connection, rows, ids))
+        await self._step(lambda connection: observed_rows.put_nacks(connection, rows, ids))
 
     async def nacks(self) -> list[OpenNack]:
-        return await self._read(ledger.nacks)
+        return await self._read(observed_rows.nacks)
 
     async def put_observed(
         self,
