@@ -28,7 +28,7 @@ from xds.server.discovery import DiscoveryDependencies
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.logs import address_fields, get_logger, identity_fields, shorten
 from xds.server.registry import ClientKey
-from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, Status, StreamHandler, check_size
+from xds.server.stream import OK_STATUS, CallContext, Status, StreamHandler, check_size
 
 UNSETTLED_EVERY_S = 0.2  # how often an answer that waits for data is computed again
 SKIPPED_LOGGED = 5
@@ -176,20 +176,16 @@ class LinkerdHandler(StreamHandler):
 
     # Reading
 
-    async def _read(self) -> None:
-        """Handle the one request. The stream goes on when the client ends its side."""
-        try:
-            data = await self._context.read()
-            if data is grpc.aio.EOF:
-                raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "a call without a request")
+    async def _receive(self, data: bytes) -> None:
+        """Handle the one request. Others are ignored."""
+        if self._conversation is None:
             check_size(data, self._deps.options.max_receive_bytes)
             self._begin(data)
-        except RemoteProtocolError as error:
-            self._refuse(error)
-        except CALL_ERRORS:
-            self.finish(CLIENT_LEFT)
-        except Exception:
-            self._fail()
+
+    async def end_requests(self) -> None:
+        """The stream goes on when the client ends its side."""
+        if self._conversation is None and not self._ending:
+            self._refuse(RemoteProtocolError(StatusCode.INVALID_ARGUMENT, "a call without a request"))
 
     def _begin(self, data: bytes) -> None:
         """Start the conversation. Raises ``RemoteProtocolError``: a malformed request, or an unauthorised client."""
@@ -250,11 +246,7 @@ class LinkerdHandler(StreamHandler):
         self._serving.destinations.messages[self._method.service, self._method.method] += len(messages)
         for body in messages:
             metrics.response_bytes.observe(len(body))
-        small = self._deps.options.flow.small_write_bytes
-        if len(messages) == 1 and not self._outbox and len(messages[0]) <= small and self._write_now(messages[0]):
-            return
-        self._outbox += messages
-        self._wake.set()
+            self._write_body(body)
 
     def _regroup(self) -> None:
         """Follow the node into another group, if the selectors have changed. Raises ``RemoteProtocolError``."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-import grpc
-
 from xds.access.authorisation import Identity
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError
@@ -31,11 +29,10 @@ from xds.protocol.events import (
 )
 from xds.protocol.name_budget import NameBudgets
 from xds.server.flow.admission import AdmissionSlot
-from xds.server.flow.work_queue import SingleWaiterEvent
 from xds.server.observer import SharedObservations, StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
-from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamDependencies, StreamHandler, check_size
+from xds.server.stream import CallContext, StreamDependencies, StreamHandler, check_size
 from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache
 
@@ -62,9 +59,8 @@ class DiscoveryHandler(StreamHandler):
     """One discovery stream."""
 
     __slots__ = (
-        "_consumed", "_deadline_due", "_decode", "_delay_s", "_engine", "_flow", "_guard", "_inbox",
-        "_is_ending_linger", "_is_reading", "_notified", "_notified_at", "_observer", "_registry", "_service", "_timer",
-        "_timer_at",
+        "_deadline_due", "_decode", "_delay_s", "_engine", "_flow", "_guard", "_inbox", "_is_ending_linger",
+        "_notified", "_notified_at", "_observer", "_registry", "_service", "_timer", "_timer_at",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +72,7 @@ class DiscoveryHandler(StreamHandler):
         slot: AdmissionSlot,
         identity: Identity,
     ) -> None:
-        super().__init__(deps, context, slot, service.label, identity, self._on_message)
+        super().__init__(deps, context, slot, service.label, identity)
         self._flow = deps.options.flow
         self._guard = deps.guard
         self._registry = deps.registry
@@ -107,8 +103,6 @@ class DiscoveryHandler(StreamHandler):
             principal=identity.principal,
         )
         self._inbox: list[bytes] = []
-        self._consumed = SingleWaiterEvent()  # a request was taken from the inbox
-        self._is_reading = False  # the reader waits for the next request and holds none back
         self._delay_s = 0.0  # how long the next request must wait, if that is reserved already
         self._is_ending_linger = False
         self._notified = False
@@ -183,36 +177,10 @@ class DiscoveryHandler(StreamHandler):
 
     # Reading
 
-    async def _read(self) -> None:
-        """Put requests into the inbox until the client ends its side, no faster than the limits allow."""
-        read, inbox, flow = self._context.read, self._inbox, self._flow
-        try:
-            self._is_reading = True
-            while (data := await read()) is not grpc.aio.EOF:
-                self._is_reading = False
-                delay_s, self._delay_s = self._delay_s or self._rate.reserve(monotonic()), 0.0
-                if delay_s > 0 or len(self._outbox) >= flow.outbox_responses:
-                    await self._hold_back(delay_s)
-                self._put(data)
-                del data  # the first request has Envoy's node of 61 kB, and later ones may bypass this task
-                while len(inbox) >= flow.inbox_requests:
-                    await self._until_consumed()
-                self._is_reading = True
-            self._is_reading = False
-            while inbox:
-                await self._until_consumed()
-            self.finish()
-        except CALL_ERRORS:
-            self.finish(CLIENT_LEFT)
-        except Exception:
-            self._fail()
-
-    def _on_message(self, data: bytes) -> bool:
-        """Put a request that has arrived into the inbox; False if it has to wait for the reader."""
+    def take(self, data: bytes) -> bool:
+        """Put a request into the inbox, or handle it at once if others have sent the same; False if it has to wait."""
         flow = self._flow
-        if not self._is_reading or len(self._inbox) >= flow.inbox_requests:
-            return False
-        if len(self._outbox) >= flow.outbox_responses:
+        if len(self._inbox) >= flow.inbox_requests or len(self._outbox) >= flow.outbox_responses:
             return False
         now = monotonic()
         self._delay_s = self._rate.reserve(now)
@@ -221,6 +189,20 @@ class DiscoveryHandler(StreamHandler):
         if self._inbox or not self._receive_shared(data, now):
             self._put(data)
         return True
+
+    async def _receive(self, data: bytes) -> None:
+        """Put a request into the inbox, no faster than the limits allow."""
+        delay_s, self._delay_s = self._delay_s or self._rate.reserve(monotonic()), 0.0
+        if delay_s > 0 or len(self._outbox) >= self._flow.outbox_responses:
+            await self._hold_back(delay_s)
+        self._put(data)
+        while len(self._inbox) >= self._flow.inbox_requests:
+            await self._until_progress()
+
+    async def end_requests(self) -> None:
+        while self._inbox:
+            await self._until_progress()
+        self.finish()
 
     def _receive_shared(self, data: bytes, now: float) -> bool:
         """Handle an ACK that others have sent before in the same state; False for any other request.
@@ -253,21 +235,16 @@ class DiscoveryHandler(StreamHandler):
             await asyncio.sleep(delay_s)
         while len(self._outbox) >= self._flow.outbox_responses:
             self._deps.metrics.limit_hits["outbox"] += 1
-            self._drained.clear()
-            await self._drained.wait()
-
-    async def _until_consumed(self) -> None:
-        self._consumed.clear()
-        await self._consumed.wait()
+            await self._until_progress()
 
     def _consume(self) -> None:
         """A work item: pass a request to the engine. A request that breaks a rule ends the stream."""
         data = self._inbox.pop(0)
-        self._consumed.set()
+        self._note_progress()
         if self._ending:
             return
         try:
-            self._receive(data)
+            self._handle(data)
         except RemoteProtocolError as error:
             self._refuse(error)
         except Exception:
@@ -275,7 +252,7 @@ class DiscoveryHandler(StreamHandler):
         if self._slot is not None:
             self._release_slot()
 
-    def _receive(self, data: bytes) -> None:
+    def _handle(self, data: bytes) -> None:
         check_size(data, self._deps.options.max_receive_bytes)
         request = self._decode(data, self._engine.check_count)
         type_url = request.type_url or self._service.type_url
@@ -336,17 +313,14 @@ class DiscoveryHandler(StreamHandler):
     def _take(self, outcome: Outcome, now: float) -> None:
         """Act on an outcome that others in the same state have had."""
         for event in outcome.responses:
-            self._send(event)
+            self._write_body(event.body)
         self._observer.took(outcome, now)
         due = outcome.to.due_s
         if due is not None:
             self._set_timer(due, now)
 
     def _send(self, event: Send) -> None:
-        body = event.body
-        if self._outbox or len(body) > self._flow.small_write_bytes or not self._write_now(body):
-            self._outbox.append(body)
-            self._wake.set()
+        self._write_body(event.body)
 
     def _identified(self, event: Identified) -> None:
         self._registry.identify(self)

@@ -25,6 +25,7 @@ from xds.server.flow.limits import FlowLimits
 from xds.server.identity import peer_name
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
+from xds.server.stream import CALL_ERRORS, CallHandler
 from xds.server.tls import PemFiles
 
 COPY_S_PER_BYTE = 1e-9  # grpcio copies each body that it is given, on the loop
@@ -124,6 +125,7 @@ class GrpcioCall:
     def __init__(self, context: Any, copies: CopyBudget) -> None:
         self._context = context
         self._copies = copies
+        self._end: asyncio.Future[tuple[grpc.StatusCode, str]] = asyncio.get_running_loop().create_future()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -134,9 +136,6 @@ class GrpcioCall:
         pem = self._context.auth_context().get("x509_pem_cert") or ()
         return _read_certificate(pem[0]) if pem else None
 
-    def listen(self, on_message: Callable[[bytes], bool]) -> None:
-        """grpcio hands messages to ``read`` alone."""
-
     def write_now(self, message: bytes) -> bool:
         """grpcio writes nothing without waiting."""
         return False
@@ -146,6 +145,35 @@ class GrpcioCall:
         if isinstance(message, bytes):
             await self._copies.spend(len(message))
         await self._context.write(message)
+
+    async def serve(self, handler: CallHandler) -> None:
+        """As `CallContext.serve`. grpcio ends a call when its handler returns, so this returns when the call ends."""
+        reading = asyncio.create_task(self._pass_messages(handler))
+        try:
+            code, details = await self._end
+        except asyncio.CancelledError:
+            handler.cancel()
+            raise
+        finally:
+            reading.cancel()
+        if code is not grpc.StatusCode.OK:
+            await self._context.abort(code, details)
+
+    async def _pass_messages(self, handler: CallHandler) -> None:
+        try:
+            while (data := await self._context.read()) is not grpc.aio.EOF:
+                await handler.receive(data)
+                del data  # it would live until the next message
+            await handler.end_requests()
+        except CALL_ERRORS:
+            handler.cancel()
+
+    def end(self, code: grpc.StatusCode, details: str) -> None:
+        """As `CallContext.end`."""
+        if code is grpc.StatusCode.CANCELLED:
+            self._end.cancel()  # there is no client to send a status to
+        elif not self._end.done():
+            self._end.set_result((code, details))
 
 
 class CopyBudget:

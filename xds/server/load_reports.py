@@ -13,8 +13,6 @@ from logging import DEBUG
 from time import monotonic, thread_time, time
 from typing import Any, cast
 
-import grpc
-
 from xds.access.authorisation import Identity
 from xds.lrs.figures import IngestResult
 from xds.lrs.load_stats import CLUSTER_STATS_TAG, PIECE_BYTES, LoadStatsRequest, split_request
@@ -28,14 +26,13 @@ from xds.lrs.report_stream import (
     SendLoadResponse,
 )
 from xds.lrs.stream_states import ReportStream
-from xds.model.errors import RemoteProtocolError
 from xds.model.node import Node
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.limits import RateLimit
 from xds.server.load_streams import LoadReportCounts, LoadStreams
 from xds.server.logs import address_fields, get_logger, identity_fields
 from xds.server.services import LOAD_LABEL, LoadService
-from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamHandler, check_size
+from xds.server.stream import CallContext, StreamHandler, check_size
 
 CLUSTER_BYTES = 512 * 1024  # a longer report of one cluster (some 10,000 endpoints) is skipped
 
@@ -119,24 +116,13 @@ class LoadReportHandler(StreamHandler):
 
     # Reading
 
-    async def _read(self) -> None:
-        """Handle messages one by one until the client ends its side (rule 17: it may send a last report before)."""
-        read = self._context.read
-        try:
-            while (data := await read()) is not grpc.aio.EOF and not self._ending:
-                if self._slot is not None:
-                    self._slot.extend()
-                await self._hold_back()
-                await self._receive(data)
-                del data  # it would live until the next report
-                self._release_slot()
-            self.finish()
-        except RemoteProtocolError as error:
-            self._refuse(error)
-        except CALL_ERRORS:
-            self.finish(CLIENT_LEFT)
-        except Exception:
-            self._fail()
+    async def _receive(self, data: bytes) -> None:
+        """Handle a message. The client may send a last report before it ends its side (rule 17)."""
+        if self._slot is not None:
+            self._slot.extend()
+        await self._hold_back()
+        await self._count_message(data)
+        self._release_slot()
 
     async def _hold_back(self) -> None:
         """Wait until both rate limits allow the message. HTTP/2 flow control slows the client down meanwhile."""
@@ -151,8 +137,8 @@ class LoadReportHandler(StreamHandler):
             _log.warning("lrs.held_back", limit=limit, **self._address(), **self._identity())
         await asyncio.sleep(max(requests_s, cpu_s))
 
-    async def _receive(self, data: bytes) -> None:
-        """Handle a message. Raises ``RemoteProtocolError``; pieces before the malformed one are counted."""
+    async def _count_message(self, data: bytes) -> None:
+        """Count a report. Raises ``RemoteProtocolError``; pieces before the malformed one are counted."""
         check_size(data, self._deps.options.max_receive_bytes)
         self._cpu_s = 0.0
         if len(data) <= PIECE_BYTES:
@@ -241,8 +227,7 @@ class LoadReportHandler(StreamHandler):
 
     def _send(self, event: SendLoadResponse) -> None:
         self._streams.counts.responses += 1
-        self._outbox.append(event.body)
-        self._wake.set()
+        self._write_body(event.body)
 
     def _restart(self, event: EndLoadStream) -> None:
         self._streams.counts.restarts += 1

@@ -117,6 +117,7 @@ class XdsServer:
             metrics,
             options,
             count(1),
+            self._streams,
             cache=cache,
             fleet=fleet,
             registry=self.registry,
@@ -273,18 +274,13 @@ class XdsServer:
                 refusal = self._auth.unavailable()
                 if refusal is not None:
                     await context.abort(*refusal)
-                await self._run(make(context, slot, identity))
-            finally:
+                stream = make(context, slot, identity)
+            except BaseException:
                 slot.release()
+                raise
+            await stream.run()  # it releases its slot
 
         return grpc.stream_stream_rpc_method_handler(handle)
-
-    async def _run(self, stream: StreamHandler) -> None:
-        self._streams[stream] = None
-        try:
-            await stream.run()
-        finally:
-            del self._streams[stream]
 
     def _fetch_handler(self, service: DiscoveryService) -> Any:
         async def handle(data: bytes, context: Any) -> bytes:

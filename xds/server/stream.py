@@ -1,9 +1,10 @@
 """A gRPC stream of any kind in the asyncio shell, from its admission slot to its final status.
 
-A stream has two tasks: a reader, and the gRPC handler itself as the writer. Engine work runs in the work queue, in turn
-with all other streams (`xds.server.flow.work_queue`). Changes are offered to a client only after all earlier responses
-are written. A low-priority work item closes a stream: closing takes some 100 us, a network failure ends thousands of
-streams at once, and clients that reconnect come first.
+A stream at rest has no task: its call passes messages and the end to it (`CallHandler`). A writer task lives while the
+outbox has something. Engine work runs in the work queue, in turn with all other streams
+(`xds.server.flow.work_queue`). Changes are offered to a client only after all earlier responses are written. A
+low-priority work item closes a stream: closing takes some 100 us, a network failure ends thousands of streams at once,
+and clients that reconnect come first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.node import Node
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.limits import RateLimit
-from xds.server.flow.work_queue import SingleWaiterEvent, WorkQueue
+from xds.server.flow.work_queue import WorkQueue
 from xds.server.flow.write_limiter import WriteLimiter
 from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
@@ -51,6 +52,22 @@ def check_size(data: bytes, limit_bytes: int) -> None:
         raise LimitError("receive_bytes", f"a request of {len(data)} bytes; at most {limit_bytes} are accepted")
 
 
+class CallHandler(Protocol):
+    """Handles a call without a task of its own, as its transport uses it. None of its methods raises."""
+
+    def take(self, data: bytes) -> bool:
+        """Handle a message at once; False if it has to wait: pass it to ``receive``, and the next ones after it."""
+
+    async def receive(self, data: bytes) -> None:
+        """Handle a message; returns when the next one may be read."""
+
+    async def end_requests(self) -> None:
+        """The client has ended its side, behind all messages."""
+
+    def cancel(self) -> None:
+        """The client has left, or the call was cancelled: nothing more can be sent."""
+
+
 class CallContext(Protocol):
     """A gRPC call, as handlers and interceptors see it on either transport."""
 
@@ -64,25 +81,25 @@ class CallContext(Protocol):
     def peer(self) -> str:
         """The client's address, percent-encoded as gRPC has it."""
 
-    async def read(self) -> Any:
-        """The next message, or ``grpc.aio.EOF``."""
-
     async def write(self, message: bytes) -> None:
         """Send a message; returns when it has passed the client's flow-control windows."""
-
-    async def abort(self, code: grpc.StatusCode, details: str) -> None:
-        """End the call with this status. Raises."""
-
-    def listen(self, on_message: Callable[[bytes], bool]) -> None:
-        """Offer each message to ``on_message`` first, if the transport can; ``read`` returns those that it refuses."""
 
     def write_now(self, message: bytes) -> bool:
         """Send a message if that needs no waiting; False: nothing was sent."""
 
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        """End the call with this status. Raises."""
+
+    async def serve(self, handler: CallHandler) -> None:
+        """Pass the messages and the end of the call to ``handler``. The call may go on when this returns."""
+
+    def end(self, code: grpc.StatusCode, details: str) -> None:
+        """End a served call with this status. Harmless when it has ended."""
+
 
 @dataclass(slots=True)
 class StreamDependencies:
-    """Objects that all streams of a server share. ``ids`` yields the ids of streams."""
+    """Objects that all streams of a server share. ``ids`` yields the ids of streams; ``streams`` are the open ones."""
 
     work_queue: WorkQueue
     write_limiter: WriteLimiter
@@ -91,18 +108,18 @@ class StreamDependencies:
     metrics: Metrics
     options: ServerOptions
     ids: count[int]
+    streams: dict[StreamHandler, None]
 
 
 class StreamHandler(ABC):
     """One stream. It keeps ``slot`` until its first message is handled. ``identity`` is that of its client.
 
-    ``service`` is the short name of its service, for logs and authorisation. ``on_message`` is offered each message
-    before the reader, if the transport can do that (`CallContext.listen`): an ACK then needs no task switch.
+    ``service`` is the short name of its service, for logs and authorisation.
     """
 
     __slots__ = (
-        "_context", "_deps", "_drained", "_ending", "_outbox", "_peer", "_rate", "_service_label", "_slot", "_status",
-        "_wake", "_work_queue", "_work_queued", "_write_now", "id", "identity",
+        "_began_at", "_context", "_deps", "_ending", "_is_closed", "_outbox", "_peer", "_progress", "_rate",
+        "_service_label", "_slot", "_status", "_work_queue", "_work_queued", "_writer", "id", "identity",
     )  # fmt: skip
 
     def __init__(
@@ -112,10 +129,10 @@ class StreamHandler(ABC):
         slot: AdmissionSlot,
         service: str,
         identity: Identity = ANONYMOUS,
-        on_message: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.id = next(deps.ids)
         self.identity = identity
+        self._began_at = monotonic()
         self._context = context
         self._deps = deps
         self._peer = unquote(context.peer())
@@ -125,13 +142,11 @@ class StreamHandler(ABC):
         self._work_queue = deps.work_queue
         self._work_queued = False
         self._outbox: list[bytes] = []  # a list, because an empty deque takes ten times the memory
-        self._drained = SingleWaiterEvent()  # a body of the outbox was written
-        self._wake = SingleWaiterEvent()  # the writer has something to do
+        self._writer: asyncio.Task[None] | None = None
+        self._progress: asyncio.Future[None] | None = None  # what `receive` waits for
         self._ending = False
+        self._is_closed = False
         self._status = OK_STATUS
-        self._write_now = context.write_now
-        if on_message is not None:
-            context.listen(on_message)
 
     @property
     @abstractmethod
@@ -179,33 +194,38 @@ class StreamHandler(ABC):
 
     # Lifecycle
 
+    async def run(self) -> None:
+        """Begin, and serve the call. The stream may go on when this returns."""
+        self._deps.streams[self] = None
+        self._on_open()
+        await self._context.serve(self)
+
     def finish(self, status: Status = OK_STATUS) -> None:
         """End the stream once its outbox is written. The first status counts."""
         if not self._ending:
             self._ending = True
             self._status = status
-        self._wake.set()
+            asyncio.get_running_loop().call_soon(self._end_if_written)  # the caller may have more to send
 
-    async def run(self) -> None:
-        """Serve the stream until either side ends it."""
-        began_at = monotonic()
-        self._on_open()
-        reader = asyncio.create_task(self._read())
-        try:
-            await self._write()
-        except (asyncio.CancelledError, *CALL_ERRORS):
+    def cancel(self) -> None:
+        """As `CallHandler.cancel`."""
+        if not self._is_closed:
             self._status = CLIENT_LEFT
-        except Exception:
-            self._fail()
-        finally:
-            reader.cancel()
-            self._ending = True  # work that is still queued does nothing
-            self._release_slot()
-            self._work_queue.submit_low(partial(self._on_close, monotonic() - began_at))
-        if self._status is CLIENT_LEFT:
-            raise asyncio.CancelledError  # there is no client to send a status to
-        if self._status[0] is not grpc.StatusCode.OK:
-            await self._context.abort(*self._status)
+            self._close()
+
+    def _end_if_written(self) -> None:
+        if not self._is_closed and not self._outbox:
+            self._close()
+
+    def _close(self) -> None:
+        """The end, for both sides."""
+        self._ending = self._is_closed = True  # work that is still queued does nothing
+        if self._writer is not None:
+            self._writer.cancel()
+        self._release_slot()
+        del self._deps.streams[self]
+        self._work_queue.submit_low(partial(self._on_close, monotonic() - self._began_at))
+        self._context.end(*self._status)
 
     def _fail(self) -> None:
         """End the stream after a bug of the server. Called while the exception is handled."""
@@ -224,15 +244,55 @@ class StreamHandler(ABC):
             self._slot.release()
             self._slot = None
 
+    # Reading
+
+    def take(self, data: bytes) -> bool:
+        """As `CallHandler.take`. By default every message is received in a task."""
+        return False
+
+    async def receive(self, data: bytes) -> None:
+        """As `CallHandler.receive`."""
+        if self._ending:
+            return
+        try:
+            await self._receive(data)
+        except RemoteProtocolError as error:
+            self._refuse(error)
+        except Exception:
+            self._fail()
+
+    async def end_requests(self) -> None:
+        """As `CallHandler.end_requests`: by default the stream ends as well."""
+        self.finish()
+
+    async def _until_progress(self) -> None:
+        """Wait until a response is written, or a request of an inbox is handled."""
+        self._progress = asyncio.get_running_loop().create_future()
+        try:
+            await self._progress
+        finally:
+            self._progress = None
+
+    def _note_progress(self) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)
+
     # Writing
 
+    def _write_body(self, body: bytes) -> None:
+        """Write a response: at once, or through the outbox."""
+        is_small = len(body) <= self._deps.options.flow.small_write_bytes
+        if not self._outbox and is_small and self._context.write_now(body):
+            return
+        self._outbox.append(body)
+        if self._writer is None and not self._is_closed:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
     async def _write(self) -> None:
-        """Write the responses of the outbox until the stream ends."""
+        """Write the responses of the outbox."""
         outbox, write, limiter = self._outbox, self._context.write, self._deps.write_limiter
         small_bytes = self._deps.options.flow.small_write_bytes
-        while not self._ending or outbox:
-            await self._wake.wait()
-            self._wake.clear()
+        try:
             while outbox:
                 body = outbox[0]
                 if len(body) <= small_bytes:
@@ -240,9 +300,18 @@ class StreamHandler(ABC):
                 else:
                     await limiter.write(body, write, self.node.id if self.node is not None else "", self._peer)
                 del outbox[0]
-                self._drained.set()
-            if self._has_work():
-                self._submit_work()
+                self._note_progress()
+        except CALL_ERRORS:
+            self.cancel()
+        except Exception:
+            outbox.clear()
+            self._fail()
+        finally:
+            self._writer = None
+        if self._ending:
+            self._end_if_written()
+        elif self._has_work():
+            self._submit_work()
 
     # Work
 
@@ -271,8 +340,8 @@ class StreamHandler(ABC):
         """Register the stream: it begins."""
 
     @abstractmethod
-    async def _read(self) -> None:
-        """Read requests until the client ends its side or breaks a rule; then `finish`. Must not raise."""
+    async def _receive(self, data: bytes) -> None:
+        """Handle a request; returns when the next one may be read. Raises ``RemoteProtocolError``."""
 
     @abstractmethod
     def _has_work(self) -> bool:

@@ -18,6 +18,7 @@ from tests.server.grpc.service import (
     Serve,
     Served,
     path,
+    special,
 )
 from xds.server.grpc.call import Call
 from xds.wire.http2.stream import Http2Limits
@@ -281,34 +282,6 @@ async def test_metadata_that_grpc_forbids(served: Served) -> None:
 # What our transport offers beyond gRPC's contexts
 
 
-async def test_messages_are_offered_as_they_come_and_kept_in_order(served: Served) -> None:
-    taken: list[bytes] = []
-    read: list[bytes] = []
-
-    def take(message: bytes) -> bool:
-        if message.startswith(b"read"):
-            return False
-        taken.append(message)
-        return True
-
-    async def listen(_requests: Any, context: Any) -> None:
-        context.listen(take)
-        while (message := await context.read()) is not grpc.aio.EOF:
-            read.append(message)
-            await context.write(message)
-
-    call = await special(served, listen)
-    for message in (b"take 1", b"read 1", b"take 2", b"read 2", CHUNK * 4, b"read 3"):
-        await within(call.write(message))
-    for message in (b"read 1", b"read 2", b"read 3"):
-        assert await within(call.read()) == message
-    await within(call.done_writing())
-    assert await within(call.read()) is grpc.aio.EOF
-    # One that comes while another waits to be read stays behind it.
-    assert sorted(taken + read) == sorted([b"take 1", b"read 1", b"take 2", b"read 2", CHUNK * 4, b"read 3"])
-    assert [message for message in read if message.startswith(b"read")] == [b"read 1", b"read 2", b"read 3"]
-
-
 async def test_a_write_without_waiting_does_not_overtake_others(served: Served) -> None:
     sent: list[bool] = []
 
@@ -326,10 +299,3 @@ async def test_a_write_without_waiting_does_not_overtake_others(served: Served) 
     found = [message async for message in call]
     assert [len(message) for message in found] == [5, 200 * len(CHUNK), 4]
     assert sent == [True, False, False]
-
-
-async def special(served: Served, handle: Any) -> Any:
-    """A call of a handler of one's own."""
-    handler = grpc.stream_stream_rpc_method_handler(handle)
-    served.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("o.O", {"Special": handler}),))
-    return (await served.channel()).stream_stream("/o.O/Special")()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
@@ -15,6 +15,7 @@ import grpc
 from xds.access.certificate import Certificate
 from xds.server.flow.limits import DEFAULT_FLOW
 from xds.server.flow.work_queue import SingleWaiterEvent
+from xds.server.stream import CallHandler
 from xds.wire.http2.headers import Fields, RequestHead
 from xds.wire.http2.messages import GrpcMessage, MessageError, decompress
 from xds.wire.http2.stream import Stream
@@ -56,19 +57,25 @@ class CallConnection(Protocol):
     def consumed(self, stream: Stream) -> None:
         """Note that a message of the stream was consumed: the client may send more."""
 
+    def ended(self, call: Call) -> None:
+        """Note that a call has ended, with all its tasks."""
+
 
 class Call:
-    """A call in progress. Its connection passes events to it; its handler reads and writes messages."""
+    """A call in progress. Its connection passes events to it.
+
+    Its handler is a coroutine, which reads and writes messages; or an object that the coroutine has passed to `serve`,
+    and then the call has a task only while messages have to wait.
+    """
 
     __slots__ = (
         "_arrived", "_code", "_connection", "_deserialize", "_details", "_encoding", "_ended", "_had_message",
-        "_half_closed", "_inbox", "_metadata", "_on_message", "_serialize", "_stream", "_timer", "_trailing",
-        "_written", "method", "task",
+        "_half_closed", "_handler", "_inbox", "_metadata", "_serialize", "_stream", "_task", "_timer", "_trailing",
+        "_written", "method",
     )  # fmt: skip
 
     def __init__(self, connection: CallConnection, stream: Stream, head: RequestHead) -> None:
         self.method = head.path
-        self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._stream = stream
         self._encoding = head.encoding
@@ -85,34 +92,61 @@ class Call:
         self._serialize: Callable[[Any], bytes] | None = None
         self._deserialize: Callable[[bytes], Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._on_message: Callable[[bytes], bool] | None = None
+        self._handler: CallHandler | None = None
+        self._task: asyncio.Task[None] | None = None  # runs the coroutine, or passes messages to the handler
 
     # For its connection
 
-    def begin(self, task: asyncio.Task[None], timeout_s: float | None) -> None:
-        """Note the task of the handler, and end the call after ``timeout_s``."""
-        self.task = task
+    def begin(self, handle: Coroutine[Any, Any, None], timeout_s: float | None) -> None:
+        """Start the handler, and end the call after ``timeout_s``."""
+        self._start(handle)
         if timeout_s is not None:
             self._timer = asyncio.get_running_loop().call_later(timeout_s, self.expire)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if self._task is task:
+            # A cancelled task keeps its frame, and the frame refers to the call. Call and task would be a reference
+            # cycle: the cyclic collector would take seconds to free them after tens of thousands of resets.
+            self._task = None
+        if self._ended and self._task is None:
+            self._connection.ended(self)
 
     def on_message(self, message: GrpcMessage) -> None:
         """Handle a message that has arrived."""
         self._had_message = True
-        if (
-            self._on_message is not None
-            and not self._inbox
-            and not message.compressed
-            and self._on_message(message.data)
-        ):
+        handler = self._handler
+        if handler is not None and self._task is None and not message.compressed and handler.take(message.data):
             self._connection.consumed(self._stream)
             return
         self._inbox.append(message)
         self._arrived.set()
+        self._pass_on()
 
     def half_close(self) -> None:
         """Note that the client has ended its side: no more messages arrive."""
         self._half_closed = True
         self._arrived.set()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass messages to a handler that could not take them at once, in a task."""
+        if self._handler is not None and self._task is None:
+            self._start(self._pass_messages(self._handler))
+
+    async def _pass_messages(self, handler: CallHandler) -> None:
+        try:
+            while self._inbox:
+                await handler.receive(await self.read())
+            if self._half_closed:
+                await handler.end_requests()
+        except grpc.aio.AbortError:
+            handler.cancel()  # the client has been told why its message cannot be read
+        finally:
+            self._task = None  # the next message is offered to the handler at once
 
     def on_written(self) -> None:
         """Wake the writer: messages have passed the client's windows, or the socket's buffer has room."""
@@ -120,45 +154,55 @@ class Call:
 
     def fail(self, error: MessageError) -> None:
         """End the call with the matching status: the client sent a malformed message."""
-        self.finish(_code_of(error), str(error))
-        self.cancel()
+        self.stop(_code_of(error), str(error))
+
+    def expire(self, details: str = "Deadline Exceeded") -> None:
+        """End the call: its time is over."""
+        self.stop(grpc.StatusCode.DEADLINE_EXCEEDED, details)
+
+    def stop(self, code: grpc.StatusCode, details: str) -> None:
+        """End the call with this status, and cancel its handler."""
+        handler, task = self._handler, self._task
+        self.finish(code, details)
+        self._cancel(handler, task)
 
     def cancel(self) -> None:
         """Cancel the handler: the client has left, or has cancelled the call."""
+        handler, task = self._handler, self._task
         if not self._ended:
             self._code = grpc.StatusCode.CANCELLED
         self._mark_ended()
-        if self.task is not None:
-            self.task.cancel()
+        self._cancel(handler, task)
 
-    def handler_ended(self) -> None:
-        """Forget the handler's task, which has ended.
-
-        A cancelled task keeps its frame, and the frame refers to the call. Call and task would be a reference cycle:
-        the cyclic collector would take seconds to free them after tens of thousands of resets.
-        """
-        self.task = None
+    def _cancel(self, handler: CallHandler | None, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            task.cancel()
+        if handler is not None:
+            handler.cancel()
 
     def finish(self, code: grpc.StatusCode | None = None, details: str = "") -> None:
         """Send the final status. The first status counts."""
         if self._ended:
             return
-        self._mark_ended()
         if code is not None:
             self._code, self._details = code, details
+        self._mark_ended()
         self._connection.end(self._stream, self._code.value[0], self._details, self._trailing)
 
     def _mark_ended(self) -> None:
         self._ended = True
-        self._on_message = None  # it refers to the call
+        self._cancel_timer()
+        if self._handler is not None:
+            self._handler = None  # it refers to the call
+            if self._task is not None:
+                self._task.cancel()  # it passes messages to the handler
+        if self._task is None:
+            self._connection.ended(self)
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def expire(self, details: str = "Deadline Exceeded") -> None:
-        """End the call: its time is over."""
-        self.finish(grpc.StatusCode.DEADLINE_EXCEEDED, details)
-        self.cancel()
 
     def set_codecs(self, deserialize: Callable[[bytes], Any] | None, serialize: Callable[[Any], bytes] | None) -> None:
         """Set the functions that decode and encode messages; None: the handler uses bytes."""
@@ -195,13 +239,6 @@ class Call:
         except Exception:  # whatever a parser raises is the client's fault
             await self.abort(grpc.StatusCode.INTERNAL, "the request cannot be parsed")
 
-    def listen(self, on_message: Callable[[bytes], bool]) -> None:
-        """Offer each message to ``on_message`` as it arrives; `read` returns those that it refuses.
-
-        An ACK then needs no task switch.
-        """
-        self._on_message = on_message
-
     async def requests(self) -> AsyncIterator[Any]:
         """The messages of the request, for handlers that iterate over them."""
         while (message := await self.read()) is not grpc.aio.EOF:
@@ -227,16 +264,47 @@ class Call:
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
         """End the call with this status."""
         trailing = metadata_fields(trailing_metadata)
-        if not self._had_message and not self._half_closed:
-            await self._first_message()
+        if not self._may_end:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), DEFAULT_FLOW.first_message_s)
         self._trailing = trailing or self._trailing
         self.finish(code, details)
         raise grpc.aio.AbortError(details)
 
-    async def _first_message(self) -> None:
-        """Wait for the first message, since grpc.aio's client reports an earlier refusal as an internal error."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._arrived.wait(), DEFAULT_FLOW.first_message_s)
+    @property
+    def _may_end(self) -> bool:
+        """Whether an error may be sent: before the first message, grpc.aio's client reports it as an internal error."""
+        return self._had_message or self._half_closed
+
+    # For a handler without a task
+
+    async def serve(self, handler: CallHandler) -> None:
+        """Pass messages and the end of the call to ``handler`` from now on. Returns at once; the call goes on."""
+        self._handler = handler
+        self._task = None  # this one ends now
+        self._metadata = ()  # the client is known
+        arrived, self._inbox = self._inbox, []
+        for message in arrived:
+            self.on_message(message)
+        if self._half_closed:
+            self._pass_on()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the call is passed to a handler without a task."""
+        return self._handler is not None
+
+    def end(self, code: grpc.StatusCode, details: str) -> None:
+        """End a served call with this status. Harmless when it has ended."""
+        if self._ended or self._may_end or code is grpc.StatusCode.OK:
+            self.finish(code, details)
+        else:
+            self._cancel_timer()
+            self._timer = asyncio.get_running_loop().call_later(
+                DEFAULT_FLOW.first_message_s, self.finish, code, details
+            )
+
+    # For any handler
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """Send the headers before the first message. Raises ``ValueError`` for metadata that gRPC does not allow."""
@@ -279,7 +347,7 @@ class Call:
 
     def cancelled(self) -> bool:
         """Whether the handler was cancelled."""
-        return self.task is not None and self.task.cancelled()
+        return self._ended and self._code is grpc.StatusCode.CANCELLED
 
     def done(self) -> bool:
         """Whether the call has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
@@ -68,8 +68,11 @@ class ConnectionOwner(Protocol):
     def lost(self, connection: Connection) -> None:
         """Remove a closed connection, and end its calls later."""
 
-    def start(self, call: Call) -> asyncio.Task[None]:
-        """Start a task that runs the handler of a call."""
+    def open(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Add a call; returns the coroutine that handles it."""
+
+    def ended(self, call: Call) -> None:
+        """Remove a call that has ended, with all its tasks. Harmless when repeated."""
 
 
 class Connection(asyncio.Protocol):
@@ -295,6 +298,10 @@ class Connection(asyncio.Protocol):
         if self._http2.consumed(stream):
             self._flush()
 
+    def ended(self, call: Call) -> None:
+        """Note that a call has ended, with all its tasks."""
+        self._owner.ended(call)
+
     def _flush(self) -> None:
         if self._is_receiving:
             return  # `_receive` flushes: one write for all responses to the received bytes
@@ -341,7 +348,7 @@ class Connection(asyncio.Protocol):
             elif not self._has_room(stream, head.path):
                 call.finish(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls without a credential")
                 return
-            call.begin(self._owner.start(call), head.timeout_s)
+            call.begin(self._owner.open(call), head.timeout_s)
 
     def _refuse(self, stream: Stream, status: HTTPStatus, message: str) -> None:
         self._owner.refuse(RefusalReason.PROTOCOL, message, self.peer)

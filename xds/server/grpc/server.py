@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
@@ -93,8 +93,9 @@ class GrpcServer:
         self._listening: asyncio.Server | None = None
         self._tls: TlsContexts | None = None
         self._checking: list[asyncio.Task[None]] = []
-        self._tasks: dict[asyncio.Task[None], Call] = {}
+        self._calls: dict[Call, None] = {}  # those with a handler
         self._is_stopping = False
+        self._all_ended = asyncio.Event()  # the last call has ended
         self._all_closed = asyncio.Event()  # the last connection is closed
         add_ChannelzServicer_to_server(ChannelzServicer(self), self)
 
@@ -132,25 +133,24 @@ class GrpcServer:
             self._listening.close()
         for connection in list(self._connections):
             connection.go_away()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace_s)
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        await self._finish_writes()
+        await self._until(self._all_ended, self._calls, grace_s)
+        for call in list(self._calls):
+            call.stop(grpc.StatusCode.UNAVAILABLE, "the server is going away")
+        await self._until(self._all_ended, self._calls, None)
+        # Each connection closes itself when its last call has ended, behind the writes in progress.
+        await self._until(self._all_closed, self._connections, LAST_WRITES_S)
         for connection in list(self._connections):
             connection.abort()
         self.anonymous.close()  # those in their TLS handshake
         for task in self._checking:
             task.cancel()
 
-    async def _finish_writes(self) -> None:
-        """Wait until connections are closed. Each closes itself when its last call has ended."""
-        if self._connections:
-            self._all_closed.clear()
+    async def _until(self, event: asyncio.Event, remaining: Collection[Any], timeout_s: float | None) -> None:
+        """Wait for the event that nothing is ``remaining``."""
+        if remaining:
+            event.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._all_closed.wait(), LAST_WRITES_S)
+                await asyncio.wait_for(event.wait(), timeout_s)
 
     def go_away(self, peer: str) -> None:
         """Accept no more calls on the connection of this peer, and close it when its last call has ended."""
@@ -200,21 +200,23 @@ class GrpcServer:
         for connection in batch:
             connection.end_calls()
 
-    def start(self, call: Call) -> asyncio.Task[None]:
-        """Start a task that runs the handler of a call."""
+    def open(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Add a call; returns the coroutine that handles it."""
         self.calls_started += 1
-        task = asyncio.get_running_loop().create_task(self._serve(call))
-        self._tasks[task] = call
-        task.add_done_callback(self._ended)
-        return task
+        self._calls[call] = None
+        return self._serve(call)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        call = self._tasks.pop(task)
-        call.handler_ended()
+    def ended(self, call: Call) -> None:
+        """Remove a call that has ended, with all its tasks. Harmless when repeated."""
+        if call not in self._calls:
+            return
+        del self._calls[call]
         if call.code() is grpc.StatusCode.OK:
             self.calls_succeeded += 1
         else:
             self.calls_failed += 1
+        if not self._calls:
+            self._all_ended.set()
 
     # Calls
 
@@ -224,8 +226,6 @@ class GrpcServer:
         except grpc.aio.AbortError:
             pass  # the status is sent
         except asyncio.CancelledError:
-            if self._is_stopping:
-                call.finish(grpc.StatusCode.UNAVAILABLE, "the server is going away")
             call.finish(grpc.StatusCode.CANCELLED, "the call was cancelled")
         except Exception as error:
             _log.exception("rpc.failed", method=call.method)
@@ -237,7 +237,8 @@ class GrpcServer:
             await call.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         call.set_codecs(handler.request_deserializer, handler.response_serializer)
         await _run(handler, call)
-        call.finish()
+        if not call.is_served:
+            call.finish()
 
     async def _intercepted(self, call: Call) -> Any:
         details = CallDetails(call.method, call.invocation_metadata())
