@@ -12,7 +12,7 @@ from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import counted, one_line, say
 from xds.cli.table import Column, TableLayout
-from xds.cli.wait import POLL_S, held_lines, refusals
+from xds.cli.wait import POLL_S, held_lines
 from xds.model.units import span_text
 
 Json = dict[str, Any]
@@ -105,14 +105,14 @@ def wait_for_end(client: Client, group: str, head: int, end: float) -> None:
         if status.get("head") != head:
             raise CommandError(Exit.NEGATIVE, f"group {group}: another push has superseded revision {head}")
         line = one_line(rollout_line(status))
+        if status["state"] not in (PROMOTED, *OPEN - {HELD}):
+            raise CommandError(Exit.NEGATIVE, line)
         step = f"{status['state']} {status['wave']}"
         if step != shown:
             say(line)
             shown = step
         if status["state"] == PROMOTED:
             return
-        if status["state"] not in OPEN or status["state"] == HELD:
-            raise CommandError(Exit.NEGATIVE, refusals(status) if status["nacks"] else line)
         remaining_s = end - time.monotonic()
         if remaining_s <= 0:
             raise CommandError(Exit.TIMED_OUT, f"timed out waiting for the rollout: {line}")
