@@ -14,12 +14,13 @@ import pytest
 from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot, empty_set
+from xds.proto import wire_pb2
 from xds.protocol.ack import AckState, ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.cohort import LONELY_REVISIONS, SHARED_S, Cohort, CohortStream
 from xds.protocol.decode import CUT_FROM_BYTES, CheckCount
 from xds.protocol.dialect import Variant
-from xds.protocol.events import HeldContent, NodeMismatch, Send
+from xds.protocol.events import Event, HeldContent, NodeMismatch, Send
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.heartbeats import Heartbeats
 from xds.protocol.hold import Held
@@ -65,6 +66,14 @@ def cohort(client: Client) -> Cohort | None:
     return client.stream._cohort
 
 
+def settle_together(clients: list[Client]) -> None:
+    """All answer what they are sent, one response after the other."""
+    while any(client.inbox for client in clients):
+        for client in clients:
+            if client.inbox:
+                client.ack()
+
+
 def own_steps(monkeypatch: pytest.MonkeyPatch) -> list[CohortStream]:
     """The streams that leave a cohort for a step from now on."""
     left: list[CohortStream] = []
@@ -78,14 +87,27 @@ def own_steps(monkeypatch: pytest.MonkeyPatch) -> list[CohortStream]:
     return left
 
 
+def first_requests(monkeypatch: pytest.MonkeyPatch) -> list[CohortStream]:
+    """The streams whose first request of clusters is not shared, from now on."""
+    received: list[CohortStream] = []
+    receive = DiscoveryStream.receive
+
+    def note(stream: CohortStream, request: Request, now_s: float) -> list[Event]:
+        if CLUSTER not in stream.watches:
+            received.append(stream)
+        return receive(stream, request, now_s)
+
+    monkeypatch.setattr(DiscoveryStream, "receive", note)
+    return received
+
+
 def test_an_ordered_push_of_four_types_is_computed_once(
     server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len({id(cohort(client)) for client in clients}) == 1
     left = own_steps(monkeypatch)
     server.push(content("2"))
-    for client in clients:
-        client.settle()
+    settle_together(clients)
     assert [client.texts(ROUTE) for client in clients] == [{"r": "2"}] * CLIENTS
     assert {id(stream) for stream in left} == {id(clients[0].stream)}
     assert len({id(cohort(client)) for client in clients}) == 1
@@ -233,14 +255,85 @@ def test_only_equal_requests_are_one_input(
     assert [each is clients[0].stream for each in left] == [True, False]
 
 
-def test_the_first_request_of_a_type_is_an_input_of_one_client(
+def test_the_first_request_of_a_further_type_is_computed_once(
     clients: list[Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user agent of its node decides a setting."""
     left = own_steps(monkeypatch)
     for client in clients:
         client.request(type_url=SECRET)
-    assert len(left) == CLIENTS
+    assert {id(stream) for stream in left} == {id(clients[0].stream)}
+
+
+def test_clients_that_come_back_together_share_their_steps_from_the_first_request(
+    server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for client in clients:
+        client.disconnect()
+    server.push(content("2"))
+    received = first_requests(monkeypatch)
+    left = own_steps(monkeypatch)
+    for client in clients:
+        client.connect()
+    for url in content(""):
+        for client in clients:
+            client._resume(url, client.types[url])
+    settle_together(clients)
+    assert received == [clients[0].stream]
+    assert {id(stream) for stream in left} == {id(clients[0].stream)}
+    assert [client.texts(ROUTE) for client in clients] == [{"r": "2"}] * CLIENTS
+
+
+def test_of_a_client_that_comes_alone_only_the_first_step_is_kept_for_others(
+    server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.elapse(2 * SHARED_S)
+    server.cohorts.forget_outcomes(server.now)
+    before = len(server.cohorts)
+    clients[0].reconnect()
+    clients[0].settle()
+    assert cohort(clients[0]) is None
+    assert len(server.cohorts) == before + 1
+    server.elapse(2 * SHARED_S)
+    received = first_requests(monkeypatch)
+    clients[1].reconnect()
+    assert received == [clients[1].stream]
+
+
+def test_the_steps_of_a_client_are_kept_for_others_once_another_was_in_its_state(
+    server: Server, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = own_steps(monkeypatch)
+    server.push(content("2"))
+    steps = []
+    for client in clients:
+        before = len(left)
+        client.settle()
+        steps.append(len(left) - before)
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] > steps[-1]
+
+
+@pytest.mark.parametrize("changed", ["user agent", "refused", "group", "shown"])
+def test_clients_that_come_with_something_of_their_own_share_no_first_step(
+    server: Server, variant: Variant, clients: list[Client], changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for client in clients:
+        client.disconnect()
+    received = first_requests(monkeypatch)
+    for client in clients[:2]:
+        client.reconnect()
+    last = clients[2]
+    if changed == "user agent":
+        last.node = wire_pb2.Node(id="node-2", user_agent_name="gRPC C++").SerializeToString()
+    elif changed == "refused":
+        server.clients.note_rejected("node-2", CLUSTER, {"c": ("bad",)})
+    elif changed == "group":
+        server.push(content("1"), "other")
+        server.select(("other", 'node.id == "node-2"'))
+    else:
+        last.types[CLUSTER].version_info, last.types[CLUSTER].versions = "other", {"c": "other"}
+    last.reconnect()
+    assert received[-1] is last.stream
 
 
 def test_a_request_that_needs_a_response_is_not_handled_before_its_turn(

@@ -43,6 +43,11 @@ class Node:
     user_agent_version: str = ""
 
     @property
+    def reads_errors(self) -> bool:
+        """Whether a client of this node reads resource_errors (A88); Envoy uses its own timers."""
+        return self.user_agent_name.startswith("gRPC")
+
+    @property
     def fingerprint(self) -> str:
         """A hash of everything except the id that may decide the content of a node."""
         where = self.locality

@@ -13,11 +13,12 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from xds.model.names import NO_NAMES
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import CUT_FROM_BYTES, CheckCount
 from xds.protocol.events import Event, Send
-from xds.protocol.requests import Request, SotwRequest
+from xds.protocol.requests import Request, SotwRequest, check_type
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.watch import Watch
 from xds.snapshots.cache import View
@@ -27,13 +28,33 @@ LONELY_REVISIONS = 16  # a client in whose situation nobody else was looks for o
 _TICK = "tick"
 
 
+class ShownVersions:
+    """The resource versions that a request shows, as part of a key. They are compared as objects: they are many."""
+
+    __slots__ = ("_versions",)
+
+    def __init__(self, versions: Mapping[str, str]) -> None:
+        self._versions = versions
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownVersions) and other._versions is self._versions
+
+    def __hash__(self) -> int:
+        return id(self._versions)
+
+
 class RequestKey(NamedTuple):
-    """A request without its node, as the key of an outcome. ``removed`` are the names that a Delta request gives up."""
+    """A request without its node, as the key of an outcome.
+
+    ``removed`` are the names that a Delta request gives up. ``shown`` is the version_info (SotW), or the resource
+    versions (Delta).
+    """
 
     type_url: str
     nonce: str
     names: frozenset[str]
     removed: frozenset[str] | None
+    shown: str | ShownVersions = ""
 
 
 class Outcome:
@@ -55,14 +76,19 @@ class Outcome:
         self.to = to
         self.made_s = made_s
 
+    def is_valid(self, now_s: float) -> bool:
+        """Whether others can take it now."""
+        return now_s - self.made_s <= SHARED_S and self.to.view.log.state == self.log_state
+
 
 class Cohort:
     """The state of all its members: that of their client, the watches of their stream, and what they follow.
 
     ``due_s`` is the deadline of the state. ``users`` counts the members, and the outcomes that lead to it.
+    ``is_shared``: it has had more than one member.
     """
 
-    __slots__ = ("__weakref__", "client", "due_s", "is_in_step", "outcomes", "users", "view", "watches")
+    __slots__ = ("__weakref__", "client", "due_s", "is_in_step", "is_shared", "outcomes", "users", "view", "watches")
 
     def __init__(self, stream: CohortStream, client: ClientState, view: View, *, is_in_step: bool) -> None:
         self.client = client
@@ -70,6 +96,7 @@ class Cohort:
         self.watches = stream.watches
         self.due_s = stream.deadline()
         self.is_in_step = is_in_step
+        self.is_shared = False
         self.users = 0
         self.outcomes: dict[Hashable, Outcome] = {}
 
@@ -78,10 +105,11 @@ class Cohorts:
     """The cohorts of a server: those whose clients are in step, by situation, and the outcomes that can be taken.
 
     All its streams have the same limits. The outcomes are few, and are forgotten soon. So what they lead to is not kept
-    for members that do not come.
+    for members that do not come. ``arrivals``: the outcomes of the first requests of clients.
     """
 
     def __init__(self) -> None:
+        self.arrivals: dict[Hashable, Outcome] = {}
         self._in_step: WeakValueDictionary[Hashable, Cohort] = WeakValueDictionary()
         self._outcomes: deque[tuple[Outcome, dict[Hashable, Outcome], Hashable]] = deque()  # the oldest first
 
@@ -94,12 +122,12 @@ class Cohorts:
         """Let clients in a situation find a cohort."""
         self._in_step[situation] = cohort
 
-    def add_outcome(self, before: Cohort, key: Hashable, outcome: Outcome) -> None:
-        """Let the members of a cohort take an outcome for the next `SHARED_S`."""
+    def add_outcome(self, outcomes: dict[Hashable, Outcome], key: Hashable, outcome: Outcome) -> None:
+        """Let the members of a cohort that has these ``outcomes`` take one more for the next `SHARED_S`."""
         self.forget_outcomes(outcome.made_s)
-        before.outcomes[key] = outcome
+        outcomes[key] = outcome
         outcome.to.users += 1
-        self._outcomes.append((outcome, before.outcomes, key))
+        self._outcomes.append((outcome, outcomes, key))
 
     def forget_outcomes(self, now_s: float) -> None:
         """Forget the outcomes that are not taken any more. Call it now and then: they keep old content alive."""
@@ -118,7 +146,7 @@ class CohortStream(DiscoveryStream):
     """The engine of one gRPC stream, which shares its state with the streams that are in the same one.
 
     It is a member of a cohort, or has a state of its own: as long as its client has several streams, refuses something,
-    has moved, or gets heartbeats. Inputs that say who the client is are never shared.
+    has moved, or gets heartbeats.
     """
 
     __slots__ = ("_cohort", "_cohorts", "_has_unknown_names", "_is_lonely")
@@ -149,17 +177,36 @@ class CohortStream(DiscoveryStream):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def receive(self, request: Request, now_s: float) -> list[Event]:
+        if self.node is None:
+            return self._arrive(request, now_s)
         key = self._key_of(request)
         outcome = self._take_outcome(key, now_s)
         if outcome is not None:
             return outcome.events
-        if (request.type_url or self._type_url) not in self._offers.watches:
-            key = None  # the user agent of the node decides a setting of a watch
         cohort = self.leave_cohort()
         self._has_unknown_names = False
         events = super().receive(request, now_s)
-        self._enter_cohort(cohort, None if self._has_unknown_names else key, key, events, now_s)
+        outcomes = self._outcomes_of(cohort) if not self._has_unknown_names else None
+        self._enter_cohort(outcomes, key, key, events, now_s)
         return events
+
+    def _arrive(self, request: Request, now_s: float) -> list[Event]:
+        """Handle the first request of a stream. It says who the client is; what follows is the same for many."""
+        self._check_request(check_type(request.type_url, self._type_url, self._limits), request, NO_NAMES)
+        events: list[Event] = []
+        self._identify(request, events, now_s)
+        key = self._key_of(request)
+        arrival = self._arrival(key)
+        outcome = self._cohorts.arrivals.get(arrival)
+        if outcome is not None and outcome.is_valid(now_s) and self.client_key is not None:
+            self._clients.share(self.client_key, self)
+            self._follow(outcome)
+            return [*events, *outcome.events]
+        self._has_unknown_names = False
+        following = super().receive(request, now_s)
+        outcomes = self._cohorts.arrivals if not self._has_unknown_names else None
+        self._enter_cohort(outcomes, arrival, key, following, now_s)
+        return [*events, *following]
 
     def take_request(self, data: bytes, decode: Callable[[bytes, CheckCount], Request], now_s: float) -> Outcome | None:
         """As `receive`, but only for a request that others in the same state have sent just now, without a response.
@@ -189,7 +236,7 @@ class CohortStream(DiscoveryStream):
             return outcome.events
         cohort = self.leave_cohort()
         events = super().offer(view, now_s)
-        self._enter_cohort(cohort, id(view), view, events, now_s)
+        self._enter_cohort(self._outcomes_of(cohort), id(view), view, events, now_s)
         return events
 
     def tick(self, now_s: float) -> list[Event]:
@@ -198,7 +245,7 @@ class CohortStream(DiscoveryStream):
             return outcome.events
         cohort = self.leave_cohort()
         events = super().tick(now_s)
-        self._enter_cohort(cohort, _TICK, None, events, now_s)
+        self._enter_cohort(self._outcomes_of(cohort), _TICK, None, events, now_s)
         return events
 
     def end_lingering(self, now_s: float) -> list[Event]:
@@ -226,11 +273,17 @@ class CohortStream(DiscoveryStream):
         if request.error is not None or (request.node and request.node[: len(self._node_prefix)] != self._node_prefix):
             return None
         type_url = request.type_url or self._type_url
-        if isinstance(request, SotwRequest):  # its version matters at first and to a NACK only
-            return RequestKey(type_url, request.nonce, request.names, None)
-        if request.initial_versions:
+        if isinstance(request, SotwRequest):
+            return RequestKey(type_url, request.nonce, request.names, None, request.version_info)
+        shown = ShownVersions(request.initial_versions) if request.initial_versions else ""
+        return RequestKey(type_url, request.nonce, request.subscribe, request.unsubscribe, shown)
+
+    def _arrival(self, key: RequestKey | None) -> Hashable | None:
+        """The key of the first request of a new client; None if it has something of its own."""
+        client, node = self._client, self.node
+        if key is None or client is None or node is None or self.view is None or not self._is_shareable(client):
             return None
-        return RequestKey(type_url, request.nonce, request.subscribe, request.unsubscribe)
+        return (self._dialect.variant, self._type_url, node.reads_errors, id(self.view), key)
 
     # -- cohorts ----------------------------------------------------------------------------------------------------
 
@@ -240,14 +293,16 @@ class CohortStream(DiscoveryStream):
         if cohort is None or key is None:
             return None
         outcome = cohort.outcomes.get(key)
-        if outcome is None or now_s - outcome.made_s > SHARED_S or (only_silent and outcome.responses):
-            return None
-        if outcome.to.view.log.state != outcome.log_state:
+        if outcome is None or not outcome.is_valid(now_s) or (only_silent and outcome.responses):
             return None
         cohort.users -= 1
         self._is_lonely = False
-        self._become_member(outcome.to)
+        self._follow(outcome)
         return outcome
+
+    def _follow(self, outcome: Outcome) -> None:
+        outcome.to.is_shared = True
+        self._become_member(outcome.to)
 
     def _become_member(self, cohort: Cohort) -> None:
         cohort.users += 1
@@ -270,13 +325,16 @@ class CohortStream(DiscoveryStream):
 
     def _enter_cohort(
         self,
-        before: Cohort | None,
+        outcomes: dict[Hashable, Outcome] | None,
         key: Hashable | None,
         given: View | RequestKey | None,
         events: list[Event],
         now_s: float,
     ) -> None:
-        """Share the state, if others may be in it. ``before``: the cohort that it left for an input, with its key."""
+        """Share the state, if others may be in it.
+
+        ``outcomes``: those of the state that it had before an input, if others may have the input ``given`` too.
+        """
         client, view = self._client, self.view
         if client is None or view is None or self.client_key is None:
             return
@@ -284,21 +342,31 @@ class CohortStream(DiscoveryStream):
             return
         if not self._is_shareable(client):
             return
-        has_outcome = key is not None and before is not None and before.users and before.view.group == view.group
         situation = self._find_situation(now_s)
         if situation is not None:
             cohort = self._cohorts.find(situation)
-            if cohort is None:
+            if cohort is not None:
+                cohort.is_shared = True
+            else:
                 cohort = Cohort(self, client, view, is_in_step=True)
                 self._cohorts.add(situation, cohort)
-        elif has_outcome:
+        elif outcomes is not None and key is not None:
             cohort = Cohort(self, client, view, is_in_step=False)
         else:
             return
         self._clients.share(self.client_key, self)
         self._become_member(cohort)
-        if has_outcome and before is not None and key is not None:
-            self._cohorts.add_outcome(before, key, Outcome(given, events, cohort, now_s))
+        if outcomes is not None and key is not None:
+            self._cohorts.add_outcome(outcomes, key, Outcome(given, events, cohort, now_s))
+
+    def _outcomes_of(self, before: Cohort | None) -> dict[Hashable, Outcome] | None:
+        """The outcomes of a cohort that it left, if others are likely to have the same input.
+
+        A change of groups is told to each client.
+        """
+        if before is None or not before.users or not before.is_shared or before.view.group != self.group:
+            return None
+        return before.outcomes
 
     def _find_situation(self, now_s: float) -> Hashable | None:
         """All that the next steps read of a client that is in step; None for one that is not."""

@@ -63,7 +63,6 @@ from xds.snapshots.cache import SnapshotCache, View
 from xds.snapshots.lines import GroupLine
 from xds.wire.node import decode_node
 
-READS_ERRORS = "gRPC"  # the prefix of user agents that read resource_errors (A88); Envoy uses its own timers
 Authorize = Callable[[Node, str], None]  # raises ``RemoteProtocolError`` if the node may not follow the group
 ENCODED_AT_ONCE = 256 * 1024  # bytes of new responses in one call; with more, the other types wait for the next call
 _ROUNDS_LIMIT = 256  # each round releases content of some type; no client needs so many at once
@@ -440,7 +439,7 @@ class DiscoveryStream:
     def _add_watch(self, type_url: str, request: Request, now_s: float) -> Watch:
         client = self._require_client()
         type = resource_type(type_url)
-        watch = Watch(type, reads_errors=self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS))
+        watch = Watch(type, reads_errors=self.node is not None and self.node.reads_errors)
         in_rank_order = sorted((*self._offers.watches.values(), watch), key=lambda watch: watch.type.rank)
         self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
         client.add_watch(watch, self._dialect.requested_names(request), self._dialect.shown(watch, request), now_s)
