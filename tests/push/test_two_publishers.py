@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -739,6 +739,38 @@ async def check_lowered(server: ServerOnStore) -> None:
         lowered = {(one.type_url, one.name) for one in content.resources() if one.is_lowered}
         assert ids(fresh.content.records) == ids(made.content.records), f"{group}: lowered from the newest entries"
         assert lowered == fresh.content.records.keys(), group
+
+
+@pytest.mark.parametrize("reads", ["a start", "a push"])
+async def test_a_restore_between_two_reads_of_a_group_is_survived(
+    servers: Servers, reads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blobs of the manifest that was read are not there any more."""
+    first, second = servers
+    chance, store = random.Random(1), first.plane.store
+    await first.publisher.push("shop", [cluster("restored", chance)])
+    archive = b"".join([part async for part in first.backups.stream(BackupOptions())])
+    await second.level()
+    await second.following.close()
+    for _ in range(3):
+        await first.publisher.push("shop", [cluster("gone", chance), cluster(chance.choice(NAMES), chance)])
+    read, restores = store.blobs, iter([True])
+
+    async def blobs(ids: Iterable[str]) -> dict[str, bytes]:
+        if next(restores, False):
+            await first.backups.restore(BytesIO(archive), replace=True)
+        return await read(ids)
+
+    monkeypatch.setattr(store, "blobs", blobs)
+    if reads == "a start":
+        second = ServerOnStore(store)
+        await second.start()
+    else:
+        await second.publisher.put("shop", cluster("new", chance))
+        second.following.start(second.reload_others)
+    await check_level((first, second), reads)
+    assert (CLUSTER, "gone") not in second.publisher.groups.content("shop").blob_ids
+    await second.close()
 
 
 def slowly(read: Callable[..., Awaitable[Any]], chance: random.Random) -> Callable[..., Awaitable[Any]]:

@@ -375,6 +375,40 @@ async def test_a_database_that_went_back_does_not_take_the_copy_back(database: A
         assert head is not None and head.revision == 1
 
 
+async def test_a_restore_and_pushes_beyond_it_leave_nothing_of_before_in_the_copy(
+    database: AwayDatabase, path: Path
+) -> None:
+    """The restored group is at a later revision again when the copy looks."""
+    async with opened(shared(database, path)) as store:
+        assert isinstance(store, SharedStore) and store._copier is not None
+
+        async def commit(number: int, before: int, after: int) -> None:
+            change = full(cluster("a", bytes([before])), cluster("b", bytes([after])))
+            await store.commit("g", change, push_id=f"push-{number}", meta=Meta(time_s=float(number)))
+
+        await commit(1, 1, 0)
+        records = [record async for batch in store.dump() for record in batch]
+        for number in range(2, 5):
+            await commit(number, number, 0)
+        await copied(store)
+        copy_everything, may_copy = store._copier._copy_everything, asyncio.Event()
+
+        async def later(copy: CopyFile) -> None:
+            await may_copy.wait()
+            await copy_everything(copy)
+
+        store._copier._copy_everything = later  # type: ignore[method-assign]
+        await store.restore(lambda: iter(records), replace=True)
+        for number in range(11, 16):
+            await commit(number, 1, number)
+        may_copy.set()
+        await copied(store)
+        assert store.condition().copy == ""
+        expected = await recent(store, "g", 6 - KEPT.revisions)
+    async with opened(SqliteStore(path)) as copy:
+        assert await recent(copy, "g", 6 - KEPT.revisions) == expected
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_random_changes_make_the_copy_equal_to_the_store(database: AwayDatabase, path: Path, seed: int) -> None:
     choose = random.Random(seed)

@@ -55,6 +55,7 @@ from xds.snapshots.cache import SnapshotCache
 from xds.store.attempts import pause_after
 from xds.store.base import (
     Commit,
+    CorruptError,
     Drop,
     GroupPush,
     Meta,
@@ -138,8 +139,14 @@ class Publisher:
 
     async def load(self) -> None:
         """Publish every group with its retained revisions. Raises ``StoreError``."""
-        await self.following.begin()
-        await self.stored.load()
+        while True:
+            await self.following.begin()
+            try:
+                await self.stored.load()
+                break
+            except CorruptError:  # also what was read before another server has restored the store
+                if await self._store.newest_cursor() == self.following.cursor:
+                    raise
         await self._settle()
 
     async def reload(self) -> None:

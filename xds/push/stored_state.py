@@ -24,7 +24,7 @@ from xds.push.rollouts import Rollouts
 from xds.push.served import ServedGroups
 from xds.snapshots.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.snapshots.lines import GroupSplit
-from xds.store.base import Commit, DocumentChanged, DocumentWrite, Head, Store, UnavailableError
+from xds.store.base import Commit, CorruptError, DocumentChanged, DocumentWrite, Head, Store, UnavailableError
 from xds.tasks.writes import WriteLocks
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
@@ -238,7 +238,8 @@ class StoredState:
 
     async def _content_news(self, group: str) -> _News | None:
         for _ in range(_LOOKS):
-            with suppress(NotFoundError):  # what was the head is deleted or collected already
+            # What was the head is deleted or collected already, or the store is restored at this moment.
+            with suppress(NotFoundError, CorruptError):
                 return await self._news_now(group)
         return await self._news_now(group)
 

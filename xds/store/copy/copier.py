@@ -142,8 +142,7 @@ class Copier:
 
     async def _copy_group(self, copy: CopyFile, group: str, kept: Kept, *, anew: bool = False) -> None:
         known = self._heads.pop(group, None)
-        since = known.revision if known is not None and not anew else 0
-        now_s = self._clock()
+        since, now_s = known if not anew else None, self._clock()
         news = await self._source.query(lambda connection: copy_rows.news_of(connection, group, since, kept, now_s))
         if news is None:
             return

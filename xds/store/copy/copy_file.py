@@ -8,7 +8,7 @@ from pathlib import Path
 from xds.store.base import CorruptError
 from xds.store.copy import copy_rows
 from xds.store.copy.copy_rows import CopiedDocument, CopiedHead, GroupNews
-from xds.store.sql.connection import SqlConnection
+from xds.store.sql.connection import ContradictionError, SqlConnection
 from xds.store.sqlite.engine import SqliteStore
 from xds.store.sqlite.files import NothingAcknowledged
 
@@ -41,7 +41,7 @@ class CopyFile(SqliteStore):
         """Write what is new in a group; False if it does not fit what the copy has: all of it is needed."""
         try:
             await self._step(lambda connection: copy_rows.put_group(connection, news))
-        except CorruptError:
+        except (CorruptError, ContradictionError):
             if not news.since:
                 raise
             return False

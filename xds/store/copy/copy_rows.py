@@ -87,8 +87,13 @@ def documents(connection: SqlConnection) -> dict[tuple[str, str], CopiedDocument
     return {(kind, name): CopiedDocument(body, revision) for kind, name, body, revision in rows}
 
 
-def news_of(connection: SqlConnection, group: str, since: int, kept: Kept, now_s: float) -> GroupNews | None:
-    """What is new in a group; None for one that does not exist. ``now_s``: seconds since the epoch."""
+def news_of(
+    connection: SqlConnection, group: str, known: CopiedHead | None, kept: Kept, now_s: float
+) -> GroupNews | None:
+    """What is new in a group since ``known``, which the copy has; None for a group that does not exist.
+
+    All of it, if the history of the group is another one since a restore. ``now_s``: seconds since the epoch.
+    """
     row = connection.execute("SELECT id, revision, last_rank, floor FROM grp WHERE name = ?", (group,)).fetchone()
     if row is None:
         return None
@@ -100,7 +105,8 @@ def news_of(connection: SqlConnection, group: str, since: int, kept: Kept, now_s
     # The content before a push is needed for what the push removed.
     oldest = max(revision - kept.limit, min(young - 1, revision - kept.revisions))
     floor = max(1, floor, min(oldest, kept.pinned.get(group, oldest)))
-    since = since if since >= floor else 0
+    is_earlier = known is not None and known.revision >= floor and _line_head(connection, id, known.revision) == known
+    since = known.revision if known is not None and is_earlier else 0
     lines = connection.execute(
         f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision >= ? ORDER BY revision",  # noqa: S608
         (id, since, floor),
@@ -114,11 +120,17 @@ def news_of(connection: SqlConnection, group: str, since: int, kept: Kept, now_s
         " WHERE grp = ? AND died > ? AND died > ?",
         (id, since, floor),
     ).fetchall()
-    live, time_s, versions = connection.execute(
-        "SELECT live, time_s, versions FROM revision WHERE grp = ? AND revision = ?", (id, revision)
-    ).fetchone()
-    head = CopiedHead(revision, bool(live), time_s, versions)
+    head = _line_head(connection, id, revision)
+    assert head is not None, "the newest line of a group is never deleted"
     return GroupNews(group, since, head, floor, last_rank, lines, entries, past)
+
+
+def _line_head(connection: SqlConnection, group: int, revision: int) -> CopiedHead | None:
+    """A line of the history as a head; None if there is none."""
+    row = connection.execute(
+        "SELECT live, time_s, versions FROM revision WHERE grp = ? AND revision = ?", (group, revision)
+    ).fetchone()
+    return CopiedHead(revision, bool(row[0]), *row[1:]) if row is not None else None
 
 
 def missing(connection: SqlConnection, hashes: Iterable[bytes]) -> list[bytes]:
