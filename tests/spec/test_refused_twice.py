@@ -6,12 +6,13 @@ from time import thread_time
 
 import pytest
 
-from tests.spec.by_hand import DRAINED_S, start
+from tests.spec.by_hand import DRAINED_S, OFFER_TIMEOUT_S, start
 from tests.support.personas import live, spend
 from tests.support.sansio import Client, Server
 from tests.support.texts import TARGET, joined, push, site
 from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
+from xds.protocol.events import Nacked
 from xds.protocol.rejections import named_in
 
 
@@ -104,3 +105,19 @@ def test_a_long_error_message_is_read_once(message: str) -> None:
 )
 def test_names_in_an_error_message_are_read(message: str, found: set[str]) -> None:
     assert named_in(message, ["a", "b", "c", "d"]) == found
+
+
+def test_the_ack_of_a_superseded_response_tells_what_the_client_has_of_it(server: Server, delta: Client) -> None:
+    """Of the newer response, only the other cluster can be bad."""
+    push(server, {CLUSTER: {"a": "@1"}})
+    delta.subscribe(CLUSTER)
+    delta.settle()
+    push(server, {CLUSTER: {"a": "@2"}})
+    server.elapse(OFFER_TIMEOUT_S)
+    push(server, {CLUSTER: {"a": "@2", "x": "bad"}})
+    server.elapse(OFFER_TIMEOUT_S)
+    assert [send.response.names for send in delta.pending()] == [("a",), ("x", "a")]
+    delta.ack()
+    server.history = []
+    delta.nack()
+    assert [event.guilty for _, event in server.history if isinstance(event, Nacked)] == [("x",)]

@@ -150,6 +150,48 @@ def test_a_leftover_that_never_warms_leaves_at_its_end(server: Server, variant: 
     assert_in_step(client, inline("b"))
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["cut", "restart"])
+def test_an_aggregate_takes_no_place_while_a_member_is_cold(server: Server, variant: Variant, restarted: bool) -> None:
+    """Its earlier version, whose member serves, stays until the new member is warm."""
+    before, after = (joined(site(each, listener="to:whole"), {CLUSTER: {"whole": f"of:{each}"}}) for each in "ab")
+    after = joined(after, {CLUSTER: {"b": SLOW}})
+    client = live(server, variant, before)
+    client.disconnect()
+    client.cold.add("b")
+    push(server, after)
+    if restarted:
+        server.restart()
+    client.reconnect()
+    spend(10, client)
+    assert client.serving()[CLUSTER] == before[CLUSTER] and set(client.warming) == {"b"}
+    client.warm("b")
+    spend(1, client)
+    assert client.serving()[CLUSTER]["whole"] == "of:b"
+    spend(DRAINED_S, client)
+    assert not client.lost
+    assert_in_step(client, after)
+
+
+@pytest.mark.parametrize("cluster", ["b", "c"], ids=["cold", "warm"])
+def test_a_listener_that_warms_gets_the_last_route_that_leads_to_warm_clusters(
+    server: Server, variant: Variant, cluster: str
+) -> None:
+    """The client was cut off between the listener and its route. ``b`` is new, and its health check never ends."""
+    known: Site = {CLUSTER: {"c": "@1"}, ENDPOINT: {"c": "1"}}
+    client = live(server, variant, joined(site("a"), known))
+    client.cold.add("b")
+    push(server, joined(site("a", route="r2"), known))
+    while TARGET not in client.opening:
+        client.step()
+    client.disconnect()
+    push(server, joined(site(cluster, route="r2", text=SLOW if cluster == "b" else "@1"), known))
+    server.history = []
+    client.reconnect()
+    spend(14, client)
+    assert client.serving()[ROUTE] == {"r2": "a" if cluster == "b" else cluster}
+    assert not client.lost
+
+
 # -- what the newest set lacks -----------------------------------------------------------------------------------------
 
 
