@@ -26,7 +26,7 @@ from xds.model.resource_type import ROUTE_TARGETS, TRAFFIC_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.advance import find_advance
 from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
-from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
+from xds.protocol.expected_requests import awaits_cluster_request, is_returning
 from xds.protocol.facts import ClientFacts, urls_of
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.hold_reasons import Reports
@@ -464,7 +464,7 @@ class ClientState:
 
     def _awaits_proof(self, now_s: float) -> bool:
         """Whether listener trees may have to wait, because some cluster is not proved to be warm."""
-        if awaits_content(self.facts(), now_s):
+        if awaits_cluster_request(self.facts(), now_s):
             return True
         url = self.url_of("clusters")
         if not self.watches.of(url):

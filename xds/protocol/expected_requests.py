@@ -50,11 +50,6 @@ def awaits_cluster_request(facts: ClientFacts, now_s: float) -> bool:
     return subscribes_to_clusters(facts) if facts.is_aggregated else is_returning(facts, now_s)
 
 
-def awaits_content(facts: ClientFacts, now_s: float) -> bool:
-    """Whether the client is expected to show or prove content for which its routes wait."""
-    return awaits_cluster_request(facts, now_s)
-
-
 def unproved_by_assignments(facts: ClientFacts, type_url: str) -> frozenset[str]:
     """The clusters of the newest snapshot that a returned client does not prove while it does not request clusters."""
     newest = frozenset(facts.goal.get(type_url).resources)
