@@ -65,9 +65,8 @@ class RequestDecoder:
         """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes, and what ``check`` raises."""
         if len(data) > KEPT_BYTES:
             return self._read_sotw(data, b"", check)
-        node: memoryview | None = None
-        if len(data) >= CUT_FROM_BYTES:
-            node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
+        # Each client has a node of its own, and the rest of its request in common with others.
+        node, data = cut_node(data, SOTW_NODE_TAG) or (None, data)
         request = self._sotw.get(data, lambda: self._read_sotw(data, node or b"", check))
         if node is None or request.node:
             return request
@@ -77,9 +76,8 @@ class RequestDecoder:
         """Decode a DeltaDiscoveryRequest; raises as ``decode_sotw``."""
         if len(data) > KEPT_BYTES:
             return self._read_delta(data, b"", check)
-        node: memoryview | None = None
-        if len(data) >= CUT_FROM_BYTES:
-            node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
+        # Each client has a node of its own, and the rest of its request in common with others.
+        node, data = cut_node(data, DELTA_NODE_TAG) or (None, data)
         request = self._delta.get(data, lambda: self._read_delta(data, node or b"", check))
         if node is None or request.node:
             return request

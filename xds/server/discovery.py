@@ -29,6 +29,7 @@ from xds.protocol.events import (
 )
 from xds.protocol.name_budget import NameBudgets
 from xds.server.flow.admission import AdmissionSlot
+from xds.server.flow.work_queue import wake
 from xds.server.observer import SharedObservations, StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
@@ -240,7 +241,7 @@ class DiscoveryHandler(StreamHandler):
     def _consume(self) -> None:
         """A work item: pass a request to the engine. A request that breaks a rule ends the stream."""
         data = self._inbox.pop(0)
-        self._note_progress()
+        wake(self._progress)
         if self._ending:
             return
         try:

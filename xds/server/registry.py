@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from xds.model.node import Locality, Node
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
@@ -17,7 +17,6 @@ from xds.snapshots.overlay import source_of
 _NO_LOCALITIES: frozenset[Locality] = frozenset()
 
 ClientKey = tuple[str, str]
-Key = TypeVar("Key", str, ClientKey)
 Sources = frozenset[Locality] | None  # localities of the nodes to wake; None: all
 
 
@@ -57,7 +56,8 @@ class StreamRegistry:
         self._metrics = metrics
         self._streams: dict[RegisteredStream, str | None] = {}  # with the group they are indexed under
         self._by_group: dict[str, dict[RegisteredStream, None]] = {}
-        self._by_client: dict[ClientKey, dict[RegisteredStream, None]] = {}
+        # Nearly every client has one stream, which is a tuple here: a dict of one takes four times the memory.
+        self._by_client: dict[ClientKey, tuple[RegisteredStream] | dict[RegisteredStream, None]] = {}
         self._epoch = cache.epoch
         self._pushed: dict[str, Sources] = {}  # group -> which of its streams to wake
         self._fan_out: asyncio.Task[None] | None = None
@@ -76,12 +76,12 @@ class StreamRegistry:
         """Index a stream whose node is known now."""
         self.regroup(stream)
         if stream.client_key is not None:
-            _add_to(self._by_client, stream.client_key, stream)
+            self._add_to_client(stream.client_key, stream)
 
     def regroup(self, stream: RegisteredStream) -> None:
         """Index a stream that follows another group now."""
         self._leave_group(stream)
-        _add_to(self._by_group, stream.group, stream)
+        self._by_group.setdefault(stream.group, {})[stream] = None
         self._streams[stream] = stream.group
 
     def remove(self, stream: RegisteredStream) -> None:
@@ -89,12 +89,31 @@ class StreamRegistry:
         self._leave_group(stream)
         self._streams.pop(stream, None)
         if stream.client_key is not None:
-            _remove_from(self._by_client, stream.client_key, stream)
+            self._remove_from_client(stream.client_key, stream)
 
     def _leave_group(self, stream: RegisteredStream) -> None:
         group = self._streams.get(stream)
-        if group is not None:
-            _remove_from(self._by_group, group, stream)
+        members = self._by_group.get(group) if group is not None else None
+        if group is not None and members is not None:
+            members.pop(stream, None)
+            if not members:
+                del self._by_group[group]
+
+    def _add_to_client(self, client_key: ClientKey, stream: RegisteredStream) -> None:
+        streams = self._by_client.get(client_key)
+        if streams is None:
+            self._by_client[client_key] = (stream,)
+        elif isinstance(streams, dict):
+            streams[stream] = None
+        elif stream not in streams:
+            self._by_client[client_key] = dict.fromkeys((*streams, stream))
+
+    def _remove_from_client(self, client_key: ClientKey, stream: RegisteredStream) -> None:
+        streams = self._by_client.get(client_key, ())
+        if isinstance(streams, dict):
+            streams.pop(stream, None)
+        if not streams or streams == (stream,):
+            self._by_client.pop(client_key, None)
 
     def wake_client(self, client_key: ClientKey, except_for: RegisteredStream | None = None) -> None:
         """Wake the streams of a client after its transition advanced on the stream ``except_for``."""
@@ -175,15 +194,3 @@ def _is_affected(stream: RegisteredStream, sources: Sources) -> bool:
     if sources is None or stream.node is None:
         return True
     return source_of(sources, stream.node.locality) is not None
-
-
-def _add_to(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
-    index.setdefault(key, {})[stream] = None
-
-
-def _remove_from(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
-    members = index.get(key)
-    if members is not None:
-        members.pop(stream, None)
-        if not members:
-            del index[key]

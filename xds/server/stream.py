@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from sys import intern
 from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -27,7 +28,7 @@ from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.node import Node
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.limits import RateLimit
-from xds.server.flow.work_queue import WorkQueue
+from xds.server.flow.work_queue import Waiter, WorkQueue, wake
 from xds.server.flow.write_limiter import WriteLimiter
 from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
@@ -135,7 +136,7 @@ class StreamHandler(ABC):
         self._began_at = monotonic()
         self._context = context
         self._deps = deps
-        self._peer = unquote(context.peer())
+        self._peer = intern(unquote(context.peer()))
         self._rate = RateLimit(deps.options.requests_per_s, deps.options.requests_burst)
         self._service_label = service
         self._slot: AdmissionSlot | None = slot
@@ -143,7 +144,7 @@ class StreamHandler(ABC):
         self._work_queued = False
         self._outbox: list[bytes] = []  # a list, because an empty deque takes ten times the memory
         self._writer: asyncio.Task[None] | None = None
-        self._progress: asyncio.Future[None] | None = None  # what `receive` waits for
+        self._progress: Waiter = None  # of `receive`
         self._ending = False
         self._is_closed = False
         self._status = OK_STATUS
@@ -268,14 +269,8 @@ class StreamHandler(ABC):
     async def _until_progress(self) -> None:
         """Wait until a response is written, or a request of an inbox is handled."""
         self._progress = asyncio.get_running_loop().create_future()
-        try:
-            await self._progress
-        finally:
-            self._progress = None
-
-    def _note_progress(self) -> None:
-        if self._progress is not None and not self._progress.done():
-            self._progress.set_result(None)
+        await self._progress
+        self._progress = None
 
     # Writing
 
@@ -300,7 +295,7 @@ class StreamHandler(ABC):
                 else:
                     await limiter.write(body, write, self.node.id if self.node is not None else "", self._peer)
                 del outbox[0]
-                self._note_progress()
+                wake(self._progress)
         except CALL_ERRORS:
             self.cancel()
         except Exception:

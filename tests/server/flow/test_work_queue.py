@@ -11,10 +11,8 @@ from functools import partial
 from itertools import pairwise
 from time import monotonic
 
-import pytest
-
 from xds.server.flow.limits import DEFAULT_FLOW
-from xds.server.flow.work_queue import SingleWaiterEvent, WorkQueue
+from xds.server.flow.work_queue import WorkQueue, wake
 
 PIECE_S = DEFAULT_FLOW.share_s / 2
 
@@ -132,33 +130,10 @@ async def test_a_long_piece_leaves_an_iteration_to_others() -> None:
     assert done[:3] == [1, -1, 2]
 
 
-async def test_a_waiter_is_woken() -> None:
-    event = SingleWaiterEvent()
-    waiting = asyncio.create_task(event.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    event.set()
-    event.set()
-    await asyncio.wait_for(waiting, 20)
-
-
-async def test_an_event_set_before_the_wait_counts_once() -> None:
-    event = SingleWaiterEvent()
-    event.set()
-    await asyncio.wait_for(event.wait(), 20)
-    event.clear()
-    waiting = asyncio.create_task(event.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    waiting.cancel()
-
-
-async def test_a_cancelled_waiter_leaves_it_usable() -> None:
-    event = SingleWaiterEvent()
-    waiting = asyncio.create_task(event.wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    event.set()
-    await asyncio.wait_for(event.wait(), 20)
+async def test_a_waiter_is_woken_once_and_not_after_it_was_cancelled() -> None:
+    waiters = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    waiters[1].cancel()
+    for waiter in (*waiters, *waiters, None):
+        wake(waiter)
+    await asyncio.wait_for(waiters[0], 20)
+    assert waiters[1].cancelled()

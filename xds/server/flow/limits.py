@@ -136,14 +136,14 @@ DEFAULT_FLOW = FlowLimits()
 class RateLimit:
     """A rate limit with bursts, in one number (GCRA, the leaky bucket as a meter)."""
 
-    __slots__ = ("_full_at", "_interval_s", "_tolerance_s")
+    __slots__ = ("_burst", "_full_at", "_per_s")  # the settings, which are shared
 
     def __init__(self, per_s: float, burst: float) -> None:
-        self._interval_s = 1.0 / per_s
-        self._tolerance_s = burst / per_s
+        self._per_s = per_s
+        self._burst = burst
         self._full_at = 0.0  # when all reserved units are used, at the rate without bursts
 
     def reserve(self, now: float, units: float = 1.0) -> float:
         """Reserve ``units`` and return how many seconds to wait before using them; 0 within the limit."""
-        self._full_at = max(self._full_at, now) + units * self._interval_s
-        return max(0.0, self._full_at - now - self._tolerance_s)
+        self._full_at = max(self._full_at, now) + units / self._per_s
+        return max(0.0, self._full_at - now - self._burst / self._per_s)

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from math import inf
 from time import monotonic
 
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
-from xds.server.flow.work_queue import SingleWaiterEvent
+from xds.server.flow.work_queue import wake
 from xds.server.logs import get_logger
 
 _log = get_logger("xds.server.pacing")
@@ -275,14 +276,14 @@ class WriteLimiter:
 
     async def write(self, body: bytes, write: Callable[[bytes], Awaitable[None]], client: str, peer: str) -> None:
         """Write a large body when there is room; ``client`` and ``peer`` as in `LargeWrite`."""
-        started = SingleWaiterEvent()
-        entry = LargeWrite(client, peer, len(body), started.set)
+        started = asyncio.get_running_loop().create_future()
+        entry = LargeWrite(client, peer, len(body), partial(wake, started))
         done = False
         may_start = self.lanes.begin(entry, monotonic())
         try:
             if not may_start:
                 self._start_rebalancing()
-                await started.wait()
+                await started
             await self._turns.take(len(body))
             await write(body)
             done = True

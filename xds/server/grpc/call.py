@@ -6,7 +6,6 @@ import asyncio
 import base64
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ import grpc
 
 from xds.access.certificate import Certificate
 from xds.server.flow.limits import DEFAULT_FLOW
-from xds.server.flow.work_queue import SingleWaiterEvent
+from xds.server.flow.work_queue import Waiter, wake
 from xds.server.stream import CallHandler
 from xds.wire.http2.headers import Fields, RequestHead
 from xds.wire.http2.messages import GrpcMessage, MessageError, decompress
@@ -81,8 +80,8 @@ class Call:
         self._encoding = head.encoding
         self._metadata = head.metadata
         self._inbox: list[GrpcMessage] = []  # not read yet
-        self._arrived = SingleWaiterEvent()  # a message has arrived, or the client has ended its side
-        self._written = SingleWaiterEvent()  # the write in progress may have finished
+        self._arrived: Waiter = None  # for a message, or the end of the client's side
+        self._written: Waiter = None  # for the end of the write in progress
         self._half_closed = False
         self._ended = False  # the status was sent, or the client has left
         self._had_message = False  # a message has arrived, read or not
@@ -123,13 +122,13 @@ class Call:
             self._connection.consumed(self._stream)
             return
         self._inbox.append(message)
-        self._arrived.set()
+        wake(self._arrived)
         self._pass_on()
 
     def half_close(self) -> None:
         """Note that the client has ended its side: no more messages arrive."""
         self._half_closed = True
-        self._arrived.set()
+        wake(self._arrived)
         self._pass_on()
 
     def _pass_on(self) -> None:
@@ -150,7 +149,7 @@ class Call:
 
     def on_written(self) -> None:
         """Wake the writer: messages have passed the client's windows, or the socket's buffer has room."""
-        self._written.set()
+        wake(self._written)
 
     def fail(self, error: MessageError) -> None:
         """End the call with the matching status: the client sent a malformed message."""
@@ -215,8 +214,9 @@ class Call:
         while not self._inbox:
             if self._half_closed:
                 return grpc.aio.EOF
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+            self._arrived = None
         compressed, data = self._inbox.pop(0)
         self._connection.consumed(self._stream)
         if compressed:
@@ -250,11 +250,11 @@ class Call:
             raise CallEndedError("the call has ended")
         data = message if self._serialize is None else self._serialize(message)
         connection, stream = self._connection, self._stream
-        self._written.clear()
         is_sent = connection.send_message(stream, data)
         while not is_sent or connection.is_paused:
-            await self._written.wait()
-            self._written.clear()
+            self._written = asyncio.get_running_loop().create_future()
+            await self._written
+            self._written = None
             is_sent = not stream.pending
 
     def write_now(self, message: bytes) -> bool:
@@ -265,8 +265,8 @@ class Call:
         """End the call with this status."""
         trailing = metadata_fields(trailing_metadata)
         if not self._may_end:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), DEFAULT_FLOW.first_message_s)
+            self._arrived = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._arrived,), timeout=DEFAULT_FLOW.first_message_s)
         self._trailing = trailing or self._trailing
         self.finish(code, details)
         raise grpc.aio.AbortError(details)

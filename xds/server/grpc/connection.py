@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
+from sys import intern
 from typing import Any, Protocol, cast
 
 import grpc
@@ -78,6 +79,12 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection and the calls on it."""
 
+    __slots__ = (
+        "_abuse", "_http2", "_is_admitted", "_is_established", "_is_open", "_is_receiving", "_open_calls", "_owner",
+        "_slow", "_transport", "calls_started", "certificate", "is_active", "is_paused", "number", "peer", "read_since",
+        "source",
+    )  # fmt: skip
+
     def __init__(self, owner: ConnectionOwner) -> None:
         self.number = 0
         self.peer = ""
@@ -88,7 +95,7 @@ class Connection(asyncio.Protocol):
         self.source = ""
         self.read_since: float | None = None
         self._slow: dict[int, float] = {}  # since when the messages of streams are known to be incomplete
-        self._open_calls: set[int] = set()  # streams with calls without a credential; some may have ended
+        self._open_calls: tuple[int, ...] = ()  # streams with calls without a credential; some may have ended
         self._owner = owner
         self._http2 = ServerConnection(owner.limits, owner.share_table)
         self._abuse = RateLimit(owner.flow.abuse_per_s, owner.flow.abuse_burst)
@@ -168,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
         self._is_open = True
         address = transport.get_extra_info("peername")
-        self.peer, self.source = peer_name(address), source_of(address)
+        self.peer, self.source = intern(peer_name(address)), source_of(address)  # its streams have the name as well
         self.read_since = now = asyncio.get_running_loop().time()
         self._owner.throttle.add(self)
         self._owner.anonymous.add(self, now)
@@ -366,10 +373,10 @@ class Connection(asyncio.Protocol):
         limits = self._owner.anonymous.limits
         most = limits.calls if path.startswith(self._owner.limits.small_paths) else limits.refused_calls
         if len(self._open_calls) >= most:
-            self._open_calls.intersection_update(self._http2.streams)
+            self._open_calls = tuple(each for each in self._open_calls if each in self._http2.streams)
         has_room = len(self._open_calls) < most
         if has_room:
-            self._open_calls.add(stream.id)
+            self._open_calls += (stream.id,)
         return has_room
 
     def _message(self, event: MessageReceived) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from sys import intern
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -60,7 +61,7 @@ def read_request(fields: Iterable[tuple[str, str]]) -> RequestHead:
     timeout = by_name.get("grpc-timeout")
     return RequestHead(
         pseudo[":method"],
-        pseudo[":path"],
+        intern(pseudo[":path"]),  # many streams have it for as long as they are open
         by_name.get("content-type", ""),
         read_timeout(timeout) if timeout is not None else None,
         by_name.get("grpc-encoding", "identity"),

@@ -57,8 +57,8 @@ class Sender:
         self.out: list[bytes | memoryview] = []
         self.expected_updates = UPDATES  # WINDOW_UPDATEs that may still arrive for data that was sent
         self._streams = streams
-        # Streams that wait only for the connection's window, in the order in which they began to wait.
-        self._blocked: OrderedDict[int, Stream] = OrderedDict()
+        # Streams that wait only for the connection's window, in the order in which they began to wait; None: none yet.
+        self._blocked: OrderedDict[int, Stream] | None = None
         self._window = self._initial_window = DEFAULT_WINDOW
         self._max_frame = DEFAULT_MAX_FRAME
         self._table: bytes | None = None  # the next table size update; None: not needed so far; empty: sent
@@ -117,7 +117,11 @@ class Sender:
     def drop(self, stream: Stream) -> None:
         """Drop the queued data of a stream."""
         stream.pending.clear()
-        self._blocked.pop(stream.id, None)
+        self._unblock(stream)
+
+    def _unblock(self, stream: Stream) -> None:
+        if self._blocked:
+            self._blocked.pop(stream.id, None)
 
     # Windows and settings of the peer
 
@@ -174,9 +178,10 @@ class Sender:
             size = min(len(data), stream.send_window, self._window, self._max_frame)
             if size <= 0 < len(data):
                 if stream.send_window > 0:
+                    self._blocked = self._blocked or OrderedDict()
                     self._blocked[stream.id] = stream
                 else:
-                    self._blocked.pop(stream.id, None)  # it continues after an update of its own window
+                    self._unblock(stream)  # it continues after an update of its own window
                 return False
             stream.send_window -= size
             self._window -= size
@@ -188,7 +193,7 @@ class Sender:
                 del stream.pending[0]
             else:
                 stream.pending[0] = QueuedData(data[size:], False)
-        self._blocked.pop(stream.id, None)
+        self._unblock(stream)
         return True
 
     def _end(self, stream: Stream, block: memoryview) -> None:

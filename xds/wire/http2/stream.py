@@ -112,13 +112,12 @@ class SkippedStreamIds:
     __slots__ = ("_gaps",)
 
     def __init__(self) -> None:
-        self._gaps: list[tuple[int, int]] = []  # an empty deque takes ten times the memory
+        self._gaps: tuple[tuple[int, int], ...] = ()  # nearly always empty
 
     def note_opened(self, last: int, number: int) -> None:
         """Note that stream ``number`` was opened after stream ``last``."""
         if number > last + 2:
-            self._gaps.append((last, number))
-            del self._gaps[:-SKIPPED_RANGES_KEPT]
+            self._gaps = (*self._gaps, (last, number))[-SKIPPED_RANGES_KEPT:]
 
     def __contains__(self, number: int) -> bool:
         return any(last < number < opened for last, opened in self._gaps)
