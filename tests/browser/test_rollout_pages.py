@@ -163,6 +163,12 @@ def test_a_wave_that_cannot_see_the_change_says_so(page: BrowserPage, server: Se
     assert page.messages == []
 
 
+def test_a_wave_of_nobody_is_not_shown_as_done(page: BrowserPage, server: ServerProcess) -> None:
+    roll_out(server, "for-nobody", nodes=["none"])
+    page.wait_for("… 0/0 ACKed", "main .waves")
+    page.wait_for("no node of the wave is connected", "#content")
+
+
 def test_a_rollout_is_paused_resumed_and_promoted(page: BrowserPage, server: ServerProcess) -> None:
     roll_out(server, "a", "c")
     page.wait_for("running", "main")

@@ -76,7 +76,7 @@ export function waveBar(nodes) {
 }
 
 export function waveWords({ wave, acked, nacked, outside }) {
-  const worst = nacked ? "nacked" : acked === wave ? "synced" : "pending";
+  const worst = nacked ? "nacked" : wave && acked === wave ? "synced" : "pending";
   const more = nacked ? `, ${nacked} NACKed` : "";
   return [state(worst, `${acked}/${wave} ACKed${more}`), `, ${outside} ${LINES.base}`];
 }
