@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import Convergence, HeldResources
+from xds.fleet.state import Convergence, HeldResources, Sync
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.events import HeldContent as HeldBack
 from xds.protocol.events import HoldChanged
@@ -156,3 +156,23 @@ def test_an_envoy_that_starts_is_pending_until_it_has_acked_its_first_clusters(f
 def test_a_client_that_has_its_clusters_and_no_listeners_does_not_count(fleet: Fleet) -> None:
     Client(fleet).ack(response(PUSHED))
     assert convergence(fleet, resource_set("listeners", "1", web="a")).total == 0
+
+
+def test_a_node_that_rejects_what_did_not_change_has_the_changes_once_it_has_acked_them(fleet: Fleet) -> None:
+    client, clusters = Client(fleet), PUSHED.type.type_url
+    client.subscribe("clusters", "*")
+
+    def states(target: ResourceSet, *changed: str) -> list[Sync]:
+        found = fleet.states_of("default", {clusters: target}, {"n1"}, {"clusters": frozenset(changed)})
+        return [state for state, _ in found.values()]
+
+    before = resource_set("clusters", "1", c1="a", bad="x")
+    client.nack(response(before), guilty=("bad",))
+    assert states(before, "bad") == [Sync.NACKED]
+    after = resource_set("clusters", "2", c1="b", bad="x")
+    assert states(after, "c1") == [Sync.NACKED]  # not sent yet
+    without_bad = mix(after, resource_set("clusters", "0"), ("bad",))
+    client.ack(response(without_bad))
+    assert states(after, "c1") == [Sync.SYNCED]
+    assert states(after, "c1", "bad") == [Sync.NACKED]
+    assert fleet.convergence("default", {clusters: after}).nacked == 1
