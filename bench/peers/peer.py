@@ -10,18 +10,19 @@ cache; ``broadcaster`` is grpc.aio without a protocol.
 from __future__ import annotations
 
 import asyncio
+import base64
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from bench.peers import go_program
 from bench.peers.child import LOOPBACK, Child, PeerError, free_port
 from bench.peers.ours import Ours, tls_environment
-from bench.peers.resources import Change, Changed
+from bench.peers.resources import Change, Changed, Content, name_of
 
 Kind = Literal["ours", "go-snapshot", "go-linear", "broadcaster"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -107,9 +108,9 @@ class Peer:
         """None while it runs; 0 after a clean end."""
         return self._child.exit_code
 
-    async def push(self, clusters: int, assignments: int, changed: Changed, edition: int) -> Pushed:
+    async def push(self, clusters: int, assignments: int, changed: Changed, edition: int, listeners: int = 0) -> Pushed:
         """Set new content, as ``Change`` says. Raises ``PeerError`` when it is not accepted."""
-        return Pushed(*await self._push(Change(clusters, assignments, changed, edition)))
+        return Pushed(*await self._push(Change(clusters, assignments, changed, edition, listeners)))
 
     def cpu_s(self) -> float:
         """CPU of the process so far, in seconds, all threads. The broadcaster's making of messages is left out."""
@@ -167,9 +168,24 @@ async def _commanded(make: type[Peer], kind: Kind, port: int, argv: Sequence[str
 
 
 def _ask(child: Child, change: Change) -> tuple[str, float, float, float]:
+    command = change.command()
+    if change.listeners:
+        child.ask({"prepare": _everything(change)})
+        command = {"set": True}
     asked_at = time.monotonic()
-    answer = child.ask(change.command())
+    answer = child.ask(command)
     return str(answer["pushed"]), asked_at, time.monotonic(), float(answer.get("built_cpu_s", 0.0))
+
+
+def _everything(change: Change) -> dict[str, Any]:
+    """All resources of a change, as go-control-plane is given what it does not make itself."""
+    content = Content()
+    content.apply(change)
+    put = [
+        {"type": url, "name": name_of(index), "body": base64.b64encode(content.body(url, index)).decode()}
+        for url, index in content.every()
+    ]
+    return {"put": put, "delete": []}
 
 
 async def within(seconds: float, work: Awaitable[T], child: Child, what: str) -> T:

@@ -192,6 +192,8 @@ GOALS: tuple[Goal, ...] = (
     _cpu("10 clusters, Delta, of the snapshot cache", "a/delta/10/*", 0.3),
     _cpu("two types in order, SotW, of the snapshot cache", "types/sotw", 0.35),
     _cpu("two types in order, Delta, of the snapshot cache", "types/delta", 0.3),
+    _cpu("five types in order, SotW, of the snapshot cache", "five/sotw", 0.35),
+    _cpu("five types in order, Delta, of the snapshot cache", "five/delta", 0.3),
     _cpu("10 clusters with 100 streams, of the snapshot cache", "f/*/10/*/100", 1.0, why=WHY_FEW),
     _cpu("10 clusters, SotW, of the bare broadcaster", "a/sotw/10/*", 1.35, BROADCASTER),
     _cpu("10 clusters, Delta, of the bare broadcaster", "a/delta/10/*", 1.35, BROADCASTER),

@@ -18,11 +18,15 @@ US = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a push changes: all or one, of the clusters, or of the assignments where there are any."""
+    """What a push changes: all or one, of the clusters, or of the assignments where there are any.
+
+    With ``listeners``, each with a route configuration and a secret, all of them change too.
+    """
 
     clusters: int
     assignments: int = 0
     changed: Changed = "all"
+    listeners: int = 0
 
 
 class Pushed(Protocol):
@@ -39,7 +43,7 @@ class Pushed(Protocol):
 class Server(Protocol):
     """A server under test: `bench.peers.peer.Peer`."""
 
-    async def push(self, clusters: int, assignments: int, changed: Changed, edition: int) -> Pushed: ...
+    async def push(self, clusters: int, assignments: int, changed: Changed, edition: int, listeners: int) -> Pushed: ...
     def cpu_s(self) -> float: ...
 
 
@@ -66,7 +70,10 @@ ClientsT = TypeVar("ClientsT", bound=Clients)
 
 @dataclass(slots=True)
 class Side(Generic[ServerT, ClientsT]):
-    """A server with its streams. Its pushes are numbered, so that each changes what it says."""
+    """A server with its fleets, each with the number of ACKs of a push: a push changes all types that it follows.
+
+    Its pushes are numbered, so that each changes what it says.
+    """
 
     kind: str
     server: ServerT
@@ -77,7 +84,9 @@ class Side(Generic[ServerT, ClientsT]):
     async def push(self, change: Change) -> Pushed:
         """Push the next edition."""
         self.edition += 1
-        return await self.server.push(change.clusters, change.assignments, change.changed, self.edition)
+        return await self.server.push(
+            change.clusters, change.assignments, change.changed, self.edition, change.listeners
+        )
 
 
 AnySide = Side[Any, Any]

@@ -1,4 +1,4 @@
-"""The workloads that push and wait for the last ACK: (a), node, types, (b), (f), (i)."""
+"""The workloads that push and wait for the last ACK: (a), node, types, five, (b), (f), (i)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from bench.load.fleet import FleetSpec, Variant
+from bench.load.fleet import FleetSpec, Subscription, Variant
 from bench.peers.peer import Kind, Tls
 from bench.suite.goals import BROADCASTER, LINEAR, OURS, SNAPSHOT
 from bench.suite.measure import Change, Changed, alternate, push_alone
 from bench.suite.stage import CLUSTERS, Stage, connect_all, named, reconnect
 from tests.support.pki import CertificateAuthority
+from xds.model.resource_type import ENDPOINT, LISTENER, ROUTE, SECRET
 
 VARIANTS: tuple[Variant, ...] = ("sotw", "delta")
 CHANGES: tuple[Changed, ...] = ("all", "one")
@@ -77,6 +78,24 @@ async def types_in_order(stage: Stage) -> None:
             await reconnect(sides, replace(clients(streams, variant), subscriptions=both))
             figures = await alternate(sides, change, stage.rounds)
             stage.keep(f"types/{variant}", figures, variant=variant, **conditions)
+
+
+async def five_types(stage: Stage) -> None:
+    """CDS, EDS, LDS, RDS and SDS on each stream: 10 clusters, assignments, listeners, routes and secrets, all changed.
+
+    Clusters and listeners by wildcard, the others by name. Our server sends routes behind the ACK of their listeners,
+    and both behind the ACKs of their clusters. go-control-plane is given the resources before the push begins.
+    """
+    streams, count = stage.scale.types_streams, TYPES_CLUSTERS
+    change = Change(count, count, listeners=count)
+    conditions = {"clusters": count, "assignments": count, "listeners": count, "changed": "all", "streams": streams}
+    by_name = [each for url in (ENDPOINT, ROUTE, SECRET) for each in named(range(count), url)]
+    subscriptions = (*CLUSTERS, by_name[0], Subscription(LISTENER, None), *by_name[1:])
+    async with stage.sides((OURS, SNAPSHOT), change) as sides:
+        for variant in VARIANTS:
+            await reconnect(sides, replace(clients(streams, variant), subscriptions=subscriptions))
+            figures = await alternate(sides, change, stage.rounds)
+            stage.keep(f"five/{variant}", figures, variant=variant, **conditions)
 
 
 async def assignments(stage: Stage) -> None:

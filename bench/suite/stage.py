@@ -24,9 +24,9 @@ CLUSTERS = (Subscription(CLUSTER, None),)
 FoundT = TypeVar("FoundT")
 
 
-def named(indexes: Iterable[int]) -> tuple[Subscription, ...]:
-    """Assignments by name."""
-    return (Subscription(ENDPOINT, tuple(f"cluster-{index}" for index in indexes)),)
+def named(indexes: Iterable[int], type_url: str = ENDPOINT) -> tuple[Subscription, ...]:
+    """Assignments, or another type, by name."""
+    return (Subscription(type_url, tuple(f"cluster-{index}" for index in indexes)),)
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Stage:
                 starting = Peer.start(kind, tls=tls, binary=kind == OURS, flags=flags)
                 side: Side = measure.Side(kind, await running.enter_async_context(starting))
                 running.push_async_callback(disconnect, side)
-                await side.server.push(first.clusters, first.assignments, "all", 0)
+                await side.server.push(first.clusters, first.assignments, "all", 0, first.listeners)
                 sides.append(side)
             yield sides
 
@@ -101,7 +101,7 @@ async def take_turns(rounds: Mapping[Kind, int], run: Callable[[Kind], Awaitable
 async def connect(side: Side, spec: FleetSpec) -> Fleet:
     """Connect streams; returns when all of them have ACKed their first answer."""
     fleet = Fleet(replace(spec, target=side.server.target, first_node=side.streams))
-    side.fleets.append((fleet, spec.streams))
+    side.fleets.append((fleet, spec.streams * len(spec.subscriptions)))
     side.streams += spec.streams
     await fleet.start(ACK_TIMEOUT_S)
     return fleet

@@ -45,6 +45,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "a": Workload("All changed, one changed", pushes.fan_out, {**PUSH, "alone_us": "without streams, us", **GENERATOR}),
     "node": Workload("A 61 KB node in every ACK", pushes.large_node, {**PUSH, **GENERATOR}),
     "types": Workload("Two types on each stream", pushes.types_in_order, {**PUSH, **GENERATOR}),
+    "five": Workload("Five types on each stream", pushes.five_types, {**PUSH, **GENERATOR}),
     "b": Workload("One assignment of many, by name", pushes.assignments, {**PUSH, **GENERATOR}),
     "c": Workload(
         "A hundred changes a second",

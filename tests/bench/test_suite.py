@@ -230,7 +230,7 @@ class CountingServer:
     def cpu_s(self) -> float:
         return self.pushes / 1e3
 
-    async def push(self, clusters: int, assignments: int, changed: str, edition: int) -> Pushed:
+    async def push(self, clusters: int, assignments: int, changed: str, edition: int, listeners: int) -> Pushed:
         self.pushes += 1
         return self.Pushed(str(edition), 1.0, 1.5)
 

@@ -92,7 +92,7 @@ async def test_a_workload_runs_to_its_end(letter: str, tmp_path: Path) -> None:
 @pytest.mark.soak  # a minute of building Go
 @pytest.mark.timeout(GO_TIMEOUT_S)
 @pytest.mark.xdist_group("go-control-plane")
-@pytest.mark.parametrize("letter", ["a", "b", "c", "d", "e", "f", "node", "types"])
+@pytest.mark.parametrize("letter", ["a", "b", "c", "d", "e", "f", "node", "types", "five"])
 async def test_a_workload_runs_to_its_end_with_its_peers(letter: str, tmp_path: Path) -> None:
     kept = await run(letter, tmp_path, frozenset())
     assert all(SNAPSHOT in cell.figures for cell in kept.cells.values())
