@@ -515,10 +515,13 @@ class RemovalLog:
                 names.intersection_update(push.removed.get(url, _NONE))
                 if not names:
                     break
+            needed = names.difference(oldest.unaccepted.get(url, ()))
+            for push in later:
+                needed.intersection_update(push.unaccepted.get(url, ()))
+            later_removed = [push.removed[url] for push in later] if names else []
             for name in names:
-                versions = {push.removed[url][name].version for push in later}
-                is_needed = oldest.may_be_accepted(url, name) and not any(p.may_be_accepted(url, name) for p in later)
-                if removed[name].version in versions or (len(versions) == VERSIONS_KEPT and not is_needed):
+                versions = {each[name].version for each in later_removed}
+                if removed[name].version in versions or (len(versions) == VERSIONS_KEPT and name not in needed):
                     oldest.forgotten.add((url, name, removed.pop(name).version))
             oldest.unaccepted.get(url, set()).difference_update(names)
 
