@@ -14,6 +14,7 @@ from tests.support.resources import static_cluster
 from xds.access.tokens import EVERYTHING, Grant, Tokens
 from xds.admin.dependencies import ApiOptions
 from xds.fleet.event_log import EventFilter, EventKind
+from xds.store.base import UnavailableError
 
 Json = dict[str, Any]
 
@@ -82,6 +83,17 @@ async def test_an_archive_without_history_has_no_audit_list(door: Door) -> None:
     brief = (await door.ask("ops", "GET", "/backup", params={"history": False})).content
     assert b"audit/00001.jsonl" in whole and b"by hand" in whole
     assert b"audit/" not in brief
+
+
+async def test_a_store_that_does_not_answer_is_told_before_any_byte(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def query(job: object) -> object:
+        raise UnavailableError("nobody answers")
+
+    monkeypatch.setattr(door.plane.store, "_read", query)
+    refused = await door.ask("ops", "GET", "/backup")
+    assert (refused.status_code, refused.json()["detail"]) == (503, "nobody answers")
 
 
 async def test_backups_have_a_scope_of_their_own(door: Door) -> None:

@@ -37,7 +37,7 @@ from xds.rollouts.rollout import Rollout, RolloutState, begin
 from xds.services.core.binding import Binding
 from xds.services.core.instance import Instance
 from xds.steering.policies import PolicyTable, etag_of
-from xds.store.base import Head, Store, WatchItem
+from xds.store.base import Head, Store, UnavailableError, WatchItem
 from xds.store.retention import StoreCondition
 from xds.store.sqlite.memory import MemoryStore
 
@@ -584,6 +584,32 @@ async def test_a_watch_that_shows_nothing_is_begun_again(servers: Servers, monke
                 await asyncio.sleep(0.01)
     await check_level(servers, "after silence")
     assert second.publisher.groups.content("edge").revision == 1
+
+
+async def test_a_store_that_does_not_answer_is_no_stuck_watch(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it answered last is older than what the watch has shown since."""
+    first, second = servers
+    monkeypatch.setattr(following, "STUCK_S", 0.1)
+    monkeypatch.setattr(following, "TICK_S", 0.02)
+    store = first.plane.store
+    newest = await store.newest_cursor()
+    looks, is_away = iter([newest]), asyncio.Event()
+
+    async def newest_cursor() -> int:
+        for once in looks:
+            await first.publisher.push("edge", [cluster("a", random.Random(1))])
+            return once
+        is_away.set()
+        raise UnavailableError("nobody answers")
+
+    with monkeypatch.context() as away:
+        away.setattr(store, "newest_cursor", newest_cursor)
+        await is_away.wait()
+        await asyncio.sleep(0.5)
+    await check_level(servers, "after silence")
+    assert (first.following.failures, second.following.failures) == (0, 0)
 
 
 async def test_a_server_counts_as_cut_off_until_it_has_what_was_committed_meanwhile(

@@ -18,6 +18,7 @@ from tests.store.contract import CDS, EDS, Content, cluster, contents, delta, fu
 from xds.model.errors import NotFoundError
 from xds.store.base import (
     Commit,
+    CorruptError,
     Drop,
     FullSet,
     GoneError,
@@ -27,8 +28,10 @@ from xds.store.base import (
     Rollback,
     Store,
     StoredContent,
+    UnavailableError,
     blob_id,
 )
+from xds.store.records import Record
 from xds.store.retention import Retention
 from xds.store.sql.connection import Job
 from xds.store.sqlite.engine import SqliteStore
@@ -371,6 +374,31 @@ async def test_a_connection_that_breaks_amid_a_collection_loses_nothing(tmp_path
         if at > at_end:
             break
     assert at_end > 20
+
+
+@pytest.mark.parametrize("batches", range(1, 9))
+async def test_a_dump_amid_the_collection_of_another_server_is_whole_or_fails(batches: int) -> None:
+    """A backup that no restore accepts would be noticed when it is needed."""
+    store, restored = MemoryStore(), MemoryStore()
+    await store.open()
+    await restored.open()
+    for n in range(12):
+        await push(store, full(cluster("a", b"%d" % n), cluster("b", b"%d" % (n // 3))))
+    records, number, is_whole = list[Record](), 0, True
+    try:
+        async for batch in store.dump():
+            records += batch
+            number += 1
+            if number == batches:
+                await store._trim("g", Retention(2, -60.0, 3, history_s=-60.0, history_limit=3), 1e12)
+                await store._sweep()
+    except (CorruptError, UnavailableError):
+        is_whole = False
+    if is_whole:
+        await restored.restore(lambda: iter(records))
+        assert (await restored.manifest("g")).revision == 12
+    await store.close()
+    await restored.close()
 
 
 async def test_space_is_given_back(tmp_path: Path) -> None:

@@ -351,6 +351,23 @@ async def test_push_ids_are_kept_for_a_day_by_the_clock_of_the_database(url: str
         await each.close()
 
 
+async def test_no_server_collects_while_another_one_dumps(url: str) -> None:
+    first, second = await opened(url), await opened(url)
+    for n in range(12):
+        await push(first, full(cluster("a", b"%d" % n)))
+    records, collecting = list[Record](), None
+    async for batch in first.dump():
+        collecting = collecting or asyncio.create_task(second.collect(Retention(2, -60.0, 3), time.time()))
+        await asyncio.sleep(0.2)
+        assert not collecting.done()
+        records += batch
+    assert collecting is not None and (await collecting).revisions
+    await second.restore(lambda: iter(records), replace=True)
+    assert (await second.manifest("g", 1)).revision == 1
+    for each in (first, second):
+        await each.close()
+
+
 async def test_what_postgres_cannot_hold_is_refused(url: str) -> None:
     store = await opened(url)
     for name in ("a\0b", "\ud800"):

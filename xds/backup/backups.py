@@ -90,18 +90,17 @@ class Backups:
         began_s, size = time.monotonic(), 0
         try:
             writer = ArchiveWriter(ArchiveHeader(__version__, time.time(), options.history, options.redacted))
-            part = writer.begin()
-            size += len(part)
-            yield part
+            begin = writer.begin()
             async with aclosing(self._store.dump(options.history)) as batches:
                 async for batch in batches:
-                    part = await asyncio.to_thread(writer.add, batch)
+                    # The beginning goes with the first batch: a store that does not answer is told before any byte.
+                    part, begin = begin + await asyncio.to_thread(writer.add, batch), b""
                     size += len(part)
                     if part:
                         yield part
                     if time.monotonic() - began_s > LONGEST_S:
                         raise UnavailableError(f"the backup was not read within {LONGEST_S:g} seconds")
-            part = writer.end()
+            part = begin + writer.end()
             size += len(part)
             yield part
             self.made, self.last_s, self.last_bytes = self.made + 1, time.time(), size

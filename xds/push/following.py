@@ -150,6 +150,7 @@ class StoreFollower:
                 await self._look()
             except StoreError:
                 self.is_cut_off()  # to be remembered
+                begun_s = monotonic()  # no watch shows anything meanwhile
             if self.cursor == self._newest:
                 self._level_s = monotonic()
             elif not self._is_busy and monotonic() - max(self._level_s, begun_s) > STUCK_S:

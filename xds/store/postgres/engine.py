@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 KEY_BYTES = 2_500  # a row of an index has 2,704 at most
 TURN_LOOK_S = 0.01
+COLLECTION_LOCK, COLLECTION_LOOK_S = 0x7864735F34, 0.5
 
 _log = structlog.get_logger(logger_name="xds.store")
 
@@ -152,6 +153,30 @@ class PostgresStore(CopiedStore):
         if condition.cut_off_s:
             return replace(condition, read_only=f"{place} {self.cut_off_text(condition.cut_off_s)}: {down}")
         return replace(condition, read_only=f"{place} cannot be used: {down}" if down else "")
+
+    def _collection(self) -> AbstractAsyncContextManager[None]:
+        return self._locked_over_servers("")
+
+    def _no_collection(self) -> AbstractAsyncContextManager[None]:
+        return self._locked_over_servers("_shared")
+
+    @asynccontextmanager
+    async def _locked_over_servers(self, mode: str) -> AsyncIterator[None]:
+        """Hold a lock of the session, which ends with it: so a dump looks at its end whether it is whole."""
+        async with self._collecting:
+            take = f"SELECT pg_try_advisory_lock{mode}({COLLECTION_LOCK})"
+            is_shared = not self.is_copy
+            # Nobody tells when another server releases it.
+            while is_shared and not (await self._read(lambda each: each.execute(take).fetchone()))[0]:  # noqa: ASYNC110
+                await asyncio.sleep(COLLECTION_LOOK_S)
+            try:
+                yield
+            finally:
+                if is_shared:
+                    with suppress(StoreError):
+                        await self._read(
+                            lambda each: each.execute(take.replace("try_advisory_lock", "advisory_unlock"))
+                        )
 
     def _now_s(self, connection: SqlConnection) -> float:
         return super()._now_s(connection) if self.is_copy else member_rows.clock_s(connection)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from xds.model.errors import ConflictError
 from xds.store import revisions
 from xds.store.audit_entries import AuditEntry, AuditNote
-from xds.store.base import CorruptError
+from xds.store.base import CorruptError, UnavailableError
 from xds.store.records import (
     AUDIT,
     BLOBS,
@@ -60,6 +60,13 @@ class DumpedGroup(NamedTuple):
     floor: int
 
 
+Kept = Mapping[int, tuple[str, int, int]]  # of each group by id: name, floor, and how many revisions above are deleted
+_KEPT = (
+    "SELECT id, name, floor, (SELECT count(*) FROM revision WHERE revision.grp = each.id AND NOT content"
+    " AND revision.revision >= floor) FROM grp AS each"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DumpPoint:
     """The moment of an export: all groups and documents, the end of the audit list, and its entries with a key."""
@@ -68,6 +75,15 @@ class DumpPoint:
     documents: tuple[Record, ...]
     audit_end: int
     counted: tuple[Record, ...]
+    kept: Kept
+
+    def check(self, connection: SqlConnection) -> None:
+        """Raises ``UnavailableError`` if what is exported is not kept any more: another server has deleted it."""
+        present = _kept(connection)
+        if any(present.get(group) != before for group, before in self.kept.items()):
+            raise UnavailableError(
+                "another server has deleted old revisions, or restored the store, meanwhile: repeat it"
+            )
 
     def heads(self) -> list[Record]:
         """The records of the groups."""
@@ -87,7 +103,12 @@ def begin(connection: SqlConnection, history: bool) -> DumpPoint:
         for kind, name, body, revision in docs_rows
     )
     counted = (record_of(entry) for entry in (audit_rows.counted(connection) if history else ()))
-    return DumpPoint(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
+    audit_end = audit_rows.newest(connection) if history else 0
+    return DumpPoint(tuple(groups), tuple(documents), audit_end, tuple(counted), _kept(connection))
+
+
+def _kept(connection: SqlConnection) -> Kept:
+    return {id: (name, floor, deleted) for id, name, floor, deleted in connection.execute(_KEPT)}
 
 
 def audited(connection: SqlConnection, after: int, end: int) -> list[Record]:

@@ -191,7 +191,7 @@ class SqlStore(Store, ABC):
         return await self._read(self._now_s)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
-        async with self._collecting:
+        async with self._collection():
             total = Collected()
             for group in await self._read(collection.group_names):
                 total += await self._trim(group, policy, now_s)
@@ -206,7 +206,7 @@ class SqlStore(Store, ABC):
         return await self._read(lambda connection: collection.stats(connection, *self._sizes(connection)))
 
     async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
-        async with self._collecting:
+        async with self._no_collection():
             point = await self._read(lambda connection: record_rows.begin(connection, history))
             yield point.heads()
             async for batch in self._lines(point, history):
@@ -224,6 +224,7 @@ class SqlStore(Store, ABC):
             wanted = list(blobs)
             while wanted:
                 yield await self._read(lambda connection: record_rows.bodies(connection, wanted))
+            await self._read(point.check)
 
     async def restore(
         self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
@@ -238,6 +239,14 @@ class SqlStore(Store, ABC):
     def _now_s(self, connection: SqlConnection) -> float:
         """The time by the clock of the store."""
         return self._clock()
+
+    def _collection(self) -> AbstractAsyncContextManager[object]:
+        """Nobody else collects meanwhile, or dumps."""
+        return self._collecting
+
+    def _no_collection(self) -> AbstractAsyncContextManager[object]:
+        """Nobody collects meanwhile."""
+        return self._collecting
 
     @abstractmethod
     def _sizes(self, connection: SqlConnection) -> tuple[int, int]:
