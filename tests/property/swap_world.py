@@ -215,9 +215,13 @@ class World:
         """Time passes."""
         if self.late:
             late_s = min(seconds, BACK_S)
-            self._pass(late_s)
+            self._wait_for_streams(late_s)
             seconds -= late_s
             self._complete()
+        self._wait_for_streams(seconds)
+
+    def _wait_for_streams(self, seconds: float) -> None:
+        """Time passes. Streams that ended alone come back when they are due, whatever else is waited for."""
         if self.away:
             away_s = min(seconds, self.back_s - self.server.now)
             self._pass(away_s)
