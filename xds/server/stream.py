@@ -276,8 +276,8 @@ class StreamHandler(ABC):
 
     def _write_body(self, body: bytes) -> None:
         """Write a response: at once, or through the outbox."""
-        is_small = len(body) <= self._deps.options.flow.small_write_bytes
-        if not self._outbox and is_small and self._context.write_now(body):
+        may_be_direct = len(body) <= self._deps.options.flow.direct_write_bytes and not self._outbox
+        if may_be_direct and self._context.write_now(body):
             return
         self._outbox.append(body)
         if self._writer is None and not self._is_closed:

@@ -293,9 +293,25 @@ async def test_a_write_without_waiting_does_not_overtake_others(served: Served) 
         await long
         while not context.write_now(b"last"):
             await asyncio.sleep(0.01)
-        sent.append(context.write_now(CHUNK))
+        sent.append(context.write_now(CHUNK * 1_000))
 
     call = await special(served, speak)
     found = [message async for message in call]
     assert [len(message) for message in found] == [5, 200 * len(CHUNK), 4]
     assert sent == [True, False, False]
+
+
+async def test_writes_of_many_frames_as_long_as_windows_and_socket_take_them(served: Served) -> None:
+    body = bytes(range(256)) * 200
+    sent: list[bytes] = []
+
+    async def speak(_requests: Any, context: Any) -> None:
+        while context.write_now(body):
+            sent.append(body)
+        assert sent
+        while not context.write_now(body):  # until the client has read
+            await asyncio.sleep(0.01)
+        sent.append(body)
+
+    call = await special(served, speak)
+    assert [message async for message in call] == sent

@@ -116,11 +116,11 @@ class ServerConnection:
         return self._sender.send_message(stream, message)
 
     def send_now(self, stream: Stream, message: bytes) -> bool:
-        """Send a message if one frame and the peer's windows have room for it; False: nothing was sent."""
+        """Send a message if the peer's windows have room for all of it; False: nothing was sent."""
         return self._sender.send_now(stream, message)
 
     def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
-        """As `send_now`, but return the frame, for the caller to write at once. None: use the other methods."""
+        """As `send_now` for one frame, but return it, for the caller to write at once. None: use the other methods."""
         sender = self._sender
         return sender.take_frame(stream, message) if stream.head_sent and not sender.out else None
 

@@ -79,24 +79,30 @@ class Sender:
         """Send as much of a message as the windows allow, and queue the rest. True if nothing is queued."""
         if self.send_now(stream, message):
             return True
+        self._queue(stream, message)
+        return self._pump(stream)
+
+    def _queue(self, stream: Stream, message: bytes) -> None:
         # The prefix shares a frame with the beginning of the message.
         first = memoryview(prefix(len(message)) + message[: COPIED_BYTES - PREFIX_BYTES])
         rest = memoryview(message)[len(first) - PREFIX_BYTES :]
         stream.pending += (QueuedData(first, False), QueuedData(rest, False)) if rest else (QueuedData(first, False),)
-        return self._pump(stream)
 
     def send_now(self, stream: Stream, message: bytes) -> bool:
-        """Send a message if one frame of the default size and the windows have room; False: nothing was sent."""
+        """Send a message if the windows have room for all of it; False: nothing was sent."""
         if not stream.head_sent:
             self.send_head(stream)
         frame = self.take_frame(stream, message)
-        if frame is None:
+        if frame is not None:
+            self.out.append(frame)
+            return True
+        if stream.pending or len(message) + PREFIX_BYTES > min(stream.send_window, self._window):
             return False
-        self.out.append(frame)
-        return True
+        self._queue(stream, message)
+        return self._pump(stream)
 
     def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
-        """As `send_now`, but return the frame. The headers are sent, and the caller writes ``out`` before it."""
+        """As `send_now`, but return the one frame of a message. The headers are sent, and ``out`` is empty."""
         size = len(message) + PREFIX_BYTES
         if size > COPIED_BYTES or size > stream.send_window or size > self._window or stream.pending:
             return None
