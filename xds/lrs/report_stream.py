@@ -172,11 +172,6 @@ class ReportInterval:
         self._measured_since: float | None = None
         self._work_s = 0.0
 
-    @property
-    def is_longer(self) -> bool:
-        """Whether the requested interval is longer than the setting."""
-        return self.interval_s > self.set_s
-
     def add(self, work_s: float, now: float) -> IntervalChange | None:
         """Add the CPU seconds that reading a report took, until ``now``. Returns a change of the interval, if any."""
         if self._measured_since is None or now < self._measured_since:  # the clock may be set back

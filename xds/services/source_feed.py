@@ -37,7 +37,6 @@ class SourceStatus:
     message: str = ""
     failures_n: int = 0
     changes_n: int = 0
-    left_out_n: int = 0
     rejected: tuple[Violation, ...] = ()
 
     @property
@@ -166,8 +165,7 @@ class SourceFeed(Sink):
     def _add(self, service: str, instances: Instances | None) -> None:
         changes = self._pending.setdefault(compared(service), {})
         if service not in changes:
-            if self._pending_names_n >= self._limit:
-                self.status.left_out_n += 1  # the catalog would leave it out, too
+            if self._pending_names_n >= self._limit:  # the catalog would leave it out, too
                 if not changes:
                     del self._pending[compared(service)]
                 return

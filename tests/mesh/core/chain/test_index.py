@@ -51,7 +51,7 @@ def accept(index: ChainIndex, changes: Changes) -> frozenset[str]:
     return index.accept(index.propose(changes))
 
 
-def test_every_service_with_an_entry_is_followed() -> None:
+def test_the_chain_of_every_service_with_an_entry_is_kept() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     assert sorted(index.services) == ["alone", "api", "db", "web"]
     assert index.chain("web").protocol == "http"
@@ -150,20 +150,11 @@ def test_a_chain_that_was_broken_before_does_not_stop_a_change() -> None:
     assert index.broken() == ()
 
 
-def test_a_service_that_owns_nothing_any_more_is_dropped_unless_it_is_followed() -> None:
+def test_a_service_that_owns_nothing_any_more_is_dropped() -> None:
     index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     alone = entry_key("service-resolver", "alone")
-    before = index.entries.get(alone)
     assert accept(index, {alone: None}) == {"alone"}
     assert "alone" not in index.services
-    accept(index, {alone: before})
-    index.follow(["alone", "new"])
-    assert accept(index, {alone: None}) == {"alone"}
-    assert {"alone", "new"} <= set(index.services)
-    assert accept(index, puts("- {Kind: service-defaults, Name: new, Protocol: grpc}")) == {"new"}
-    index.unfollow(["alone", "new"])
-    assert "alone" not in index.services
-    assert "new" in index.services
 
 
 def test_a_proposal_of_other_entries_is_not_accepted() -> None:
@@ -201,7 +192,6 @@ def test_random_changes_leave_the_chains_of_a_new_index(seed: int) -> None:
     """Accepted or refused, undone or not: the index is always that of its entries."""
     random = Random(seed)
     index = ChainIndex(CONTEXT)
-    index.follow(SERVICES)
     for _ in range(20):
         before, outcomes = index.entries, state(index)
         proposal = index.propose(_random_changes(random, index.entries))
@@ -210,9 +200,8 @@ def test_random_changes_leave_the_chains_of_a_new_index(seed: int) -> None:
             continue
         changed = index.accept(proposal)
         fresh = ChainIndex(CONTEXT, index.entries)
-        fresh.follow(SERVICES)
         assert state(index) == state(fresh)
-        assert changed == {name for name in SERVICES if outcomes[name] != state(index)[name]}
+        assert changed == {name for name in SERVICES if outcomes.get(name) != state(index).get(name)}
         if random.random() < 0.3:
             _undo(index, before)
             assert state(index) == outcomes

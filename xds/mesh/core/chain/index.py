@@ -51,19 +51,19 @@ class Proposal:
 
     ``broken`` has the errors of chains that compile without the change; if there are any, the change is refused. After
     `REFUSALS_LIMIT` of them, no more chains are compiled. ``changed`` has the services whose chain differs,
-    ``unfollowed`` those whose chain is no longer kept, with the name that it had.
+    ``dropped`` those whose chain is no longer kept, with the name that it had.
     """
 
     before: ConfigEntries
     entries: ConfigEntries
     compiled: Mapping[ComparedName, Compiled]
-    unfollowed: Mapping[ComparedName, str]
+    dropped: Mapping[ComparedName, str]
     changed: frozenset[ComparedName]
     broken: tuple[ChainError, ...]
 
     def changed_services(self) -> tuple[str, ...]:
         """The services whose chain differs, by name, as entries write them."""
-        return tuple(sorted(self.unfollowed.get(name) or self.compiled[name].service for name in self.changed))
+        return tuple(sorted(self.dropped.get(name) or self.compiled[name].service for name in self.changed))
 
     def refusal(self) -> ValidationError | None:
         """The error with every broken chain and its path; None if the change breaks no chain."""
@@ -79,7 +79,7 @@ def chain_finding(error: ChainError, verb: str = "would break") -> Violation:
 
 
 class ChainIndex:
-    """Follows every service that owns an entry, and those of `follow`. Not safe for two threads at once.
+    """Keeps the chain of every service that owns an entry. Not safe for two threads at once.
 
     One chain of a service is kept, under the name that its entries have (`written_name`). Its chain under a name in
     another case differs in the names of nodes and targets, as in Consul, and is compiled when it is asked for. It
@@ -89,7 +89,6 @@ class ChainIndex:
     def __init__(self, context: ChainContext, entries: ConfigEntries | None = None) -> None:
         self.context = context
         self.entries = entries or ConfigEntries()
-        self._followed: set[ComparedName] = set()
         self._compiled: dict[ComparedName, Compiled] = {}
         self._dependents: dict[Key, set[ComparedName]] = {}
         for service in owners(self.entries):
@@ -97,7 +96,7 @@ class ChainIndex:
 
     @property
     def services(self) -> Iterable[str]:
-        """The services that are followed."""
+        """The services with an entry of their own, whose chains are kept."""
         return [one.service for one in self._compiled.values()]
 
     def chain(self, service: str, overrides: Overrides | None = None) -> DiscoveryChain:
@@ -127,38 +126,24 @@ class ChainIndex:
         return kept if kept is not None and kept.service == service else None
 
     def broken(self) -> tuple[ChainError, ...]:
-        """The errors of followed chains that do not compile, because entries were stored under other rules."""
+        """The errors of kept chains that do not compile, because entries were stored under other rules."""
         return tuple(one.error for _, one in sorted(self._compiled.items()) if one.error is not None)
 
-    def follow(self, services: Iterable[str]) -> None:
-        """Keep the chains of these services too, although they own no entry."""
-        for service in map(compared, services):
-            self._followed.add(service)
-            if service not in self._compiled:
-                self._store(service, self._compile(service, self.entries))
-
-    def unfollow(self, services: Iterable[str]) -> None:
-        """Undo `follow`: keep the chains of these services only while they own an entry."""
-        for service in map(compared, services):
-            self._followed.discard(service)
-            if service in self._compiled and not is_owner(self.entries, service):
-                self._drop(service)
-
     def depending_on(self, keys: Iterable[Key]) -> frozenset[ComparedName]:
-        """The followed services whose chain depends on any of these entries, present or not."""
+        """The services whose kept chain depends on any of these entries, present or not."""
         return frozenset().union(*(self._dependents.get(key, ()) for key in keys))
 
     def propose(self, changes: Changes) -> Proposal:
         """Compile the chains that depend on the changes. The index does not change."""
         entries = self.entries.with_changes(changes)
         named = {name for kind, name in changes if kind in _OWNING}
-        unfollowed = {
+        dropped = {
             name: self._compiled[name].service
             for name in named
-            if name in self._compiled and name not in self._followed and not is_owner(entries, name)
+            if name in self._compiled and not is_owner(entries, name)
         }
         owned = {name for name in named if is_owner(entries, name)}
-        services = (self.depending_on(changes) | owned) - unfollowed.keys()
+        services = (self.depending_on(changes) | owned) - dropped.keys()
         compiled: dict[ComparedName, Compiled] = {}
         broken: list[ChainError] = []
         for service in sorted(services):
@@ -168,8 +153,8 @@ class ChainIndex:
                 if len(broken) == REFUSALS_LIMIT:
                     break
         changed = frozenset(service for service, one in compiled.items() if self._differs(service, one))
-        changed |= unfollowed.keys()
-        return Proposal(self.entries, entries, compiled, unfollowed, changed, tuple(broken))
+        changed |= dropped.keys()
+        return Proposal(self.entries, entries, compiled, dropped, changed, tuple(broken))
 
     def accept(self, proposal: Proposal) -> frozenset[ComparedName]:
         """Replace entries and chains by those of the proposal. Returns the services whose chain changed.
@@ -179,7 +164,7 @@ class ChainIndex:
         if proposal.broken or proposal.before is not self.entries:
             raise LocalProtocolError("a proposal that was refused, or is of other entries")
         self.entries = proposal.entries
-        for service in proposal.unfollowed:
+        for service in proposal.dropped:
             self._drop(service)
         for service, compiled in proposal.compiled.items():
             previous = self._compiled.get(service)
