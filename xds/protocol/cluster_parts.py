@@ -64,6 +64,14 @@ def clusters_in_use(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]
     return frozenset(name for name, each in needed.items() if each and requested.issuperset(each))
 
 
+def may_be_in_use(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
+    """The clusters of a set that a returned client has, and the aggregate clusters that have these as members."""
+    used = clusters_in_use(facts, clusters)
+    return used.union(
+        name for name, members in facts.releases.members(clusters).items() if not used.isdisjoint(members)
+    )
+
+
 def requests_assignments(facts: ClientFacts) -> bool:
     """Whether the client requests assignments from this server, or has ACKed no cluster that has one."""
     if facts.watches.of(facts.url_of("endpoints")):

@@ -16,7 +16,7 @@ from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import ResponseState
 from xds.protocol.client import ClientState
-from xds.protocol.cluster_parts import PARTS
+from xds.protocol.cluster_parts import PARTS, may_be_in_use
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Event, OfferTimedOut, Send, Synced
 from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
@@ -118,15 +118,19 @@ class Offers:
 
         What is left out of it is deleted. So of the suspects only those are left out that no client is known to have,
         those that the newest set lacks before the others (or no repair would be taken), of each those of the latest
-        push first. If it rejects the set without them as well, they are not suspect any more.
+        push first, and none whose assignment it requests, unless another version takes its place.
+        If it rejects the set without them as well, they are not suspect any more.
         """
         rejections = watch.rejections
         assert rejections is not None
         left_out = rejections.rejected_in(released)
         if rejections.suspects and watch.type.is_route_target and not rejections.is_spent:
-            logs, url, suspects = client.facts().logs, watch.type.type_url, rejections.suspects
+            facts, url = client.facts(), watch.type.type_url
+            replaced = facts.logs.stand_ins(url, frozenset(rejections.suspects), rejections).resources
+            kept = may_be_in_use(facts, released) - replaced.keys()
+            suspects = {name: version for name, version in rejections.suspects.items() if name not in kept}
             gone = {name: version for name, version in suspects.items() if name not in client.goal.get(url).resources}
-            left_out |= logs.latest_unaccepted(url, gone) or logs.latest_unaccepted(url, suspects)
+            left_out |= facts.logs.latest_unaccepted(url, gone) or facts.logs.latest_unaccepted(url, suspects)
         self._offer_without(left_out, watch, client, released, events, now_s)
 
     def _offer_without(
