@@ -439,7 +439,7 @@ DECIDES: Mapping[str, object] = {
 }
 # What does not decide them, or follows from the rest.
 OTHERS: Mapping[str, str] = {
-    "stream": "_budget _cache _client _clients _cohort _cohorts _has_unknown_names _is_lonely _limits _offers",
+    "stream": "_budgets _cache _client _clients _cohort _cohorts _has_unknown_names _is_lonely _limits _offers",
     "stream before a group or with another": "_authorize _may_return _parked",
     "stream of a node": "_node_prefix _peer client_key node",
     "stream that decides its view": "_matched_epoch _matched_group _matched_line api_version",

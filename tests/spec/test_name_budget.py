@@ -173,13 +173,22 @@ def test_counting_again_is_rare() -> None:
     assert not all(spent(budget, holder, [*invented(1)]) for _ in range(ROOM))
 
 
-def test_a_budget_lasts_as_long_as_a_stream_of_its_connection() -> None:
-    budgets = NameBudgets(400)
-    kept = budgets.of("peer")
-    assert budgets.of("peer") is kept
-    assert budgets.of("other") is not kept
-    holder = Holder(400)
-    while spent(kept, holder, ["a" * 30]):
+def test_a_budget_lasts_as_long_as_a_stream_that_has_spent_of_it() -> None:
+    budgets, first, second, names = NameBudgets(400), Holder(400), Holder(400), ["a" * 30]
+
+    def spend(peer: str, holder: Holder) -> bool:
+        try:
+            budgets.spend(peer, holder, names)
+        except LimitError:
+            return False
+        return True
+
+    while spend("peer", first):
         pass
-    del kept
-    assert spent(budgets.of("peer"), Holder(), ["a" * 30])
+    assert not spend("peer", second)
+    assert spend("other", second)
+    budgets.leave("peer", first)
+    assert not spend("peer", second) or not spend("peer", second)
+    budgets.leave("peer", second)
+    budgets.leave("peer", second)
+    assert spend("peer", Holder())

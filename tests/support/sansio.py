@@ -287,7 +287,7 @@ class Client:
             peer=self.peer,
             type_url=self.type_url,
             limits=self.server.limits,
-            budget=self.server.budgets.of(self.peer),
+            budgets=self.server.budgets,
         )
         self._node_sent = False
         self.server.streams.append(self)

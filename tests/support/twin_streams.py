@@ -38,23 +38,28 @@ _SHADOWS: WeakKeyDictionary[ClientTable, Shadow] = WeakKeyDictionary()
 taken: list[int] = [0]  # steps that a stream took after its twin
 
 
+def _spent(stream: DiscoveryStream) -> int:
+    """What the streams of its connection have spent on names that no resource has."""
+    budget = stream._budgets._by_peer.get(stream._peer)
+    return budget._spent if budget is not None else 0
+
+
 class TwinStream(CohortStream):
     """A stream in a cohort, with its twins."""
 
     __slots__ = ("_alone", "_nonces", "_second", "_shadow")
 
-    def __init__(self, *, clients: ClientTable, peer: str, budget: Any = None, **settings: Any) -> None:
-        super().__init__(clients=clients, peer=peer, budget=budget, **settings)
+    def __init__(self, *, clients: ClientTable, peer: str, budgets: Any = None, **settings: Any) -> None:
+        super().__init__(clients=clients, peer=peer, budgets=budgets, **settings)
         cohorts = settings.pop("cohorts")
         if clients not in _SHADOWS:
             _SHADOWS[clients] = Shadow(settings["cache"], clients, self._limits)
         self._shadow = shadow = _SHADOWS[clients]
         shadow.clients.rejected = {node: dict(each) for node, each in clients.rejected.items()}
         shadow.clients._followed = dict(clients._followed)
-        budgets = [shadow.budgets.of(f"{peer} {number}") for number in range(2)]
-        self._alone = DiscoveryStream(clients=shadow.clients, peer=peer, budget=budgets[0], **settings)
+        self._alone = DiscoveryStream(clients=shadow.clients, peer=peer, budgets=shadow.budgets, **settings)
         self._second = CohortStream(
-            cohorts=cohorts, clients=clients, peer=f"{peer} twin", budget=budgets[1], **settings
+            cohorts=cohorts, clients=clients, peer=f"{peer} twin", budgets=shadow.budgets, **settings
         )
         self._nonces: dict[str, tuple[str, str]] = {}  # of a response: those of its twins
 
@@ -95,7 +100,7 @@ class TwinStream(CohortStream):
             assert twin.deadline() == super().deadline()
             assert (twin.group, twin.is_at_rest, twin.view) == (self.group, self.is_at_rest, self.view)
             assert twin.unknown_names_cost() == super().unknown_names_cost()
-            assert twin._budget._spent == self._budget._spent
+            assert _spent(twin) == _spent(self)
 
     def receive(self, request: Request, now_s: float) -> list[Event]:
         nonces = (*self._nonces.get(request.nonce, (request.nonce, request.nonce)), request.nonce)

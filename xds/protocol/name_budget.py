@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Protocol
-from weakref import WeakValueDictionary
 
 from xds.model.errors import LimitError
 
@@ -34,7 +33,7 @@ class NameBudget:
     half of the limit at most, so that a client near the limit cannot make each request count all names.
     """
 
-    __slots__ = ("__weakref__", "_holders", "_limit", "_spent")
+    __slots__ = ("_holders", "_limit", "_spent")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,8 +42,6 @@ class NameBudget:
 
     def spend(self, holder: NameHolder, names: Collection[str]) -> None:
         """Count names that a stream requests and that no resource has. Raises ``LimitError``."""
-        if not names:
-            return
         cost = cost_of(names)
         check_at_once(cost, self._limit)
         if holder not in self._holders:
@@ -57,26 +54,31 @@ class NameBudget:
             message = f"too many names that no resource has on this connection; at most {self._limit} bytes are kept"
             raise LimitError("unknown_name_bytes", message)
 
-    def leave(self, holder: NameHolder) -> None:
-        """A stream has ended. Harmless when repeated."""
+    def leave(self, holder: NameHolder) -> bool:
+        """A stream has ended. True if no other one has spent anything. Harmless when repeated."""
         self._holders = tuple(each for each in self._holders if each is not holder)
-        if not self._holders:
-            self._spent = 0
+        return not self._holders
 
 
 class NameBudgets:
-    """The budgets of all connections with streams. ``limit`` is that of each connection."""
+    """The budgets of the connections that have spent something. ``limit`` is that of each connection."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._by_peer: WeakValueDictionary[str, NameBudget] = WeakValueDictionary()
+        self._by_peer: dict[str, NameBudget] = {}
 
-    def of(self, peer: str) -> NameBudget:
-        """The budget of a connection. It exists as long as somebody keeps it."""
+    def spend(self, peer: str, holder: NameHolder, names: Collection[str]) -> None:
+        """As `NameBudget.spend`, for a stream of the connection ``peer``."""
+        if names:
+            if peer not in self._by_peer:
+                self._by_peer[peer] = NameBudget(self._limit)
+            self._by_peer[peer].spend(holder, names)
+
+    def leave(self, peer: str, holder: NameHolder) -> None:
+        """As `NameBudget.leave`. The budget of a connection goes with the last stream that has spent something."""
         budget = self._by_peer.get(peer)
-        if budget is None:
-            budget = self._by_peer[peer] = NameBudget(self._limit)
-        return budget
+        if budget is not None and budget.leave(holder):
+            del self._by_peer[peer]
 
 
 def check_at_once(cost: int, limit: int) -> None:

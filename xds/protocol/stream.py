@@ -47,7 +47,7 @@ from xds.protocol.events import (
 )
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.known_names import check_unread, known_sets, unknown_among
-from xds.protocol.name_budget import NameBudget, cost_of
+from xds.protocol.name_budget import NameBudgets, cost_of
 from xds.protocol.offers import Offers
 from xds.protocol.parked_requests import ParkedRequests
 from xds.protocol.requests import (
@@ -77,11 +77,11 @@ class DiscoveryStream:
     * ``authorize``: called when the node is known, and before it follows another group; the group is empty while none
       matches;
     * ``may_return``: whether the node may still use content of a group that it followed before;
-    * ``budget``: that of the connection for names that no resource has; by default the stream has one of its own.
+    * ``budgets``: those of connections for names that no resource has; by default the stream has one of its own.
     """
 
     __slots__ = (
-        "_authorize", "_budget", "_cache", "_client", "_clients", "_dialect", "_limits",
+        "_authorize", "_budgets", "_cache", "_client", "_clients", "_dialect", "_limits",
         "_matched_epoch", "_matched_group", "_matched_line", "_may_return", "_node_prefix", "_offers", "_parked",
         "_peer", "_remaining_since_s", "_type_url", "api_version", "client_key", "node", "view",
     )  # fmt: skip
@@ -98,7 +98,7 @@ class DiscoveryStream:
         api_version: str = "",
         authorize: Authorize | None = None,
         may_return: Callable[[Node, str], bool] | None = None,
-        budget: NameBudget | None = None,
+        budgets: NameBudgets | None = None,
     ) -> None:
         self.api_version = api_version
         self.node: Node | None = None
@@ -114,7 +114,7 @@ class DiscoveryStream:
         self._peer = peer
         self._type_url = type_url
         self._limits = limits
-        self._budget = budget if budget is not None else NameBudget(limits.unknown_name_bytes)
+        self._budgets = budgets if budgets is not None else NameBudgets(limits.unknown_name_bytes)
         self._client: ClientState | None = None
         self._node_prefix = b""
         self._matched_group = ""
@@ -130,7 +130,7 @@ class DiscoveryStream:
         """
         clone = copy(self)
         clone._clients = clients
-        clone._budget = NameBudget(self._limits.unknown_name_bytes)
+        clone._budgets = NameBudgets(self._limits.unknown_name_bytes)
         clone._client = clients.state(self.client_key) if self.client_key is not None else None
         clone._offers = self._offers.copy(watches)
         if self._parked is not None:
@@ -222,7 +222,7 @@ class DiscoveryStream:
             for watch in self._offers.watches.values() if self._client.streams > 1 else ():
                 self._client.remove_watch(watch, now_s)
             self._clients.exit(self.client_key)
-        self._budget.leave(self)
+        self._budgets.leave(self._peer, self)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
         self._offers.watches = {}
@@ -302,7 +302,7 @@ class DiscoveryStream:
         """Count the newly requested names that no resource has, and return them. Raises ``LimitError``."""
         stated = self._dialect.stated_names(request)
         unknown = self._unknown_names(type_url, request.node, stated - subscribed if subscribed else stated)
-        self._budget.spend(self, unknown)
+        self._budgets.spend(self._peer, self, unknown)
         self._limits.check_unknown(unknown)
         return unknown
 

@@ -90,7 +90,7 @@ class DiscoveryHandler(StreamHandler):
             api_version=service.api,
             authorize=self._authorize,
             may_return=self._may_return,
-            budget=deps.budgets.of(self._peer),
+            budgets=deps.budgets,
         )
         self._observer = StreamObserver(
             self.id,
