@@ -317,6 +317,26 @@ async def test_a_damaged_copy_is_told_and_not_used(
         assert await pictured(copy) == picture
 
 
+async def test_a_copy_that_another_process_has_open_is_used_when_that_has_ended(
+    database: AwayDatabase, path: Path
+) -> None:
+    """The server that is replaced may not have ended yet."""
+    async with opened(shared(database, path)) as store:
+        assert isinstance(store, SharedStore)
+        await fill(store)
+        await copied(store)
+    database.is_away = True
+    store = shared(database, path)
+    async with opened(SqliteStore(path)) as former:
+        await push(former, full(cluster("w")))
+        with pytest.raises(SilentError):
+            await store.open()
+        assert "is not used" in store.condition().copy
+    async with opened(store):
+        assert await store.head("g") == Head("g", 4)
+        assert store.condition().copy == ""
+
+
 async def test_a_full_disk_stops_the_copy_and_nothing_else(
     database: AwayDatabase, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

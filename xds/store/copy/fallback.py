@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import structlog
 
-from xds.store.base import SilentError, StoreError, UnavailableError
+from xds.store.base import CorruptError, SilentError, StoreError, UnavailableError
 from xds.store.copy import copy_rows
 from xds.store.sql.connection import Database, Job
 from xds.store.sqlite.database import SqliteDatabase
@@ -82,9 +82,14 @@ class FallbackDatabase:
         try:
             copy.open()
             damage = copy.read(copy_rows.find_damage)
-        except StoreError as error:
+        except CorruptError as error:
             damage = str(error)
+        except StoreError as error:  # the server that this one replaces may still have it open
+            copy.close()
+            self.problem = f"the copy {self.path} is not used: {error}"
+            return None
         if not damage:
+            self.problem = ""
             return copy
         copy.close()
         self._is_damaged = True  # reading all of it at each attempt would take long
