@@ -15,6 +15,7 @@ from xds.model.resource_type import CLUSTER
 from xds.push import groups
 from xds.push.groups import GroupSettings, read_settings
 from xds.push.request import PushOptions
+from xds.services.core.binding import Binding
 from xds.snapshots.order import GroupOrder
 from xds.store.base import LeaseLostError, UnavailableError
 
@@ -141,6 +142,27 @@ async def test_a_group_with_settings_only_can_be_deleted(plane: Plane) -> None:
     assert (await plane.publisher.delete_group("blue")).revision == 0
     with pytest.raises(NotFoundError):
         await plane.publisher.delete_group("blue")
+
+
+async def test_the_deletion_of_a_group_with_settings_only_can_be_repeated(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await plane.publisher.configure("blue", EDGE)
+    await plane.bindings.put(("blue", "web"), Binding("web"))
+    put, deletions = plane.store.put_doc, list[str]()
+
+    async def fail_at_the_second(kind: str, *given: Any, **more: Any) -> int:
+        deletions.append(kind)
+        if len(deletions) == 2:
+            raise UnavailableError("down")
+        return await put(kind, *given, **more)
+
+    monkeypatch.setattr(plane.store, "put_doc", fail_at_the_second)
+    with pytest.raises(UnavailableError):
+        await plane.publisher.delete_group("blue")
+    await plane.publisher.delete_group("blue")
+    kinds = {kind for table in plane.publisher.stored.tables() for kind in table.kinds}
+    assert [await plane.store.docs(kind, "blue") for kind in kinds] == [[]] * len(kinds)
 
 
 async def test_settings_that_the_store_refuses_are_not_in_force(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:

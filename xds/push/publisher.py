@@ -268,7 +268,7 @@ class Publisher:
                 if not options.dry_run:
                     check_may_write(options.may_write)
                     by = Caller(options.meta.actor, options.meta.author, options.peer)
-                    for table in self.stored.tables():
+                    for table in reversed(self.stored.tables()):  # the settings last: a deletion that fails is repeated
                         await table.forget(group, by)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(request, options)
