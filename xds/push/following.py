@@ -146,11 +146,14 @@ class StoreFollower:
     async def _supervise(self) -> None:
         begun_s = monotonic()
         while True:
+            looked_s = monotonic()
             try:
                 await self._look()
             except StoreError:
                 self.is_cut_off()  # to be remembered
-                begun_s = monotonic()  # no watch shows anything meanwhile
+                looked_s = 0.0
+            if monotonic() - looked_s > TICK_S:  # the store was silent or busy, and could show nothing to a watch
+                begun_s = monotonic()
             if self.cursor == self._newest:
                 self._level_s = monotonic()
             elif not self._is_busy and monotonic() - max(self._level_s, begun_s) > STUCK_S:
