@@ -632,7 +632,7 @@ async def test_a_server_counts_as_cut_off_until_it_has_what_was_committed_meanwh
         silent.setattr(second.plane.store, "condition", lambda: StoreCondition(cut_off_s=1.0))
         second.following.start(second.reload_others)
         await asyncio.sleep(0.1)
-    await first.publisher.push("edge", [cluster("a", random.Random(1))])
+        await first.publisher.push("edge", [cluster("a", random.Random(1))])
     await asyncio.sleep(0.1)
     assert second.following.is_cut_off() and second.publisher.groups.find("edge") is None
     may_go_on.set()
