@@ -97,14 +97,17 @@ def test_a_request_goes_through_envoy_and_ctrl_c_ends_all(tmp_path: Path, runnin
     assert demo.ended()[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("server", "serve"),
-        pytest.param("upstream", "http.server", marks=pytest.mark.soak),
-        pytest.param("Envoy", "envoy", marks=pytest.mark.soak),
-    ],
-)
+def test_a_server_that_ends_at_its_start_is_told(tmp_path: Path, running: ExitStack) -> None:
+    demo = Demo(tmp_path, running)
+    wait_until(lambda: list(demo.processes("serve")), "the server is started")
+    (pid,) = demo.processes("serve")
+    os.kill(pid, signal.SIGKILL)
+    code, said = demo.ended()
+    assert (code, "the server has ended (exit code -9)" in said) == (1, True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "word"), [("server", "serve"), ("upstream", "http.server"), ("Envoy", "envoy")])
 def test_the_end_of_a_process_ends_all(name: str, word: str, tmp_path: Path, running: ExitStack) -> None:
     demo = Demo(tmp_path, running)
     demo.read_until("Ctrl-C ends it.")
