@@ -123,6 +123,31 @@ def test_draining_instances_keep_their_priority_if_it_exists() -> None:
     ]
 
 
+async def test_a_known_service_is_not_waited_for_at_other_sources(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xds.services.followed_assignments.EMPTY_S", 0.0)
+    files, consul = plane.catalog.sink("files", "files"), plane.catalog.sink("consul", "consul")
+    plane.catalog.start()
+    endpoints = plane.mesh.lowered.endpoints
+    assert endpoints is not None
+    bindings = Binding("known"), Binding("new")
+    targets = tuple(FollowedTarget(InstanceSelection(each)) for each in bindings)
+    lowered = LoweredAssignment(WEB, tuple(map(AssignmentTarget, bindings)))
+    key = (GROUP, WEB)
+    owner = endpoints.followed._owner
+    endpoints.followed.begin(FollowedAssignment(key, targets, partial(lower_priorities, lowered)), owner)
+    endpoints.followed.use()
+    consul.wanted()
+    files.replace({"known": instances(1)})
+    consul.put("new", [])
+    await plane.catalog.tick()
+    async with asyncio.timeout(5):
+        while not endpoints.followed.live_n:
+            await asyncio.sleep(0.01)
+    await plane.catalog.close()
+
+
 async def test_nothing_is_computed_repeatedly_while_a_server_starts(
     shop: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

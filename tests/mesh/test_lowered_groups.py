@@ -469,7 +469,7 @@ class TestEndpoints:
         consul = catalog.sink("consul", "consul")
         catalog.start()
         consul.failed("down")
-        assert catalog.unread_services() == ["web"]
+        assert catalog.unread(catalog.wanted) == ["web"]
         is_well, detail = check_sources(catalog, Sources())
         assert not is_well
         assert detail.endswith(": down; not read yet: service web")
@@ -477,7 +477,7 @@ class TestEndpoints:
         await _until_served(again, {V1, V2})
         consul.put("web", [Instance("a", "10.0.0.1", 80, meta={"version": "v1"})])
         await catalog.tick()
-        assert catalog.unread_services() == []
+        assert catalog.unread(catalog.wanted) == []
         assert b"10.0.0.1" in served(again, ENDPOINT)[V1].body
         await catalog.close()
 

@@ -272,9 +272,9 @@ class ServiceCatalog:
         having = {source for source, _ in self._index.holdings(service)}
         return any(name not in having and not feed.is_whole for name, feed in self._feeds.items())
 
-    def unread_services(self) -> list[str]:
-        """The services in use that no source has shown, and that some source has not said to lack."""
-        return sorted(name for name in self.wanted if not self.is_known(name) and self.is_unread(name))
+    def unread(self, services: Iterable[str]) -> list[str]:
+        """Those of the services that no source has shown, and that some source has not said to lack."""
+        return sorted(name for name in services if not self.is_known(name) and self.is_unread(name))
 
     @property
     def wanted(self) -> frozenset[str]:

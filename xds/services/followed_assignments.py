@@ -283,7 +283,7 @@ class FollowedAssignments:
             return
         if not self._catalog.is_started:  # the assignment is computed again at the start
             return
-        is_answered = not any(map(self._catalog.is_unread, assignment.services))
+        is_answered = not self._catalog.unread(assignment.services)
         if assignment.key in self._timers and assignment.is_answered == is_answered:
             return
         self._stop_timer(assignment.key)
@@ -326,7 +326,7 @@ class FollowedAssignments:
         """The assignment has waited long enough for instances."""
         self._stop_timer(assignment.key)
         assignment.is_overdue = True
-        unread = sorted(filter(self._catalog.is_unread, assignment.services))
+        unread = self._catalog.unread(assignment.services)
         if unread:
             group, name = assignment.key
             _log.warning("assignment.unread", group=group, assignment=name, services=unread, waited_s=self._unread_s)

@@ -96,7 +96,7 @@ def check_sources(catalog: ServiceCatalog, sources: Sources) -> tuple[bool, str]
     wrong = [f"{item.name} {item.trouble}" for item in items if item.trouble]
     if wrong:
         more = f" (and {len(wrong) - NAMED} more)" if len(wrong) > NAMED else ""
-        return False, "; ".join(wrong[:NAMED]) + more + _unread_text(catalog.unread_services())
+        return False, "; ".join(wrong[:NAMED]) + more + _unread_text(catalog.unread(catalog.wanted))
     configured = [item for item in items if item.kind != REGISTRATION]
     starting = [item.name for item in configured if item.state == "starting"]
     if starting:
