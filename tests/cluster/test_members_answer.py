@@ -44,6 +44,14 @@ async def test_a_server_that_does_not_answer_is_listed_and_named(site: Site, sil
     ]
 
 
+async def test_a_server_whose_address_another_one_has_is_no_holder_and_was_never_seen(site: Site) -> None:
+    holder = Member("a", "", "1.0", 0, 900.0, 999.0)
+    known = KnownMembers(Member("a", "", "1.0"), (holder,), "a", "the address", 1_000.0, is_shared=True)
+    site["a"].services.members = partial(replace, known)
+    items = (await site.get("a", "/members"))["items"]
+    assert [(each["silent_s"], each["is_holder"]) for each in items] == [(0.0, False), (1.0, True)]
+
+
 async def test_the_check_has_a_row_where_several_servers_may_share_the_store(site: Site) -> None:
     assert "members" not in [row["check"] for row in (await site.get("a", "/check"))["items"]]
     tell(site)

@@ -15,7 +15,7 @@ from xds.admin.models.members import ServerMember, ServerMembers
 from xds.admin.models.values import time_of
 from xds.admin.routing import api_router
 from xds.model.natural_order import natural_key
-from xds.store.member_register import KnownMembers, Member
+from xds.store.member_register import NO_NUMBER, KnownMembers, Member
 
 router = api_router("about")
 _OWN = ("streams", "lag_s", "problem")  # what only the server itself knows
@@ -46,13 +46,14 @@ async def list_members(deps: Deps, request: Request) -> Response:
 
 
 def _item(known: KnownMembers, member: Member) -> ServerMember:
+    has_joined = member.number != NO_NUMBER  # another server may have its id
     return ServerMember(
         id=member.id,
         url=member.url,
         version=member.version,
         started=time_of(member.started_s),
-        silent_s=round(max(0.0, known.now_s - member.seen_s), 1),
-        is_holder=member.id == known.holder,
+        silent_s=round(max(0.0, known.now_s - member.seen_s), 1) if has_joined else 0.0,
+        is_holder=has_joined and member.id == known.holder,
         is_asked=False,
         streams=None,
         lag_s=None,
