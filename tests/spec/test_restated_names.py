@@ -92,3 +92,15 @@ def test_equal_names_are_one_object_for_all_streams() -> None:
     )
     assert cut_names(first) is not None
     assert DECODER.decode_sotw(first).names is DECODER.decode_sotw(second).names
+
+
+@pytest.mark.parametrize("message", [wire_pb2.DiscoveryRequest, wire_pb2.DeltaDiscoveryRequest])
+def test_first_requests_of_a_fleet_are_kept_once(message: type[wire_pb2.DiscoveryRequest]) -> None:
+    """A node of its own is no part of what is kept, however short it is."""
+    decoder = RequestDecoder()
+    decode = decoder.decode_sotw if message is wire_pb2.DiscoveryRequest else decoder.decode_delta
+    for number in range(5):
+        node = wire_pb2.Node(id=f"node-{number}").SerializeToString()
+        found = decode(message(node=node, type_url=TYPE_URL).SerializeToString())
+        assert (bytes(found.node), found.type_url) == (node, TYPE_URL)
+    assert len(decoder._sotw) + len(decoder._delta) == 1

@@ -61,12 +61,16 @@ class RequestDecoder:
         # Versions by their hash: requests that are not cut are not equal bytes, because each has a node of its own.
         self._versions: Memo[int, Mapping[str, str]] = Memo(_MEMO_ENTRIES // 4)
 
+    # Each client has a node of its own, and the rest of its request in common with others. The node is cut off a long
+    # request, and off one that begins with it, as the first ones of streams do.
+
     def decode_sotw(self, data: bytes, check: CheckCount = accept_any_count) -> SotwRequest:
         """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes, and what ``check`` raises."""
         if len(data) > KEPT_BYTES:
             return self._read_sotw(data, b"", check)
-        # Each client has a node of its own, and the rest of its request in common with others.
-        node, data = cut_node(data, SOTW_NODE_TAG) or (None, data)
+        node: memoryview | None = None
+        if len(data) >= CUT_FROM_BYTES or (data and data[0] == SOTW_NODE_TAG):
+            node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
         request = self._sotw.get(data, lambda: self._read_sotw(data, node or b"", check))
         if node is None or request.node:
             return request
@@ -76,8 +80,9 @@ class RequestDecoder:
         """Decode a DeltaDiscoveryRequest; raises as ``decode_sotw``."""
         if len(data) > KEPT_BYTES:
             return self._read_delta(data, b"", check)
-        # Each client has a node of its own, and the rest of its request in common with others.
-        node, data = cut_node(data, DELTA_NODE_TAG) or (None, data)
+        node: memoryview | None = None
+        if len(data) >= CUT_FROM_BYTES or (data and data[0] == DELTA_NODE_TAG):
+            node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
         request = self._delta.get(data, lambda: self._read_delta(data, node or b"", check))
         if node is None or request.node:
             return request
