@@ -53,8 +53,7 @@ def unrequested(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
     A Delta client that rejected a response shows what this removed, but has it no more: what it has, it requests.
     """
     requested = facts.watches.names(facts.url_of("endpoints"))
-    users = facts.releases.by_assignment(clusters, _source(facts)) if requested else {}
-    return frozenset().union(*(names for assignment, names in users.items() if assignment not in requested))
+    return facts.releases.unrequested(clusters, requested, _source(facts)) if requested else NO_NAMES
 
 
 def clusters_in_use(facts: ClientFacts, clusters: ResourceSet) -> frozenset[str]:
@@ -77,7 +76,7 @@ def requests_assignments(facts: ClientFacts) -> bool:
     if facts.watches.of(facts.url_of("endpoints")):
         return True
     acked = facts.watches.acked(facts.url_of("clusters"))
-    return acked is not None and not facts.releases.by_assignment(acked, _source(facts))
+    return acked is not None and not facts.releases.by_part(acked, "endpoints", _source(facts))
 
 
 def proved_at_start(facts: ClientFacts) -> ResourceSet | None:

@@ -227,7 +227,7 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
     if not is_aggregated and (unproved := facts.unproved(acked) & goal.resources.keys()):
         cold |= {name for name in unproved if warm_from_s.get(name) != 0.0}
     if is_aggregated and any(watch.shown.has_versions for watch in watches.of(url)):
-        cold |= unrequested(facts, acked) & facts.unproved(goal)
+        cold |= facts.unproved(goal) & unrequested(facts, acked)
     if cold and facts.view.order.proceed_on_nack:
         cold = cold.difference(facts.rejected_versions(url), rejected)
     return cold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from xds.model.resource_type import ROUTE_TARGETS, alias_of
 from xds.model.snapshot import ResourceSet
@@ -28,26 +28,24 @@ def members_of(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, froz
     return {name: frozenset(members) for name, members in by_aggregate.items()}
 
 
-def clusters_by_assignment(clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
-    """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
-    by_assignment = dict[str, set[str]]()
+def clusters_by_part(clusters: ResourceSet, alias: str, source: str = "") -> Mapping[str, frozenset[str]]:
+    """The clusters of a set by the names of their assignments, or secrets (``alias``).
+
+    Only of those that clients request from ``source``, if it is given.
+    """
+    by_part = dict[str, set[str]]()
     for name, cluster in clusters.resources.items():
         for each in cluster.references:
-            if each.source == source and alias_of(each.type_url) == "endpoints":
-                by_assignment.setdefault(each.name, set()).add(name)
-    return {assignment: frozenset(names) for assignment, names in by_assignment.items()}
+            if alias_of(each.type_url) == alias and each.source == (source or each.source):
+                by_part.setdefault(each.name, set()).add(name)
+    return {part: frozenset(names) for part, names in by_part.items()}
 
 
 def unassigned(users: Mapping[str, frozenset[str]], assignments: ResourceSet) -> frozenset[str]:
-    """The clusters in ``users`` (`clusters_by_assignment`) with an assignment that is not in the set."""
-    existing = assignments.resources
-    return frozenset().union(*(names for assignment, names in users.items() if assignment not in existing))
+    """The clusters in ``users`` (`clusters_by_part`) with an assignment that is not in the set."""
+    return clusters_with(users, users.keys() - assignments.resources.keys())
 
 
-def clusters_with(clusters: ResourceSet, parts: frozenset[str], alias: str) -> frozenset[str]:
-    """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
-    return frozenset(
-        name
-        for name, cluster in clusters.resources.items()
-        if any(each.name in parts and alias_of(each.type_url) == alias for each in cluster.references)
-    )
+def clusters_with(users: Mapping[str, frozenset[str]], parts: Set[str]) -> frozenset[str]:
+    """The clusters in ``users`` (`clusters_by_part`) with one of these parts."""
+    return frozenset().union(*map(users.__getitem__, users.keys() & parts))

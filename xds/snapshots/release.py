@@ -12,7 +12,7 @@ from typing import Any
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, Snapshot, mix
-from xds.snapshots.cluster_references import clusters_by_assignment, clusters_with, members_of, unassigned
+from xds.snapshots.cluster_references import clusters_by_part, clusters_with, members_of, unassigned
 from xds.snapshots.cold import ColdInputs, find_cold
 from xds.snapshots.diffs import NAMES_BUDGET
 from xds.snapshots.leftover import leftover_names
@@ -52,7 +52,8 @@ class Releases:
         self._unique_names: Memo[frozenset[str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._leftovers: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._by_assignment: Memo[tuple[int, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._unrequested: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._by_part: Memo[tuple[int, str, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._replaced: Memo[tuple[Snapshot, int], Snapshot] = Memo(_MEMO_ENTRIES)
         self.advances: Memo[Situation, Any] = Memo(_MEMO_ENTRIES)  # of `find_advance`, which imports this
@@ -77,7 +78,8 @@ class Releases:
             self._cold,
             self._unique_names,
             self._users,
-            self._by_assignment,
+            self._unrequested,
+            self._by_part,
             self._unassigned,
             self._replaced,
             self.shown_sets,
@@ -153,7 +155,20 @@ class Releases:
         """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
         if not parts:
             return NO_NAMES
-        return self._users.get((clusters.id, parts, alias), clusters_with, clusters, parts, alias)
+        return self._users.get((clusters.id, parts, alias), self._find_users, clusters, parts, alias)
+
+    def _find_users(self, clusters: ResourceSet, parts: frozenset[str], alias: str) -> frozenset[str]:
+        return clusters_with(self.by_part(clusters, alias), parts)
+
+    def unrequested(self, clusters: ResourceSet, requested: frozenset[str], source: str) -> frozenset[str]:
+        """The clusters of a set with an assignment from ``source`` that is not among the ``requested`` ones."""
+        return self._unrequested.get(
+            (clusters.id, requested, source), self._find_unrequested, clusters, requested, source
+        )
+
+    def _find_unrequested(self, clusters: ResourceSet, requested: frozenset[str], source: str) -> frozenset[str]:
+        users = self.by_part(clusters, "endpoints", source)
+        return clusters_with(users, users.keys() - requested)
 
     def unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
         """The clusters with a missing assignment that clients request from ``source`` (``ads`` or ``api``)."""
@@ -161,7 +176,7 @@ class Releases:
         return self._unassigned.get(key, self._find_unassigned, clusters, assignments, source)
 
     def _find_unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
-        return unassigned(self.by_assignment(clusters, source), assignments)
+        return unassigned(self.by_part(clusters, "endpoints", source), assignments)
 
     def cold(self, inputs: ColdInputs) -> frozenset[str]:
         """The cold clusters of a client (`find_cold`). Equal ones are one object, which is compared at no cost."""
@@ -171,9 +186,9 @@ class Releases:
         cold = find_cold(inputs, self.diff, self.clusters_of, self.members, self.unassigned)
         return self._unique_names.get(cold, lambda: cold)
 
-    def by_assignment(self, clusters: ResourceSet, source: str) -> Mapping[str, frozenset[str]]:
-        """The clusters of a set by the name of their assignment, as far as clients request it from ``source``."""
-        return self._by_assignment.get((clusters.id, source), clusters_by_assignment, clusters, source)
+    def by_part(self, clusters: ResourceSet, alias: str, source: str = "") -> Mapping[str, frozenset[str]]:
+        """The clusters of a set by the names of their parts (`clusters_by_part`)."""
+        return self._by_part.get((clusters.id, alias, source), clusters_by_part, clusters, alias, source)
 
     def replaced(self, released: Snapshot, resource_set: ResourceSet) -> Snapshot:
         """The release with this set in place of that of its type."""
