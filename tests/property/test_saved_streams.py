@@ -333,20 +333,6 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
-    "a refused route of a listener that serves without it waits for the filter that the repair brings": (
-        SOTW,
-        True,
-        "cuts refusals",
-        Plan(svc="inline"),
-        [
-            Cut(missed=(Plan(r2="bc", svc="r2"),)),
-            Wait(40.0),
-            Push(Plan(r1="b", svc="r2", web="r1", trouble="route")),
-            Guard(),
-            Push(PLAIN),
-        ],
-        Plan(web="r2", extra="ecds:f"),
-    ),
 }
 
 

@@ -161,30 +161,22 @@ def _without_needed(
     """``waiting`` without the names that listeners newly name.
 
     Names that an unready listener ``used`` before wait in any case: its new version becomes ready with the content that
-    the client holds. So do those of listeners whose filters are not ACKed: a listener that serves without a filter may
-    name a route that the client refused, and gets it as soon as it comes.
+    the client holds.
     """
     url, releases = facts.url_of("listeners"), facts.releases
     goal, acked = facts.goal.get(url), facts.watches.acked(url) or before.ready.get(url)
     changed = releases.diff(acked, goal)
     needed = facts.watches.not_fetched(changed.newly_named)  # a listener becomes ready with what the client has
-    unfetched = _not_fetched(facts, before)
-    filters = merge_names(changing, _new_filters(facts, merge_names(needed, unfetched)))
-    filtered = listeners_naming(filters, facts.goal)
+    filtered = listeners_naming(changing, facts.goal)
     if filtered:
         # The filters are sent before the listener, which then uses the new filters and the new routes.
         used |= releases.used_by(filtered, facts.goal)
     needed = without_resources(needed, used)
     # What listeners request that the client has in their newest versions makes these ready.
-    requested = without_resources(unfetched, releases.used_by(changed.added_or_changed | filtered, facts.goal))
+    requested = without_resources(
+        _not_fetched(facts, before), releases.used_by(changed.added_or_changed | filtered, facts.goal)
+    )
     return without_names(waiting, merge_names(needed, requested))
-
-
-def _new_filters(facts: ClientFacts, names: NamesByType) -> NamesByType:
-    """The extension configurations among these names that the client will get."""
-    goal = facts.goal.get(facts.url_of("extension_configs"))
-    rejected = facts.watches.rejected_in(goal)
-    return names_by_type({url: goal.among(each) - rejected for url, each in names if url == goal.type.type_url})
 
 
 def _outdated_in_flight(facts: ClientFacts) -> Iterator[tuple[ResourceSet, frozenset[str]]]:
