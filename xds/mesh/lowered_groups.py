@@ -54,8 +54,8 @@ from xds.tasks.threads import run_sized
 KIND = "upstreams"
 ORDER = "upstreams.order"  # of the document with `ORDER_ID`
 GROUPS_LIMIT = 1_000
-# Compiling a chain, and lowering an upstream, take as long as this many resources.
 _ORDER_BYTES = 8
+# Compiling a chain, and lowering an upstream, take as long as this many resources.
 _SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 60
 
 _log = structlog.get_logger(logger_name="xds.mesh.lowered_groups")
