@@ -186,7 +186,7 @@ class ClientState:
         self.view, goal = view, view.snapshot
         if goal is self.goal:
             return
-        self.watches.note_push(self.goal, goal, view.log)
+        self.watches.note_push(self.goal, goal)
         if self.goal is NO_SNAPSHOT or not self.rules.ordered:
             self.goal = goal
             self.release(goal, now_s)

@@ -14,7 +14,6 @@ from xds.protocol.watch import Watch
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.linger import NamesByType, names_by_type
 from xds.snapshots.memo import Situation
-from xds.snapshots.removal_log import RemovalLog
 
 V2_TYPE_URLS = frozenset(V2_URLS.values())
 NOTHING_REFUSED_BY_TYPE: Mapping[str, Refused] = MappingProxyType({})
@@ -201,11 +200,10 @@ class Watches:
         if watch.rejections is None and self.refused.get(watch.type.type_url):
             watch.begin_search(self.refused_of(watch.type.type_url))
 
-    def note_push(self, before: Snapshot, after: Snapshot, log: RemovalLog) -> None:
-        """Another snapshot is the newest, of the group of this log."""
-        since = before.revision if before.group == after.group else after.revision
+    def note_push(self, before: Snapshot, after: Snapshot) -> None:
+        """Another snapshot is the newest."""
         for url, refused in self.refused.items():
-            refused.note_push(before.get(url), after.get(url), log.changed_after(url, since))
+            refused.note_push(before.get(url), after.get(url))
 
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
         """The set that a stream accepted that subscribes to some of these names; None if there is none."""

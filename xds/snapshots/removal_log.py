@@ -410,11 +410,7 @@ class RemovalLog:
     def changed_since(self, type_url: str, label: str) -> frozenset[str]:
         """The names of a type that pushes removed or changed after the last push with this label."""
         since = max((push.revision for push in self._pushes if push.labels.get(type_url) == label), default=0)
-        return self.changed_after(type_url, since)
-
-    def changed_after(self, type_url: str, revision: int) -> frozenset[str]:
-        """The names of a type that pushes after this revision removed or changed."""
-        later = (push.removed.get(type_url, _NONE) for push in self._pushes if push.revision > revision)
+        later = (push.removed.get(type_url, _NONE) for push in self._pushes if push.revision > since)
         return frozenset[str]().union(*later)
 
     def revisions(self) -> list[int]:
