@@ -52,7 +52,7 @@ def issued(
 
 @examples(30)
 @given(
-    common=st.text(st.characters(categories=("L", "N")), min_size=1, max_size=30),
+    common=st.text(st.characters(categories=("L", "N")), min_size=1, max_size=16),  # at most 64 bytes
     uris=st.lists(NAMES.map("spiffe://corp/{}".format), max_size=3),
     dns=st.lists(NAMES, max_size=3),
     ends=st.datetimes(datetime.datetime(2025, 1, 1), datetime.datetime(2080, 1, 1), timezones=st.just(datetime.UTC)),
