@@ -73,7 +73,9 @@ class RolloutRunner:
 
     async def look(self) -> None:
         """Take the next step of each open rollout, if it is due."""
-        await asyncio.gather(*map(self._attempt, self._rollouts.open()))
+        rollouts = self._rollouts.open()
+        self._refused = {each.group: self._refused[each.group] for each in rollouts if each.group in self._refused}
+        await asyncio.gather(*map(self._attempt, rollouts))
 
     async def _attempt(self, rollout: Rollout) -> None:
         try:
