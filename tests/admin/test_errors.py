@@ -53,6 +53,16 @@ async def test_errors_are_problems(api: Api, method: str, path: str, status: int
     assert answer.headers["x-request-id"] == answer.json()["request_id"] != ""
 
 
+async def test_what_is_absent_is_an_empty_answer_for_those_who_prefer_it(api: Api) -> None:
+    """A page asks so: a browser shows a 404 as an error of the page."""
+    prefers = {"Prefer": "empty-if-absent"}
+    absent = await api.client.get("/api/v1/nodes/none", headers=prefers)
+    assert (absent.status_code, absent.content) == (204, b"")
+    assert absent.headers["preference-applied"] == "empty-if-absent"
+    assert (await api.client.get("/api/v1/groups/none?limt=1", headers=prefers)).status_code == 400
+    assert (await api.client.delete("/api/v1/groups/none", headers=prefers)).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "status"),
     [

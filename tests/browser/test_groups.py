@@ -90,13 +90,12 @@ VIEWS = {
     f"/ui/groups/{EDGE}/diff?from=3&to=999": "cannot be compared",
     "/ui/groups/none": "There is no such group.",
 }
-GONE = (f"/ui/groups/{EDGE}/diff?from=3&to=999", "/ui/groups/none")  # the browser tells of the 404
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("path", VIEWS)
 def test_a_page_is_whole(page: BrowserPage, path: str, scheme: str, width: int) -> None:
-    check_whole(page, path, VIEWS[path], scheme, width, is_gone=path in GONE)
+    check_whole(page, path, VIEWS[path], scheme, width)
 
 
 @pytest.mark.parametrize("path", VIEWS)

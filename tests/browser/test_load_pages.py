@@ -110,13 +110,12 @@ VIEWS = {
     "/ui/services/web": "instance 10.0.0.1:80",
     "/ui/services/admin": "No source has shown an instance",
 }
-GONE = ("/ui/load/none", "/ui/services/admin")  # the browser tells of the 404
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("path", VIEWS)
 def test_a_page_is_whole(page: BrowserPage, path: str, scheme: str, width: int) -> None:
-    check_whole(page, path, VIEWS[path], scheme, width, is_gone=path in GONE)
+    check_whole(page, path, VIEWS[path], scheme, width)
 
 
 @pytest.mark.parametrize("path", VIEWS)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.devtools import BrowserPage
 from tests.browser.looks import LOOKS, check_keys, check_way_back, check_whole, focus, shown
-from tests.browser.world import GONE, ODD, VIEWS
+from tests.browser.world import ODD, VIEWS
 from tests.support import resources as r
 from tests.support.server import ServerProcess
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("path", VIEWS)
 def test_a_page_is_whole(browser: BrowserPage, path: str, scheme: str, width: int) -> None:
-    check_whole(browser, path, VIEWS[path], scheme, width, is_gone=path in GONE)
+    check_whole(browser, path, VIEWS[path], scheme, width)
 
 
 @pytest.mark.parametrize("path", VIEWS)

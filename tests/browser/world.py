@@ -38,11 +38,6 @@ VIEWS = {
     "/ui/events": "committed",
     "/ui/nodes/too/deep": "There is no page at this address.",
 }
-GONE = {
-    "/ui/nodes/gone",
-    "/ui/groups/none",
-    "/ui/load/none",
-}  # addresses of what no longer exists: the browser tells of the 404
 
 
 def identity(node_id: str, cluster: str = GROUP, zone: str = "a", version: str = "1.36.2") -> wire_pb2.Node:

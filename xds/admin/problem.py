@@ -44,6 +44,8 @@ Json = dict[str, Any]
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 ERRORS_SHOWN = 1000
+# A preference (RFC 7240) of whoever reads what may be gone: 204 instead of 404, which browsers report as an error.
+EMPTY_IF_ABSENT = "empty-if-absent"
 _PUSHED_AT = ("/snapshot", "/transactions")
 TOO_LARGE = "too_large"  # the codec's code for a name, resource or text beyond its limit
 _LIMITS = {TOO_LARGE: "resource_bytes", "entry_too_large": "config_entry_bytes"}
@@ -86,12 +88,16 @@ def problem(
     }
     # For the audit list. It must not contain pushed content, which may be secret.
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
-    sent_headers = {"X-Request-ID": request_id(request), "Cache-Control": "no-store", **(headers or {})}
+    sent_headers = {**_own_headers(request), **(headers or {})}
     if foreign_api(request.scope) is not None:
         return PlainTextResponse(detail.encode("utf-8", "backslashreplace"), status, sent_headers)
     # What was refused may be a text without an encoding.
     content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
     return Response(content, status, sent_headers, MEDIA_TYPE)
+
+
+def _own_headers(request: Request) -> Mapping[str, str]:
+    return {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
 
 
 def request_id(request: Request) -> str:
@@ -140,6 +146,10 @@ async def _answer_xds_error(request: Request, error: Exception) -> Response:
     cause = error.cause if isinstance(error, ChangeError) else error
     known = (status for kind, status in _STATUS if isinstance(cause, kind))
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
+    may_be_empty = request.method == "GET" and EMPTY_IF_ABSENT in request.headers.get("prefer", "")
+    if status is HTTPStatus.NOT_FOUND and may_be_empty:
+        applied = {"Preference-Applied": EMPTY_IF_ABSENT}
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers={**_own_headers(request), **applied})
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
     errors = [_change_item(error)] if isinstance(error, ChangeError) else []
     detail = f"{error}; pass {cause.override}=true to do it anyway" if isinstance(cause, GuardedError) else str(error)

@@ -1,6 +1,6 @@
 // How two revisions of a group differ, and the roll-back to one of them.
 
-import { find, get, pathOf, queryOf, send } from "../admin_api.js";
+import { ApiError, find, get, pathOf, queryOf, send } from "../admin_api.js";
 import { button, commands, counts, element, link, plural, section, show, table } from "../dom.js";
 import { neededScope, whyField } from "../forms.js";
 import { sideBySide } from "../line_diff.js";
@@ -72,7 +72,8 @@ export const difference = {
 async function readPage(kept, group, { from, to }, signal) {
   const { token } = kept;
   const asked = queryOf({ from, limit: RESOURCES, max_bytes: RESOURCE_BYTES, page_token: token });
-  const page = await get(`${pathOf("/groups", group, "revisions", String(to))}/diff${asked}`, signal);
+  const page = await find(`${pathOf("/groups", group, "revisions", String(to))}/diff${asked}`, signal);
+  if (!page) throw new ApiError(404, "one of them was never made.");
   if (kept.token !== token) return; // another read, as after a second click, has got this page meanwhile
   kept.pages.push(page);
   kept.token = page.next_page_token ?? "";
