@@ -37,6 +37,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         self.close_connection = is_last  # without saying so, as a server that gives an idle connection up
 
+    def do_POST(self) -> None:
+        self.do_GET()
+
     def do_PUT(self) -> None:
         self.do_GET()
 

@@ -43,7 +43,7 @@ async def progress_of_all(
     end = monotonic() + wait_s
     while True:
         own = document_of_share(await pushes.share(group, revision))
-        others = await gather(deps, request, share_path(group, revision), "")
+        others = await gather(deps, request, share_path(group, revision), "", read=_read_share)
         shares = {deps.others.me: own, **others.documents}
         if not any(each["is_known"] for each in shares.values()):
             return None
@@ -63,7 +63,8 @@ class NodesElsewhere:
         """How many have a revision, or are to have it, and how many reject it."""
         if not self._others.names():
             return Refusals()
-        answers = await gathered_of(await self._others.ask(server_asked("GET", share_path(group, revision))))
+        asked = server_asked("GET", share_path(group, revision))
+        answers = await gathered_of(await self._others.ask(asked), _read_share)
         shares = [share for share in answers.documents.values() if share["is_known"]]
         return Refusals(sum(share[name] for share in shares for name in COUNTS), sum(each["nacked"] for each in shares))
 
@@ -77,6 +78,12 @@ def document_of_share(share: PushShare) -> Json:
     """What one server knows of a push, for another one."""
     document: Json = document_of(progress_of(share.convergence))
     return {**document, "is_known": share.is_known, "is_behind": share.is_behind}
+
+
+def _read_share(share: Json) -> Json:
+    """Raises one of ``FORM_ERRORS`` for a document of another form."""
+    _added((share, share))
+    return {**share, **{name: bool(share[name]) for name in _SHARE}}
 
 
 def progress_of(convergence: Convergence) -> PushProgress:

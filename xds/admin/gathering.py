@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import time
@@ -28,7 +28,7 @@ from xds.admin.dependencies import Dependencies
 from xds.admin.operations import PREFIX
 from xds.admin.other_servers import Answers, Asked
 from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
-from xds.admin.routing import identity_of
+from xds.admin.routing import FORM_ERRORS, HAS_GATHERED, IS_WITHOUT_OTHERS, identity_of
 from xds.fleet.state import NodeStanding, NodeState
 from xds.tasks.threads import run_sized
 
@@ -48,12 +48,12 @@ _log = structlog.get_logger(logger_name="xds.admin.gathering")
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The documents of the other servers, by their names. ``partial``: those that did not answer.
+    """The documents of the other servers, as they were read, by their names. ``partial``: those that did not answer.
 
     ``is_alone``: nobody was asked, because there are no others, or because one of them asks.
     """
 
-    documents: Mapping[str, Json] = field(default_factory=dict)
+    documents: Mapping[str, Any] = field(default_factory=dict)
     partial: tuple[str, ...] = ()
     is_alone: bool = False
 
@@ -110,22 +110,36 @@ async def gather(
     query: str | None = None,
     method: str = "GET",
     body: object = None,
+    read: Callable[[Json], Any] | None = None,
 ) -> Gathered:
-    """Ask the others, as `asked`. A server that fails counts as one that did not answer."""
+    """Ask the others, as `asked`. A server that fails, or whose document cannot be ``read``, counts as silent.
+
+    Without ``read`` the caller reads them, and a GET is answered without them if he cannot (`AnsweringRoute`).
+    """
     if not asks_others(deps, request):
         return ALONE
-    return await gathered_of(await deps.others.ask(asked(request, path, query, method, body)))
+    if getattr(request.state, IS_WITHOUT_OTHERS, False):
+        return Gathered(partial=tuple(sorted(deps.others.names())))
+    gathered = await gathered_of(await deps.others.ask(asked(request, path, query, method, body)), read)
+    setattr(request.state, HAS_GATHERED, True)
+    return gathered
 
 
-async def gathered_of(answers: Answers) -> Gathered:
+async def gathered_of(answers: Answers, read: Callable[[Json], Any] | None = None) -> Gathered:
     """The documents in answers. Long ones are read in a thread."""
-    documents: dict[str, Json] = {}
+    documents: dict[str, Any] = {}
     silent = list(answers.silent)
     for name, answer in answers.received.items():
         document = await run_sized(answer.document, bytes=len(answer.body)) if answer.is_success else None
-        if document is not None:
-            documents[name] = document
-        elif answer.status not in _NOTHING_KNOWN:
+        try:
+            if document is not None:
+                documents[name] = document if read is None else read(document)
+                continue
+        except FORM_ERRORS as error:
+            _log.warning("server.unreadable", server=name, error_message=repr(error))
+            silent.append(name)
+            continue
+        if answer.status not in _NOTHING_KNOWN:
             silent.append(name)
             _log.warning("server.failed_to_answer", server=name, status=answer.status)
     return Gathered(documents, tuple(sorted(silent)))
@@ -180,8 +194,8 @@ async def answer_of_holder(
     """
     if (node is not None and node.streams) or not asks_others(deps, request):
         return NodeAnswer()
-    gathered = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": [id]})
-    known = {name: NodeStanding(*each["nodes"][id]) for name, each in gathered.documents.items() if id in each["nodes"]}
+    gathered = await gather_standings(deps, request, [id])
+    known = {name: nodes[id] for name, nodes in gathered.documents.items() if id in nodes}
     best = max(known, key=lambda name: known[name], default="")
     if best and known[best].has_streams:
         return NodeAnswer(await relay(deps, request, best))
@@ -190,6 +204,15 @@ async def answer_of_holder(
     if best and known[best] > standings(deps, (id,)).get(id, ()):
         return NodeAnswer(await relay(deps, request, best, gathered.partial))
     return NodeAnswer(partial=gathered.partial)
+
+
+async def gather_standings(deps: Dependencies, request: Request, ids: Sequence[str]) -> Gathered:
+    """Those nodes that the others know; a ``NodeStanding`` by node for each server."""
+    return await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": ids}, _read_standings)
+
+
+def _read_standings(document: Json) -> dict[str, NodeStanding]:
+    return {id: NodeStanding(*standing) for id, standing in document["nodes"].items()}
 
 
 def standings(deps: Dependencies, ids: Iterable[str]) -> dict[str, NodeStanding]:

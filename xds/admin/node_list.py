@@ -8,7 +8,7 @@ no other server knows it better (`NodeStanding`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain, islice
@@ -19,7 +19,7 @@ from fastapi import Request
 
 from xds.admin.answers import LIMIT, Page, page_token
 from xds.admin.dependencies import Dependencies
-from xds.admin.gathering import STANDINGS_PATH, Gathered, gather, is_of_server, own_name, standings
+from xds.admin.gathering import Gathered, gather, gather_standings, is_of_server, own_name, standings
 from xds.admin.merged_pages import is_cut, nodes_of
 from xds.admin.models.nodes import LOAD_SERVICE, NodeCounts, NodeStatus
 from xds.admin.models.writing import document_of
@@ -147,11 +147,10 @@ async def _best_servers(deps: Dependencies, request: Request, ids: Iterable[str]
     """The servers that know nodes best, by node."""
     best: dict[str, tuple[NodeStanding, str]] = {}
     for some in _batches(dict.fromkeys(ids), LIMIT):
-        others = await gather(deps, request, STANDINGS_PATH, "", "POST", {"ids": some})
-        known: dict[str, Mapping[str, Any]] = {name: each["nodes"] for name, each in others.documents.items()}
-        for server, nodes in {own_name(deps, request): standings(deps, some), **known}.items():
+        others = await gather_standings(deps, request, some)
+        for server, nodes in {own_name(deps, request): standings(deps, some), **others.documents}.items():
             for id, standing in nodes.items():
-                here = (NodeStanding(*standing), server)
+                here = (standing, server)
                 best[id] = max(best.get(id, here), here)
     return {id: server for id, (_, server) in best.items()}
 

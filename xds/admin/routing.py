@@ -9,12 +9,13 @@ The caller of a write consists of the authenticated actor, the claimed author, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Query, Request
+import structlog
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
@@ -27,6 +28,8 @@ from xds.admin.operations import ANY, Operation
 from xds.admin.parameters import check_parameters
 from xds.admin.problem import RequestError
 
+_log = structlog.get_logger(logger_name="xds.admin.routing")
+
 E = TypeVar("E", bound=Callable[..., Any])
 
 _BODY = "described_body"  # an attribute of the function of a route
@@ -34,11 +37,42 @@ _OPERATION = "operation"  # likewise
 _MODELS = "body_models"  # likewise
 
 
+# What reading a document of another form raises.
+FORM_ERRORS = (LookupError, TypeError, ValueError, AttributeError)
+HAS_GATHERED = "has_gathered"  # an item of the state of a request that other servers have answered
+IS_WITHOUT_OTHERS = "is_without_others"  # likewise, of one that is answered as if they were silent
+
+
+class AnsweringRoute(APIRoute):
+    """A route that answers with what this server knows if it cannot read what others tell, as of another release."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function that answers a request."""
+        answer = super().get_route_handler()
+
+        async def answer_anyway(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except FORM_ERRORS:
+                if request.method != "GET" or not getattr(request.state, HAS_GATHERED, False):
+                    raise
+                _log.exception("servers.unreadable", path=request.url.path)
+            setattr(request.state, IS_WITHOUT_OTHERS, True)
+            return await answer(request)
+
+        return answer_anyway
+
+
 class ApiRouter(APIRouter):
     """A router whose routes serve operations of the table. They are named after their functions."""
 
     def __init__(self, tag: str, *checks: Callable[..., Any]) -> None:
-        super().__init__(tags=[tag], dependencies=list(map(Depends, checks)), generate_unique_id_function=operation_id)
+        super().__init__(
+            tags=[tag],
+            dependencies=list(map(Depends, checks)),
+            generate_unique_id_function=operation_id,
+            route_class=AnsweringRoute,
+        )
 
     def serve(self, operation: Operation, **options: Any) -> Callable[[E], E]:
         """Let the function serve an operation. `xds.admin.schemas` makes the schema of its answer, not FastAPI."""

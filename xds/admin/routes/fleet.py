@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from itertools import dropwhile
 from typing import Annotated, Any, Literal
@@ -36,6 +37,7 @@ from xds.admin.merged_pages import is_cut, nacks_by_message, nacks_of, nodes_of,
 from xds.admin.middleware import Segment
 from xds.admin.models.nacks import Nack
 from xds.admin.models.nodes import DisconnectedNode, NodeStatus, ReleasedNodes
+from xds.admin.models.reading import read_object
 from xds.admin.models.values import time_of, time_text
 from xds.admin.models.writing import document_of
 from xds.admin.node_list import NodeList
@@ -87,13 +89,15 @@ async def release_group(deps: Deps, request: Request, group: Segment, by: Callin
     """
     deps.publisher.groups.check(group)
     nodes = deps.fleet.connected(group)
-    released = document_of(await _release(deps, nodes, group, "", by))
-    others = await gather(deps, request, method="POST")
-    if others.is_alone:
-        return JSONResponse(released)
-    answers = [released, *others.documents.values()]
-    counts = {name: sum(each[name] for each in answers) for name in ("nodes", "clients")}
-    return JSONResponse({**counts, "released": summed(each["released"] for each in answers), **others.marks})
+    released = await _release(deps, nodes, group, "", by)
+    others = await gather(deps, request, method="POST", read=partial(read_object, ReleasedNodes))
+    answers: list[ReleasedNodes] = [released, *others.documents.values()]
+    added = ReleasedNodes(
+        sum(each.nodes for each in answers),
+        sum(each.clients for each in answers),
+        summed(each.released for each in answers),
+    )
+    return JSONResponse({**document_of(added), **others.marks})
 
 
 async def _release(deps: Dependencies, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleasedNodes:

@@ -363,10 +363,15 @@ class _Connected:
 
 async def _count_connected(deps: Dependencies, request: Request, groups: Sequence[str]) -> _Connected:
     counts = deps.fleet.nodes_by_group()
-    others = await gather(deps, request, CONNECTED_PATH, "", "POST", {"groups": list(groups)})
+    body = {"groups": list(groups)}
+    others = await gather(deps, request, CONNECTED_PATH, "", "POST", body, _read_connected)
     for each in others.documents.values():
-        counts.update(each["nodes"])
+        counts.update(each)
     return _Connected(counts, others.partial)
+
+
+def _read_connected(document: Json) -> dict[str, int]:
+    return {group: int(nodes_n) for group, nodes_n in document["nodes"].items()}
 
 
 def _state_of(
