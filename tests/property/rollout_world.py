@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tests.property.swap_watch import changes
 from tests.property.swap_world import FEATURES as ALL_FEATURES
 from tests.property.swap_world import Made, World, apart
 from tests.support.sansio import Server
@@ -56,6 +57,7 @@ class RolloutWorld(World):
         self.rollout: Rollout | None = None
         self._steps = 0
         self._is_rolling = False
+        self._head: Site = {}
         self._texts_of_all: set[Text] = set()
         self._texts_of_waves: set[Text] = set()
         super().__init__(variant, split, features, first)
@@ -119,6 +121,14 @@ class RolloutWorld(World):
                     pairs = (body.decode().partition("=") for body in held.resources.values())
                     texts = {(url, name, text) for name, _, text in pairs}
                     assert texts.isdisjoint(self._texts_of_waves), texts & self._texts_of_waves
+
+    def _note_content(self) -> None:
+        # What a push brings back may be tried again by a node that did not notice that it was on the other line.
+        changed = changes(self._head, self.pushed[GROUP])
+        self._head = self.pushed[GROUP]
+        for watch in self.watches:
+            watch.forgive(changed, len(self.fleet.history))
+        super()._note_content()
 
     # -- how ----------------------------------------------------------------------------------------------------
 

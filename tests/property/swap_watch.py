@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import pairwise
+from collections.abc import Collection, Mapping
 
 from tests.support.envoy_like import EnvoyLike
 from tests.support.envoy_link import Link, texts_of
@@ -20,7 +19,8 @@ class Watch:
     def __init__(self) -> None:
         self._seen = 0  # how much of the server's history was looked at
         self._sent: dict[tuple[Link, str], tuple[str, dict[str, str], int]] = {}  # by link and nonce; with the position
-        self._pushes: list[tuple[int, Site]] = [(0, {})]  # with their positions
+        self._pushed: Site = {}
+        self._changes: list[tuple[int, str, Collection[str]]] = []  # of pushes: position, type, names
         self.forget()
 
     def forget(self) -> None:
@@ -34,17 +34,15 @@ class Watch:
 
     def note_push(self, content: Site, position: int) -> None:
         """What is pushed differently is worth another try, though it may be what it was by the next look."""
-        _, pushed = self._pushes[-1]
-        for url in {*pushed, *content}:
-            changed = _changed(url, pushed, content)
-            self.forgive(url, changed)
-            if changed:
-                self._whole = {each for each in self._whole if each[0] != url}
-        self._pushes.append((position, content))
+        before, self._pushed = self._pushed, content
+        self.forgive(changes(before, content), position)
 
-    def forgive(self, url: str, names: Collection[str]) -> None:
-        """These names have other content than before, which is worth a try as if it were pushed."""
-        self._guilty = {each for each in self._guilty if each[0] != url or each[1] not in names}
+    def forgive(self, changed: Mapping[str, Collection[str]], position: int) -> None:
+        """These names of each type have other content than before, which is worth a try as if it were pushed."""
+        for url, names in changed.items():
+            self._guilty = {each for each in self._guilty if each[0] != url or each[1] not in names}
+            self._whole = {each for each in self._whole if each[0] != url}
+            self._changes.append((position, url, names))
 
     def look(self, client: EnvoyLike) -> None:
         """Look at what happened since the last look."""
@@ -75,16 +73,18 @@ class Watch:
         bad = [name for name, text in texts.items() if flags & parse(text).flags or f"{name}={text}" in refuses]
         named = [name for name in bad if f" {name}: wrong" in event.error.message]
         # What was taken out before the refusal came is worth another try, should it be pushed again.
-        then = next(content for at, content in reversed(self._pushes) if at <= sent_at)
-        later = (content for at, content in self._pushes if at > sent_at)
-        changed = set[str]().union(*(_changed(url, *each) for each in pairwise((then, *later))))
+        changed = set[str]().union(*(names for at, kind, names in self._changes if at > sent_at and kind == url))
         guilty = bad if len(texts) == 1 else named
         self._guilty.update((url, name, texts[name]) for name in guilty if name not in changed)
         if bad and url in (CLUSTER, LISTENER) and not changed:
             self._whole.add((url, frozenset(texts.items())))
 
 
-def _changed(url: str, before: Site, after: Site) -> set[str]:
-    """The names of a type that two sites do not have in the same text."""
-    texts, others = before.get(url, {}), after.get(url, {})
-    return {name for name in {*texts, *others} if texts.get(name) != others.get(name)}
+def changes(before: Site, after: Site) -> dict[str, set[str]]:
+    """The names that two sites do not have in the same text, by type URL."""
+    found = dict[str, set[str]]()
+    for url in {*before, *after}:
+        texts, others = before.get(url, {}), after.get(url, {})
+        if names := {name for name in {*texts, *others} if texts.get(name) != others.get(name)}:
+            found[url] = names
+    return found

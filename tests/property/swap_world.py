@@ -153,7 +153,7 @@ class World:
         """Assignments get a suffix."""
         names = names if "overlays" in self.features else ""
         for watch in self.watches:
-            watch.forgive(ENDPOINT, set(names) ^ set(self.overlaid))
+            watch.forgive({ENDPOINT: set(names) ^ set(self.overlaid)}, len(self.fleet.history))
         self.overlaid = names
         for server in self.fleet.servers:
             server.lay_over({ZONE: dict.fromkeys(self.overlaid, "+")} if self.overlaid else {})

@@ -42,11 +42,11 @@ def roll_out(server: Server, content: Site, wave: Collection[str], had: Collecti
     push(server, content)
 
 
-def take_back(server: Server, content: Site, first: int = 2, last: int = 2) -> None:
+def take_back(server: Server, content: Site, first: int = 2, last: int = 2, *, wake: bool = True) -> None:
     """All have the base again. The revisions from ``first`` to ``last`` were for waves only."""
     now = server.splits[GROUP]
     server.note_split(replace(now, base=None, step="ended", is_hidden=lambda each: first <= each <= last))
-    push(server, content)
+    push(server, content, wake=wake)
 
 
 @pytest.fixture
@@ -182,3 +182,26 @@ def test_a_retry_before_the_wave_has_answered_the_base_is_sent_again(server: Ser
     wait(server, 1.0, canary)
     assert canary.texts(ROUTE)["r1"] == "b"
     assert "b" in canary.texts(CLUSTER)
+
+
+def test_a_retry_that_the_wave_sees_with_the_roll_back_at_once_is_sent_again(server: Server, canary: Client) -> None:
+    """A busy server comes to the canary once after both pushes: what it refused has come back all the same."""
+    bad = {**A, CLUSTER: {**A[CLUSTER], "b": "bad"}}
+    roll_out(server, bad, {"canary"})
+    canary.nack(CLUSTER, "Error adding/updating cluster(s) b: wrong")
+    canary.settle()
+    take_back(server, A, wake=False)
+    roll_out(server, bad, {"canary"})
+    assert any("b" in each.response.names for each in canary.settle())
+
+
+def test_a_roll_back_sends_nodes_outside_of_the_wave_nothing_that_they_refused_before(
+    server: Server, canary: Client, other: Client
+) -> None:
+    bad = {**A, CLUSTER: {**A[CLUSTER], "b": "bad"}}
+    push(server, bad)
+    other.nack(CLUSTER, "Error adding/updating cluster(s) b: wrong")
+    wait(server, DRAINED_S, canary, other)
+    roll_out(server, A, {"canary"}, had={"other"})
+    take_back(server, bad)
+    assert not any("b" in each.response.names for each in other.settle())

@@ -346,6 +346,23 @@ def test_a_rejected_resource_is_tried_again_when_its_content_changes(server: Ser
     assert told(client) == [("endpoints", ("b",), ())]
 
 
+@pytest.mark.parametrize("url", [CLUSTER, LISTENER])
+@pytest.mark.parametrize("before", [{"a": "@1"}, {"a": "@1", "b": "@1"}])
+def test_a_rejected_resource_is_tried_again_though_the_client_missed_the_roll_back(
+    server: Server, client: Client, url: str, before: dict[str, str]
+) -> None:
+    """A bad push, a roll-back, and the push again, while the server has not come to the client in between."""
+    push(server, {url: before})
+    start(client, (url,))
+    bad = {url: {"a": "@1", "b": "bad"}}
+    push(server, bad)
+    client.nack(url, "Error adding/updating resource(s) b: wrong")
+    client.settle()
+    push(server, {url: before}, wake=False)
+    push(server, bad)
+    assert any("b" in each.response.names for each in client.settle())
+
+
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
 def test_rejections_are_remembered_while_a_client_is_away(server: Server, connect: Connect, url: str) -> None:
     """By node id: a new connection is not a reason to send rejected content again."""

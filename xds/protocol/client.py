@@ -183,10 +183,11 @@ class ClientState:
 
     def follow(self, view: View, now_s: float) -> None:
         """Serve this view from now on: at once if no part of the change has to wait, else by a transition."""
-        self.view, goal = view, view.snapshot
+        before, self.view, goal = self.view, view, view.snapshot
         if goal is self.goal:
             return
-        self.watches.note_push(self.goal, goal)
+        is_same_log = before.log is view.log
+        self.watches.note_push(self.goal, goal, view.log if is_same_log else None)
         if self.goal is NO_SNAPSHOT or not self.rules.ordered:
             self.goal = goal
             self.release(goal, now_s)

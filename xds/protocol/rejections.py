@@ -64,8 +64,10 @@ class Refused(dict[str, Versions]):
             self._forget(name, versions[name])
         return frozenset(accepted)
 
-    def note_push(self, before: ResourceSet, after: ResourceSet) -> None:
-        """The newest set of the type is another one.
+    def note_push(self, before: ResourceSet, after: ResourceSet, changed: Collection[str]) -> None:
+        """The newest set of the type is another one. ``changed``: names that a push between has changed or removed.
+
+        A client that is busy does not see each push: what comes back may look to it as if nothing had been pushed.
 
         docs/protocol.md#rejections: nothing rejected is sent again, "unless a push that brings rejected content back
         after other content does so".
@@ -73,7 +75,7 @@ class Refused(dict[str, Versions]):
         sets = before.resources, after.resources
         for name in list(self):
             old, new = (each[name].version if name in each else "" for each in sets)
-            if old != new:
+            if old != new or name in changed:
                 self._forget(name, new)  # what came back is tried again
         if len(self) > NAMES_LIMIT:
             for name in self.keys() - sets[1].keys():

@@ -14,6 +14,7 @@ from xds.protocol.watch import Watch
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.linger import NamesByType, names_by_type
 from xds.snapshots.memo import Situation
+from xds.snapshots.removal_log import RemovalLog
 
 V2_TYPE_URLS = frozenset(V2_URLS.values())
 NOTHING_REFUSED_BY_TYPE: Mapping[str, Refused] = MappingProxyType({})
@@ -200,10 +201,11 @@ class Watches:
         if watch.rejections is None and self.refused.get(watch.type.type_url):
             watch.begin_search(self.refused_of(watch.type.type_url))
 
-    def note_push(self, before: Snapshot, after: Snapshot) -> None:
-        """Another snapshot is the newest."""
+    def note_push(self, before: Snapshot, after: Snapshot, followed: RemovalLog | None) -> None:
+        """Another snapshot is the newest. ``followed``: the log of the pushes between; None if it has others."""
         for url, refused in self.refused.items():
-            refused.note_push(before.get(url), after.get(url))
+            changed = followed.changed_after(url, before.revision) if followed is not None else NO_NAMES
+            refused.note_push(before.get(url), after.get(url), changed)
 
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
         """The set that a stream accepted that subscribes to some of these names; None if there is none."""

@@ -37,9 +37,9 @@ class _Push:
     """One push: its revision, time and end.
 
     ``labels``: its version_info by type URL; ``listeners``: its sets of listeners; ``removed``: what it removed or
-    changed, by type URL and name; ``came``: the names of each full-state type that it added or changed;
-    ``unaccepted``: the names of ``removed`` in versions that no client ACKed; ``forgotten``: what was dropped from
-    ``removed``, whose versions are still known.
+    changed, by type URL and name; ``changed``: the names of this for nodes that had the line's push before it;
+    ``came``: the names of each full-state type that it added or changed; ``unaccepted``: the names of ``removed`` in
+    versions that no client ACKed; ``forgotten``: what was dropped from ``removed``, whose versions are still known.
     """
 
     revision: int
@@ -48,6 +48,7 @@ class _Push:
     labels: dict[str, str]
     listeners: tuple[ResourceSet, ...]
     removed: dict[str, dict[str, Resource]] = field(default_factory=dict)
+    changed: Mapping[str, Collection[str]] = field(default_factory=dict)
     came: dict[str, frozenset[str]] = field(default_factory=dict)
     unaccepted: dict[str, set[str]] = field(default_factory=dict)
     forgotten: set[NodeVersion] = field(default_factory=set)
@@ -100,6 +101,7 @@ class RemovalLog:
         before, although they come back.
         """
         before, self._newest = self._newest, snapshot
+        own_before = self._labelled
         self.number += 1
         self._note_labels(snapshot, are_kept=is_of_others)
         if not is_stored and self._live_from is _NEVER:
@@ -122,6 +124,8 @@ class RemovalLog:
                     push.unaccepted[url] = unaccepted
             if snapshot.get(url).type.full_state:
                 push.came[url] = each.added_or_changed
+        if not is_of_others:
+            push.changed = push.removed if own_before is before else self._changes(own_before, snapshot)
         self._pushes.append(push)
         self._forget(at_s)
 
@@ -130,6 +134,12 @@ class RemovalLog:
         self.number += 1
         for push in self._pushes:
             push.end_s = min(push.end_s, now_s)
+
+    def _changes(self, before: Snapshot | None, after: Snapshot) -> dict[str, frozenset[str]]:
+        """The names that another snapshot removed or changed, by type URL."""
+        steps = ((url, old, after.get(url)) for url, old in before.sets.items()) if before is not None else ()
+        changes = {url: self._diff(old, new).change for url, old, new in steps if old is not new}
+        return {url: frozenset((*each.changed, *each.removed)) for url, each in changes.items()}
 
     def _note_labels(self, snapshot: Snapshot, *, are_kept: bool) -> None:
         before = self._labelled
@@ -413,6 +423,11 @@ class RemovalLog:
         later = (push.removed.get(type_url, _NONE) for push in self._pushes if push.revision > since)
         return frozenset[str]().union(*later)
 
+    def changed_after(self, type_url: str, revision: int) -> frozenset[str]:
+        """The names of a type that pushes after this revision removed or changed for nodes of the log."""
+        later = (push.changed.get(type_url, NO_NAMES) for push in self._pushes if push.revision > revision)
+        return frozenset[str]().union(*later)
+
     def revisions(self) -> list[int]:
         """The revisions from which the log can be made again, oldest first."""
         first = (self._forgotten,) if self._forgotten else ()
@@ -456,9 +471,18 @@ class RemovalLog:
             )
             labels = {**push.labels, **{urls[url]: label for url, label in push.labels.items() if url in urls}}
             labels |= {each.type.type_url: each.version_info for each in listeners}
+            changed = {urls.get(url, url): names for url, names in push.changed.items()}
             came = {urls.get(url, url): names for url, names in push.came.items()}
             log._pushes.append(
-                replace(push, removed=removed, listeners=listeners, labels=labels, came=came, unaccepted={})
+                replace(
+                    push,
+                    removed=removed,
+                    changed=changed,
+                    listeners=listeners,
+                    labels=labels,
+                    came=came,
+                    unaccepted={},
+                )
             )
         return log
 
