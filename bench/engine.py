@@ -8,7 +8,8 @@ The ratio is to the first row of the part; compare ratios between machines, not 
 * pushes: one push, offered to all streams, and all ACKs, decoded from bytes and folded into the state of the fleet.
   ``clusters`` streams subscribe to CDS by wildcard, ``named`` ones to EDS by name, ``envoy`` ones to CDS, EDS, LDS and
   RDS;
-* storm: all streams are new, and show what they had before a push that changed one resource;
+* storm: all streams are new, and show what they had before a push that changed one resource. Those of ``alone`` each
+  have ten clusters of their own, so none takes the steps of another;
 * nodes: decoding an ACK that repeats Envoy's node of 61 KB;
 * memory: bytes of an idle stream in sync, with its node in the state of the fleet;
 * garbage: objects that only the cyclic collector can free, after all streams are closed.
@@ -53,7 +54,9 @@ WORKLOADS: Mapping[str, Mapping[str, bool]] = {
     "clusters": {CLUSTER: True},
     "named": {ENDPOINT: False},
     "envoy": {CLUSTER: True, ENDPOINT: False, LISTENER: True, ROUTE: False},
+    "alone": {CLUSTER: False, ENDPOINT: False, LISTENER: True, ROUTE: False},
 }
+OWN_NAMES = 10  # clusters of a client that has some of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +87,19 @@ class Fleet:
     ) -> None:
         self.variant = variant
         self.types = WORKLOADS[workload]
+        self.is_alone = workload == "alone"
         self.cache = SnapshotCache("bench", nonce_prefix="b")
         self.clients = ClientTable(self.cache, OrderRules())
         self.cohorts = Cohorts()
         self.state = FleetState()
         counts = {url: clusters if url in (CLUSTER, ENDPOINT) else 10 for url in self.types}
         self.content = {url: [make_resource(url, index, "0") for index in range(n)] for url, n in counts.items()}
+        self._names_of = {url: tuple(resource.name for resource in members) for url, members in self.content.items()}
         self.versions = dict.fromkeys(self.types, "1")
         self.revision = 0
         self.publish()
         self.streams: dict[int, DiscoveryStream] = {}
-        self._acks: dict[tuple[str, str], bytes] = {}
+        self._acks: dict[tuple[str, str, int], bytes] = {}
         self._decode = DIALECTS[variant].decoder(DECODER)
         self.known: dict[str, dict[str, str]] = {}
         self.open(range(streams))
@@ -131,8 +136,8 @@ class Fleet:
         """All streams ask for what the workload says, naming what they know; returns the CPU it took."""
         spent = 0.0
         for place, (url, wildcard) in enumerate(self.types.items()):
-            first = self._first(url, wildcard)
-            requests = [(index, first if place else self._node(index) + first) for index in self.streams]
+            nodes = {index: b"" if place else self._node(index) for index in self.streams}
+            requests = [(index, node + self._first(index, url, wildcard)) for index, node in nodes.items()]
             start = time.thread_time()
             answers = [(index, self._receive(index, data)) for index, data in requests]
             spent += time.thread_time() - start + self.settle(answers)
@@ -157,7 +162,8 @@ class Fleet:
         """ACK whatever was sent until nothing more comes; returns the engine's CPU."""
         spent = 0.0
         while any(isinstance(event, Send) for _, events in answers for event in events):
-            acks = [(index, self._ack(event)) for index, events in answers for event in events if type(event) is Send]
+            sent = [(index, event) for index, events in answers for event in events if type(event) is Send]
+            acks = [(index, self._ack(index, event)) for index, event in sent]
             start = time.thread_time()
             answers = [(index, self._receive(index, data)) for index, data in acks]
             spent += time.thread_time() - start
@@ -177,28 +183,38 @@ class Fleet:
         stream.deadline()
         return events
 
-    def _first(self, url: str, wildcard: bool) -> bytes:
-        known = self.known.get(url, {})
-        names = () if wildcard else tuple(resource.name for resource in self.content[url])
+    def _names(self, index: int, url: str) -> tuple[str, ...]:
+        """The names that a stream has of a type."""
+        names = self._names_of[url]
+        if not self.is_alone or url not in (CLUSTER, ENDPOINT):
+            return names
+        return tuple(names[(index + 97 * n) % len(names)] for n in range(OWN_NAMES))
+
+    def _first(self, index: int, url: str, wildcard: bool) -> bytes:
+        versions, names = self.known.get(url, {}), self._names(index, url)
+        subscribed = () if wildcard else names
         if self.variant is Variant.SOTW:
-            version = self.versions[url] if known else ""
+            version = self.versions[url] if versions else ""
             return wire_pb2.DiscoveryRequest(
-                type_url=url, resource_names=names, version_info=version
+                type_url=url, resource_names=subscribed, version_info=version
             ).SerializeToString()
+        known = {name: versions[name] for name in names if name in versions}
         return wire_pb2.DeltaDiscoveryRequest(
-            type_url=url, resource_names_subscribe=names, initial_resource_versions=known
+            type_url=url, resource_names_subscribe=subscribed, initial_resource_versions=known
         ).SerializeToString()
 
     def _node(self, index: int) -> bytes:
         node = wire_pb2.Node(id=f"node-{index}", cluster="bench", user_agent_name="envoy").SerializeToString()
         return self._message(node=node).SerializeToString()
 
-    def _ack(self, send: Send) -> bytes:
-        key = send.type_url, send.nonce
+    def _ack(self, index: int, send: Send) -> bytes:
+        named = self.variant is Variant.SOTW and not self.types[send.type_url]
+        names = self._names(index, send.type_url) if named else ()
+        key = send.type_url, send.nonce, index if self.is_alone else 0
         if key not in self._acks:
             ack = self._message(type_url=send.type_url, response_nonce=send.nonce)
-            if isinstance(ack, wire_pb2.DiscoveryRequest) and not self.types[send.type_url]:
-                ack.resource_names.extend(resource.name for resource in self.content[send.type_url])
+            if isinstance(ack, wire_pb2.DiscoveryRequest):
+                ack.resource_names.extend(names)
             self._acks[key] = ack.SerializeToString()
         return self._acks[key]
 

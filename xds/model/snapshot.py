@@ -291,30 +291,30 @@ def diff(old: ResourceSet | None, new: ResourceSet | None) -> Change:
     before = old.resources if old is not None else _EMPTY
     after = new.resources if new is not None else _EMPTY
     touched = new.touched_since(old) if old is not None and new is not None else None
-    return _change(before, after, *((after, before) if touched is None else (touched, touched)))
+    return _change(before, after) if touched is None else _change_among(before, after, touched)
 
 
 def diff_among(old: ResourceSet, new: ResourceSet, names: Iterable[str]) -> Change:
     """As ``diff``, for sets that can differ only in these names."""
-    touched = dict.fromkeys(names)
-    return _change(old.resources, new.resources, touched, touched)
+    return _change_among(old.resources, new.resources, dict.fromkeys(names))
 
 
-def _change(
-    before: Mapping[str, Resource],
-    after: Mapping[str, Resource],
-    names_after: Collection[str],
-    names_before: Collection[str],
-) -> Change:
-    """The change between two mappings; only these names of ``after`` and of ``before`` are compared."""
+def _change_among(before: Mapping[str, Resource], after: Mapping[str, Resource], names: Collection[str]) -> Change:
+    """As ``_change``, of mappings that can differ only in these names. They are in this order."""
+    return _change(
+        {name: before[name] for name in names if name in before},
+        {name: after[name] for name in names if name in after},
+    )
+
+
+def _change(before: Mapping[str, Resource], after: Mapping[str, Resource]) -> Change:
+    """The change between two mappings. Only the names that both have are compared one by one."""
+    common = before.keys() & after.keys()
+    changed = {name for name in common if before[name].version != after[name].version}
     return Change(
-        added=tuple(name for name in names_after if name in after and name not in before),
-        changed=tuple(
-            name
-            for name in names_after
-            if name in after and name in before and before[name].version != after[name].version
-        ),
-        removed=tuple(name for name in names_before if name in before and name not in after),
+        added=tuple([name for name in after if name not in common]) if len(common) < len(after) else (),
+        changed=tuple([name for name in after if name in changed]) if changed else (),
+        removed=tuple([name for name in before if name not in common]) if len(common) < len(before) else (),
     )
 
 

@@ -211,6 +211,7 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
         return NO_NAMES
     acked, rejected = acked or empty_set(url), rejected_parts(facts, goal)
     is_aggregated = facts.is_aggregated
+    shows_versions = is_aggregated and any(watch.shown.has_versions for watch in watches.of(url))
     inputs = ColdInputs(
         goal,
         facts.released.get(url),
@@ -219,6 +220,7 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
         facts.proof.clusters,
         unaccepted_parts(facts) if is_aggregated else (),
         lacking,
+        unrequested(facts, acked) if shows_versions else NO_NAMES,
         rejected,
         is_aggregated=is_aggregated,
         awaits_assignments=facts.is_in_return and not watches.of(facts.url_of("endpoints")),
@@ -226,8 +228,6 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
     cold = facts.releases.cold(inputs)
     if not is_aggregated and (unproved := facts.unproved(acked) & goal.resources.keys()):
         cold |= {name for name in unproved if warm_from_s.get(name) != 0.0}
-    if is_aggregated and any(watch.shown.has_versions for watch in watches.of(url)):
-        cold |= facts.unproved(goal) & unrequested(facts, acked)
     if cold and facts.view.order.proceed_on_nack:
         cold = cold.difference(facts.rejected_versions(url), rejected)
     return cold
@@ -313,7 +313,7 @@ def _assignments(cluster: Resource) -> list[Reference]:
 
 def _waiting(waits: Iterable[Wait], cold: frozenset[str], repaired: frozenset[str], now_s: float) -> tuple[Wait, ...]:
     """The waits for clusters that are still ``cold``; those for others and for the ``repaired`` begin now."""
-    going_on = cold - repaired
+    going_on = cold - repaired if repaired else cold
     kept = [each if each.names <= going_on else Wait(each.since_s, each.names & going_on) for each in waits]
     new = cold.difference(*(each.names for each in kept)) if kept else cold
     return tuple(each for each in (*kept, Wait(now_s, new)) if each.names)

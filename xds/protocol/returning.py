@@ -246,7 +246,7 @@ def _set_of_versions(
     goal: ResourceSet, former: Sequence[ResourceSet], logs: Sequence[RemovalLog], versions: Mapping[str, str]
 ) -> tuple[Mapping[str, str], ResourceSet]:
     """The set with these versions, and ``versions``: the memo refers to them, so that their id is not reused."""
-    if goal.versions() == dict(versions):
+    if len(goal) == len(versions) and goal.versions() == dict(versions):
         return versions, goal
     url, newest = goal.type.type_url, (goal, *former)
     resources = dict[str, Resource]()

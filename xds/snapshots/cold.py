@@ -26,6 +26,7 @@ class ColdInputs(NamedTuple):
     * ``unaccepted``: on an aggregated stream, the names of each type of parts (`PARTS`) that it requests and has not
       accepted in any version;
     * ``unassigned``: the clusters whose assignment it requests here and that does not exist;
+    * ``unrequested``: the clusters whose assignment it does not request, if it showed versions and requests others;
     * ``rejected``: the clusters of which it rejects a part;
     * ``awaits_assignments``: it has returned, and may request assignments soon.
     """
@@ -37,6 +38,7 @@ class ColdInputs(NamedTuple):
     proved: ResourceSet | None
     unaccepted: tuple[tuple[str, frozenset[str]], ...]
     unassigned: frozenset[str]
+    unrequested: frozenset[str]
     rejected: frozenset[str]
     is_aggregated: bool
     awaits_assignments: bool
@@ -54,6 +56,8 @@ def find_cold(
         cold |= diff(offered, goal).added
     if inputs.is_aggregated:
         cold |= _lacking_parts(inputs, diff, clusters_of, members_of, unassigned)
+    if inputs.unrequested:
+        cold |= diff(inputs.proved, goal).added & inputs.unrequested
     cold |= inputs.rejected
     if inputs.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
         cold |= inputs.unassigned.intersection(diff(inputs.released, goal).newly_assigned)

@@ -173,8 +173,7 @@ def _difference(
             candidates.update(dict.fromkeys(interest.select(goal)))
     wanted = [name for name in candidates if name in resources]
     if not interest.everything:
-        subscribed = interest.names
-        wanted = [name for name in wanted if name in subscribed or interest.wants(resources[name])]
+        wanted = interest.among(wanted, goal)
     if uncertain:
         wanted = [name for name in wanted if uncertain.get(name) != resources[name].version or name in requested]
     names = tuple([name for name in wanted if type(resources[name]) is not Leftover])
@@ -208,8 +207,8 @@ def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
 
 
 def _touches(change: Change, key: ResponseKey) -> bool:
-    """Whether a change affects resources that the client wants."""
-    goal, interest = key.goal.resources, key.interest
-    if any(interest.wants(goal[name]) for name in (*change.added, *change.changed)):
+    """Whether a change, which is not empty, affects resources that the client wants."""
+    interest = key.interest
+    if interest.everything or interest.among((*change.added, *change.changed), key.goal):
         return True
     return any(interest.wants_name(name) for name in change.removed)

@@ -50,6 +50,14 @@ class Interest:
             return True
         return any(matches_glob(glob, name) for glob in self.globs)
 
+    def among(self, names: Iterable[str], resource_set: ResourceSet) -> list[str]:
+        """The names among these, all of which the set has, that the client wants."""
+        if self.wildcard or self.globs or resource_set.by_alias:
+            resources = resource_set.resources
+            return [name for name in names if self.wants(resources[name])]
+        wanted = self.names
+        return [name for name in names if name in wanted]
+
     def select(self, resource_set: ResourceSet) -> list[str]:
         """The names of the set that the client wants; in the order of the set for a wildcard or glob, else sorted."""
         if self.wildcard or self.globs:
