@@ -6,7 +6,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -56,6 +56,7 @@ from xds.store.postgres.connection import PostgresConnection, check_url, place_o
 from xds.store.postgres.database import REST_S
 from xds.store.postgres.engine import PostgresStore
 from xds.store.postgres.listener import TICK_S, Listener
+from xds.store.postgres.turn_rows import LONGEST_S
 from xds.store.records import Record
 from xds.store.retention import Retention, StoreCondition
 from xds.store.sql.connection import SqlConnection
@@ -365,6 +366,31 @@ async def test_no_server_collects_while_another_one_dumps(url: str) -> None:
     await second.restore(lambda: iter(records), replace=True)
     assert (await second.manifest("g", 1)).revision == 1
     for each in (first, second):
+        await each.close()
+
+
+async def enter_turn(store: PostgresStore) -> None:
+    async with store.turn({GROUP}):
+        pass
+
+
+async def collect(store: PostgresStore) -> None:
+    await store.collect(Retention(), time.time())
+
+
+@pytest.mark.parametrize("call", [enter_turn, collect])
+async def test_a_caller_that_is_cancelled_while_it_takes_a_lock_does_not_keep_it(
+    url: str, call: Callable[[PostgresStore], Awaitable[None]]
+) -> None:
+    one, other = await opened(url), await opened(url)
+    busy = asyncio.create_task(one.query(lambda _: time.sleep(0.3)))
+    await asyncio.sleep(0)
+    cancelled = asyncio.ensure_future(call(one))
+    await asyncio.sleep(0.1)
+    cancelled.cancel()  # it has been taken when this caller has gone
+    await asyncio.gather(busy, cancelled, return_exceptions=True)
+    await asyncio.wait_for(call(other), LONGEST_S / 2)
+    for each in (one, other):
         await each.close()
 
 

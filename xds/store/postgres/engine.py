@@ -114,10 +114,10 @@ class PostgresStore(CopiedStore):
     async def turn(self, groups: Collection[str]) -> AsyncIterator[None]:
         me = self._postgres.writer
         async with self._turns:
-            # Nobody tells when the turn of another server ends.
-            while not await self._step(lambda connection: turn_rows.take(connection, groups, me)):  # noqa: ASYNC110
-                await asyncio.sleep(TURN_LOOK_S)
             try:
+                # Nobody tells when the turn of another server ends. A caller that is cancelled may have taken it.
+                while not await self._step(lambda connection: turn_rows.take(connection, groups, me)):  # noqa: ASYNC110
+                    await asyncio.sleep(TURN_LOOK_S)
                 yield
             finally:
                 with suppress(StoreError):
@@ -166,10 +166,10 @@ class PostgresStore(CopiedStore):
         async with self._collecting:
             take = f"SELECT pg_try_advisory_lock{mode}({COLLECTION_LOCK})"
             is_shared = not self.is_copy
-            # Nobody tells when another server releases it.
-            while is_shared and not (await self._read(lambda each: each.execute(take).fetchone()))[0]:  # noqa: ASYNC110
-                await asyncio.sleep(COLLECTION_LOOK_S)
             try:
+                # Nobody tells when another server releases it. A caller that is cancelled may have taken it.
+                while is_shared and not (await self._read(lambda each: each.execute(take).fetchone()))[0]:  # noqa: ASYNC110
+                    await asyncio.sleep(COLLECTION_LOOK_S)
                 yield
             finally:
                 if is_shared:
