@@ -767,7 +767,7 @@ async def check_lowered(server: ServerOnStore) -> None:
         assert lowered == fresh.content.records.keys(), group
 
 
-@pytest.mark.parametrize("reads", ["a start", "a push"])
+@pytest.mark.parametrize("reads", ["a start", "a push", "a repeated push"])
 async def test_a_restore_between_two_reads_of_a_group_is_survived(
     servers: Servers, reads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -778,8 +778,9 @@ async def test_a_restore_between_two_reads_of_a_group_is_survived(
     archive = b"".join([part async for part in first.backups.stream(BackupOptions())])
     await second.level()
     await second.following.close()
-    for _ in range(3):
-        await first.publisher.push("shop", [cluster("gone", chance), cluster(chance.choice(NAMES), chance)])
+    for number in range(3):
+        gone, again = [cluster("gone", chance), cluster(chance.choice(NAMES), chance)], PushOptions(push_id=f"{number}")
+        await first.publisher.push("shop", gone, options=again)
     read, restores = store.blobs, iter([True])
 
     async def blobs(ids: Iterable[str]) -> dict[str, bytes]:
@@ -791,11 +792,15 @@ async def test_a_restore_between_two_reads_of_a_group_is_survived(
     if reads == "a start":
         second = ServerOnStore(store)
         await second.start()
+    elif reads == "a repeated push":
+        assert (await second.publisher.push("shop", gone, options=again)).revision == 2  # it is made again
+        second.following.start(second.reload_others)
     else:
         await second.publisher.put("shop", cluster("new", chance))
         second.following.start(second.reload_others)
     await check_level((first, second), reads)
-    assert (CLUSTER, "gone") not in second.publisher.groups.content("shop").blob_ids
+    is_there = (CLUSTER, "gone") in second.publisher.groups.content("shop").blob_ids
+    assert is_there == (reads == "a repeated push")
     await second.close()
 
 

@@ -308,6 +308,10 @@ class Publisher:
                 number += 1
                 if number >= _OUTRUN_OFTEN:
                     own_turn = {*outdated.groups, *([CONFIG_ENTRIES_LINE] if write is not None else ())}
+            except CorruptError:  # also what was read before another server has restored the store
+                if number >= _OUTRUN_OFTEN:
+                    raise
+                number += 1
             await pause_after(number)
 
     async def _attempt(
