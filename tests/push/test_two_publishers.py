@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from io import BytesIO
+from itertools import count
 from typing import Any
 
 import pytest
@@ -584,6 +585,30 @@ async def test_a_watch_that_shows_nothing_is_begun_again(servers: Servers, monke
                 await asyncio.sleep(0.01)
     await check_level(servers, "after silence")
     assert second.publisher.groups.content("edge").revision == 1
+
+
+async def test_a_watch_that_shows_commits_without_end_is_not_stuck(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write without pause: whenever the server looks, the store has one more than it has taken over."""
+    second = servers[1].following
+    monkeypatch.setattr(following, "STUCK_S", 0.2)
+    monkeypatch.setattr(following, "TICK_S", 0.02)
+    store = servers[0].plane.store
+    newest, numbers = store.newest_cursor, count()
+
+    async def one_more() -> int:
+        await store.put_doc("another", "document", b"%d" % next(numbers))
+        return await newest() + 1
+
+    with monkeypatch.context() as busy:
+        busy.setattr(store, "newest_cursor", one_more)
+        began = second.cursor
+        await asyncio.sleep(0.6)
+        lag = second.lag()
+    assert second.cursor > began + 5 and lag.commits
+    assert lag.seconds < following.STUCK_S and not str(lag) and second.failures == 0
+    await check_level(servers, "after the last one")
 
 
 async def test_a_store_that_does_not_answer_is_no_stuck_watch(

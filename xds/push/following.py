@@ -168,8 +168,10 @@ class StoreFollower:
         """Learn what the store has. Raises ``StoreError``."""
         self.is_cut_off()
         is_silent = bool(self._store.condition().cut_off_s)  # before the answer, which may be that of the copy
-        self._newest = await self._store.newest_cursor()
-        self._answered_s = monotonic()
+        newest = await self._store.newest_cursor()
+        if self._newest <= self.cursor <= newest:  # it has all that the store had when it answered last
+            self._level_s = self._answered_s
+        self._newest, self._answered_s = newest, monotonic()
         if self.cursor == self._newest and not (is_silent or self._backlog):
             self._was_cut_off = False
 
