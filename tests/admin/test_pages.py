@@ -18,7 +18,14 @@ from xds.admin.middleware import PAGE_PATHS
 from xds.admin.routes.pages import SHELL_PAGES
 from xds.fleet.event_log import FREQUENT, ON_DEMAND, EventKind
 
-PAGES = ("/", "/docs", *(f"/ui/{name}" for name in SHELL_PAGES), "/ui/nodes/a%2Fb", "/ui/groups/edge/diff")
+PAGES = (
+    "/",
+    "/docs",
+    *(f"/ui/{name}" for name in SHELL_PAGES),
+    "/ui/nodes/a%2Fb",
+    "/ui/nodes/a%0Ab",
+    "/ui/groups/edge/diff",
+)
 ASSETS = Path(xds.admin.__file__).parent / "assets"
 OWN = sorted(each for each in ASSETS.rglob("*.*") if each.parent.name != "vendor")  # what we wrote
 LINE_LENGTH = 120

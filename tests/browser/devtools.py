@@ -61,12 +61,14 @@ class BrowserPage:
         return next((each["webSocketDebuggerUrl"] for each in found if each["type"] == "page"), "")
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """One command of the protocol; raises ``AssertionError`` where it fails."""
+        """One command of the protocol; raises ``AssertionError`` where it fails, ``OSError`` if the page leaves."""
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
             message = json.loads(self._socket.recv())
             if message.get("id") == self._number:
+                if "navigated" in str(message.get("error")):
+                    raise ConnectionError(message["error"])  # as while the page is loaded again
                 assert "error" not in message, message
                 return message["result"]
             self._note(message)

@@ -17,6 +17,7 @@ from tests.browser.devtools import BrowserPage
 from tests.browser.looks import LOOKS, check_keys, check_way_back, check_whole, focus, shown
 from tests.browser.world import ODD, VIEWS
 from tests.support import resources as r
+from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 
 pytestmark = pytest.mark.browser
@@ -87,6 +88,14 @@ def test_a_node_of_any_id_has_an_address(browser: BrowserPage) -> None:
     browser.wait_for("events", ".counts")
     assert browser.evaluate("document.querySelector('#filters input').value") == ODD
     assert browser.messages == [] and browser.failures == []
+
+
+@pytest.mark.parametrize("path", ["/ui/nodes?state=none", "/ui/load/c?window=9y", "/ui/events?since=yesterday"])
+def test_an_address_that_the_server_refuses_says_why(browser: BrowserPage, path: str) -> None:
+    browser.go(path)
+    wait_until(lambda: browser.text("#problem"), "why it is refused", detail=browser.text)
+    assert browser.text("#content") == ""  # not "Reading …" for ever
+    assert browser.messages == []
 
 
 def test_a_long_name_takes_a_few_lines_of_a_list(browser: BrowserPage) -> None:

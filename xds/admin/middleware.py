@@ -116,14 +116,14 @@ class RequestId:
 
 
 class RawPath:
-    """Routes the API's paths undecoded: ``%2F`` belongs to a name or type URL and does not separate segments."""
+    """Routes the paths of the API and of pages undecoded: a name may have any character, ``%2F`` and ``%0A`` too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope.get("raw_path") if scope["type"] == "http" else None
-        if raw and raw.startswith(API_PREFIX.encode()):
+        if raw and raw.startswith((API_PREFIX.encode(), PAGES_PREFIX.encode())):
             scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
         await self._app(scope, receive, send)
 

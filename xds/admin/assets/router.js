@@ -115,6 +115,7 @@ async function read() {
     if (of !== view || error.name === "AbortError") return true;
     tell(error, () => refresh.begin());
     if (error.asks) show(byId("content")); // what it showed may no longer be read
+    document.querySelector("#content > .hint")?.remove(); // nothing was read
     if (error.asks) show(byId("filters"));
     return !error.asks;
   }
