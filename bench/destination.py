@@ -33,7 +33,7 @@ import yaml
 from bench.suite.process import cpu_s, rss_kb
 from tests.support.process import LOOPBACK
 from tests.support.server import ServerProcess
-from xds.proto.linkerd import destination_pb2
+from xds.linkerd.proto import destination_pb2
 
 METHOD = "/io.linkerd.proxy.destination.Destination/Get"
 MANY = 1_000

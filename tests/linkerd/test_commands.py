@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Remote
 from tests.support.process import wait_until
-from xds.proto.linkerd import destination_pb2
+from xds.linkerd.proto import destination_pb2
 
 HOST = "shop.default.svc.cluster.local:80"
 

@@ -19,10 +19,10 @@ from tests.support.linkerd_client import (
     without_policy,
 )
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
+from xds.linkerd.proto import destination_pb2 as pb
+from xds.linkerd.proto import inbound_pb2, outbound_pb2
 from xds.linkerd.settings import DestinationSettings
 from xds.model.errors import ValidationError
-from xds.proto.linkerd import destination_pb2 as pb
-from xds.proto.linkerd import inbound_pb2, outbound_pb2
 
 V1, V2 = "web-v1.default.svc.cluster.local", "web-v2.default.svc.cluster.local"
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}

@@ -38,8 +38,8 @@ from tests.support.resources import (
 from xds.access.authorisation import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
 from xds.access.tokens import XDS, Grant, Tokens
 from xds.linkerd.methods import METHODS
+from xds.linkerd.proto import destination_pb2
 from xds.linkerd.settings import DestinationSettings
-from xds.proto.linkerd import destination_pb2
 from xds.server.options import ServerOptions
 
 A = instance("10.0.0.1")

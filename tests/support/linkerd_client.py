@@ -20,12 +20,12 @@ from google.protobuf.message import Message
 from tests.support.grpc_stream import CHANNEL_OPTIONS
 from tests.support.linkerd_policy import check_metadata
 from tests.support.process import LOOPBACK
-from xds.proto.linkerd import conduit_common_pb2 as common
-from xds.proto.linkerd import conduit_destination_pb2 as conduit
-from xds.proto.linkerd import destination_pb2 as today
-from xds.proto.linkerd import inbound_pb2 as inbound
-from xds.proto.linkerd import net_pb2 as net
-from xds.proto.linkerd import outbound_pb2 as outbound
+from xds.linkerd.proto import conduit_common_pb2 as common
+from xds.linkerd.proto import conduit_destination_pb2 as conduit
+from xds.linkerd.proto import destination_pb2 as today
+from xds.linkerd.proto import inbound_pb2 as inbound
+from xds.linkerd.proto import net_pb2 as net
+from xds.linkerd.proto import outbound_pb2 as outbound
 
 DEADLINE_S = 20.0
 QUIET_S = 0.4

@@ -16,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tests.support.pki import VALID_FOR, CertificateAuthority
 from tests.support.process import LOOPBACK
-from xds.proto.linkerd.identity_pb2 import CertifyRequest, CertifyResponse
+from xds.linkerd.proto.identity_pb2 import CertifyRequest, CertifyResponse
 
 SERVICE = "io.linkerd.proxy.identity.Identity"
 AUTHORITY = "identity"

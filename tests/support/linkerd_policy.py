@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from xds.filter.values import Pattern
-from xds.proto.linkerd import meta_pb2, outbound_pb2
+from xds.linkerd.proto import meta_pb2, outbound_pb2
 
 
 @dataclass(frozen=True)

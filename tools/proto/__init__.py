@@ -1,1 +1,1 @@
-"""Generators of what is checked in under ``xds/proto``: the wire modules, the descriptor set and the options."""
+"""Generators of what is checked in under ``xds/proto``: wire modules (of Linkerd's API too), descriptors, options."""

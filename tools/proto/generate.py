@@ -1,4 +1,4 @@
-"""Generates the modules and data that are checked in under ``xds/proto``.
+"""Generates the modules and data that are checked in under ``xds/proto``, and the modules in ``xds/linkerd/proto``.
 
 ``python -m tools.proto.generate wire`` compiles the files of ``api/proto``, which import each other by the paths of the
 generated modules (it needs grpcio-tools).
@@ -37,7 +37,8 @@ from xds.proto import descriptors, extensions, field_options
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "xds" / "proto"  # where the outputs are checked in
 
-_OWN_PROTOS = ROOT / "api" / "proto"
+_API = ROOT / "api" / "proto"
+_OWN_PROTOS = {"xds/proto": _API, "xds/linkerd/proto": _API / "linkerd"}  # by the folder of the generated modules
 _OPTIONS_SCRIPT = Path(__file__).with_name("reference_options.py")
 _OF_INTEREST = ("envoy.", "udpa.", "xds.", "io.istio.", "istio.", "stats.")
 _GRPC_SERVICES = (
@@ -51,9 +52,10 @@ _COMPILER_VERSION = re.compile(rb"(?m)^# Protobuf Python Version: .*\n|ValidateP
 
 def compile_wire() -> dict[Path, bytes]:
     """The generated modules of our own protos by path. Raises ``RuntimeError`` when protoc refuses a file."""
-    protos = [f"xds/proto/{path.relative_to(_OWN_PROTOS)}" for path in sorted(_OWN_PROTOS.rglob("*.proto"))]
+    protos = [f"{to}/{path.name}" for to, folder in _OWN_PROTOS.items() for path in sorted(folder.glob("*.proto"))]
     with TemporaryDirectory() as directory:
-        _protoc(f"-Ixds/proto={_OWN_PROTOS}", f"--python_out={directory}", f"--pyi_out={directory}", *protos)
+        folders = [f"-I{to}={folder}" for to, folder in _OWN_PROTOS.items()]
+        _protoc(*folders, f"--python_out={directory}", f"--pyi_out={directory}", *protos)
         outputs = sorted(Path(directory).rglob("*_pb2.py*"))
         return {ROOT / path.relative_to(directory): _typed(path.read_bytes()) for path in outputs}
 

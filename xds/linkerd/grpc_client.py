@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from xds.calls.access import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 from xds.cli.client import read_token
 from xds.cli.errors import CommandError, Exit
-from xds.proto.linkerd import conduit_common_pb2, conduit_destination_pb2, destination_pb2
+from xds.linkerd.proto import conduit_common_pb2, conduit_destination_pb2, destination_pb2
 
 Json = dict[str, Any]
 

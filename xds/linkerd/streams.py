@@ -19,10 +19,10 @@ from xds.linkerd.core.conversation import Conversation
 from xds.linkerd.core.mesh_state import DestinationClient
 from xds.linkerd.destinations import Destinations, DestinationStream
 from xds.linkerd.methods import LABEL, LinkerdMethod
+from xds.linkerd.proto import conduit_destination_pb2 as _of_2018  # noqa: F401 - reflection describes it
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
 from xds.model.snapshot import Snapshot
-from xds.proto.linkerd import conduit_destination_pb2 as _of_2018  # noqa: F401 - reflection describes it
 from xds.protocol.events import Identified, ViewChanged
 from xds.server.discovery import DiscoveryDependencies
 from xds.server.flow.admission import AdmissionSlot

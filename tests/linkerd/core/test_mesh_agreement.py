@@ -27,10 +27,10 @@ from xds.linkerd.core.mesh_state import DestinationClient, DestinationRules
 from xds.linkerd.core.outbound_policy import encode_outbound
 from xds.linkerd.core.resolver import DestinationResolver, ProfileAnswer
 from xds.linkerd.destinations import ServiceMeshState
+from xds.linkerd.proto import outbound_pb2
 from xds.mesh.core.chain.index import ChainContext, ChainIndex
 from xds.mesh.core.chain.request import Overrides
 from xds.mesh.core.lower.upstreams import Upstream
-from xds.proto.linkerd import outbound_pb2
 from xds.services.core.draining import ObservedInstance
 from xds.services.core.index import ServiceInstance
 from xds.services.core.instance import Instance

@@ -19,7 +19,7 @@ from xds.linkerd.core.outbound_policy import (
 )
 from xds.linkerd.core.profile import Subject
 from xds.linkerd.core.route_precedence import MATCHES_LIMIT, order_routes
-from xds.proto.linkerd import outbound_pb2
+from xds.linkerd.proto import outbound_pb2
 
 SUBJECT = Subject("core", "Service", "web", "default")
 

@@ -13,8 +13,8 @@ from xds.linkerd.core.profile import Profile, RequestCondition, RetryBudget, enc
 from xds.linkerd.core.route_profile import cluster_budget, host_rules
 from xds.linkerd.core.route_terms import ProfileRules, escaped
 from xds.linkerd.core.virtual_hosts import NamedHost, find_host
+from xds.linkerd.proto import destination_pb2 as pb
 from xds.model.resource_type import CLUSTER, VIRTUAL_HOST
-from xds.proto.linkerd import destination_pb2 as pb
 
 Json = dict[str, Any]
 DEFAULT: Json = {"match": {"prefix": "/"}, "route": {"cluster": "web"}}

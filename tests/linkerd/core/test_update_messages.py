@@ -27,8 +27,8 @@ from xds.linkerd.core.update_messages import (
     updates,
     weighted_address,
 )
-from xds.proto.linkerd import conduit_destination_pb2 as conduit
-from xds.proto.linkerd import destination_pb2 as today
+from xds.linkerd.proto import conduit_destination_pb2 as conduit
+from xds.linkerd.proto import destination_pb2 as today
 
 TEXTS = st.text(max_size=8)
 LABELS = st.dictionaries(st.sampled_from(["pod", "node", "a", "zz"]), TEXTS, max_size=3)

@@ -21,8 +21,8 @@ from xds.linkerd.core.outbound_policy import encode_outbound
 from xds.linkerd.core.profile import encode_profile
 from xds.linkerd.core.resolver import DestinationResolver, ProfileAnswer, StateAnswer
 from xds.linkerd.core.update_messages import SharedMessages, heartbeat
+from xds.linkerd.proto import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 from xds.model.errors import RemoteProtocolError, StatusCode
-from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 
 _SCHEME_2018 = "k8s"
 _PORT_MAX = 65_535

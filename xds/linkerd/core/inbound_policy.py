@@ -6,8 +6,8 @@ from enum import StrEnum
 from functools import lru_cache
 
 from xds.codec.naming import to_duration
-from xds.proto.linkerd import http_route_pb2, meta_pb2, net_pb2
-from xds.proto.linkerd import inbound_pb2 as pb
+from xds.linkerd.proto import http_route_pb2, meta_pb2, net_pb2
+from xds.linkerd.proto import inbound_pb2 as pb
 
 DETECT_TIMEOUT_S = 10.0
 

@@ -15,8 +15,8 @@ from xds.codec.naming import to_duration
 from xds.linkerd.core.profile import StatusRange, Subject, WeightedAuthority, metadata_of, method_of
 from xds.linkerd.core.route_terms import path_regex
 from xds.linkerd.core.rust_regex import full_match
-from xds.proto.linkerd import http_route_pb2, http_types_pb2, meta_pb2
-from xds.proto.linkerd import outbound_pb2 as pb
+from xds.linkerd.proto import http_route_pb2, http_types_pb2, meta_pb2
+from xds.linkerd.proto import outbound_pb2 as pb
 
 _POLICIES_CACHED = 4096
 # The values of Linkerd's own controller.

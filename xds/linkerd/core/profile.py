@@ -10,8 +10,8 @@ from xds.codec.naming import to_duration
 from xds.linkerd.core.endpoint import DestinationEndpoint
 from xds.linkerd.core.rust_regex import anchored
 from xds.linkerd.core.update_messages import weighted_address
-from xds.proto.linkerd import destination_pb2 as pb
-from xds.proto.linkerd import http_types_pb2, meta_pb2
+from xds.linkerd.proto import destination_pb2 as pb
+from xds.linkerd.proto import http_types_pb2, meta_pb2
 
 _PROFILES_CACHED = 4096
 WEIGHT_WHOLE = 10_000  # of all overrides together

@@ -6,7 +6,7 @@ are small enough for every client.
 
 Endpoints are serialized one by one and cached, so that a service of many streams is serialized once. They are written
 field by field, because 10,000 protobuf messages would block the event loop for half a second. The bytes are canonical
-for the messages of `xds.proto.linkerd`. Messages of 2018 are a subset of these.
+for the messages of `xds.linkerd.proto`. Messages of 2018 are a subset of these.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from xds.linkerd.core.endpoint import (
     MeshRole,
     ZoneLocality,
 )
-from xds.proto.linkerd import destination_pb2 as pb
-from xds.proto.linkerd import net_pb2
+from xds.linkerd.proto import destination_pb2 as pb
+from xds.linkerd.proto import net_pb2
 from xds.wire.fields import FIXED32, FIXED64, bytes_field, varint_field
 
 # The limit of a message. Clients accept 4 MiB. The first message replaces everything that a client has, so it should be

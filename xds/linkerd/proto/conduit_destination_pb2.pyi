@@ -1,4 +1,4 @@
-from xds.proto.linkerd import conduit_common_pb2 as _conduit_common_pb2
+from xds.linkerd.proto import conduit_common_pb2 as _conduit_common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

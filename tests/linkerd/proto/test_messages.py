@@ -10,10 +10,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from xds.proto.linkerd import conduit_common_pb2 as common
-from xds.proto.linkerd import conduit_destination_pb2 as conduit
-from xds.proto.linkerd import destination_pb2 as today
-from xds.proto.linkerd import net_pb2 as net
+from xds.linkerd.proto import conduit_common_pb2 as common
+from xds.linkerd.proto import conduit_destination_pb2 as conduit
+from xds.linkerd.proto import destination_pb2 as today
+from xds.linkerd.proto import net_pb2 as net
 
 HOST = "web.default.svc.cluster.local"
 ADDRESS = 0x0A010203  # 10.1.2.3: a big-endian number in a little-endian field

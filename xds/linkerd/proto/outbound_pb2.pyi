@@ -1,10 +1,10 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
-from xds.proto.linkerd import destination_pb2 as _destination_pb2
-from xds.proto.linkerd import http_route_pb2 as _http_route_pb2
-from xds.proto.linkerd import meta_pb2 as _meta_pb2
-from xds.proto.linkerd import net_pb2 as _net_pb2
+from xds.linkerd.proto import destination_pb2 as _destination_pb2
+from xds.linkerd.proto import http_route_pb2 as _http_route_pb2
+from xds.linkerd.proto import meta_pb2 as _meta_pb2
+from xds.linkerd.proto import net_pb2 as _net_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -1,7 +1,7 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
-from xds.proto.linkerd import http_types_pb2 as _http_types_pb2
+from xds.linkerd.proto import http_types_pb2 as _http_types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

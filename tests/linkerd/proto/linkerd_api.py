@@ -1,7 +1,7 @@
 """Messages of the Linkerd API as text: fields with numbers, types, labels and oneofs, and the methods of services.
 
-``python -m tests.proto.linkerd_api FOLDER`` describes Linkerd's own ``.proto`` files; ``linkerd_api.json`` is what it
-wrote for linkerd2-proxy-api 0.18.0.
+``python -m tests.linkerd.proto.linkerd_api FOLDER`` describes Linkerd's own ``.proto`` files; ``linkerd_api.json`` is
+what it wrote for linkerd2-proxy-api 0.18.0.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from tests.proto.linkerd_api import RECORDED, Described, describe
-from xds.proto.linkerd import (
+from tests.linkerd.proto.linkerd_api import RECORDED, Described, describe
+from xds.linkerd.proto import (
     destination_pb2,
     http_route_pb2,
     http_types_pb2,
