@@ -25,10 +25,11 @@ from tests.support.grpc_stream import SOTW
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.admin.check_rows import _ROWS, GUIDE, ROW_NAMES
+from xds.admin.check_rows import _ROWS, GUIDE
 from xds.cli.commands.health import NEXT
 
-CHECKS = (*(name for name in ROW_NAMES[:-1] if name != "members"), "sources", ROW_NAMES[-1], "version", "tls")
+*_FIRST, _LAST = _ROWS
+CHECKS = (*(name for name in _FIRST if name != "members"), "sources", _LAST, "version", "tls")
 STEPS = {**{name: step for name, (_, step) in _ROWS.items()}, "sources": "xds sources", **NEXT}
 
 

@@ -19,7 +19,7 @@ from tests.codec.transport_cases import REFUSED_TRANSPORTS, TAKEN_TRANSPORTS
 from tests.codec.value_cases import DEPENDING, WARNED
 from tests.support.judging_envoy import JudgingEnvoy
 from tests.support.resources import TYPE
-from xds.codec.category_rules import misplaced, places
+from xds.codec.category_rules import _PLACES, misplaced
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.codec.schema import descriptor
 from xds.model.errors import ValidationError, Violation
@@ -143,7 +143,7 @@ def test_a_changed_endpoint_of_a_known_assignment_is_checked() -> None:
 
 
 def test_every_place_of_an_extension_exists_and_has_extensions() -> None:
-    for kind, fields in places().items():
+    for kind, fields in _PLACES.items():
         found = descriptor(TYPE + kind.removesuffix(ENTRY)) if kind.endswith(ENTRY) else descriptor(TYPE + kind)
         assert found is not None, kind
         names = {"typed_per_filter_config"} if kind.endswith(ENTRY) else set(fields)

@@ -102,7 +102,6 @@ def test_records_are_bounded_and_the_oldest_resolved_goes_first() -> None:
     assert [record.version for record in log] == ["3", "2", "0"]
     log.refuse("n1", "g", refusal("4"), 7.0)
     assert [record.version for record in log] == ["4", "3", "2"]
-    assert log.dropped_n == 1
     assert len(log.open_of("n1", refusals[0].record.type_url)) == 3
 
 

@@ -225,6 +225,17 @@ class TestEntries:
         assert "group 'tcp'" in finding.hint
         assert (bodies(shop), shop.mesh.entries.revision) == (before, revision)
 
+    async def test_the_findings_of_all_upstreams_are_told_at_once(self, plane: Plane) -> None:
+        names = ("web", "api")
+        for name in names:
+            redirect = {"Kind": "service-resolver", "Name": name, "Redirect": {"Service": name, "Peer": "east"}}
+            await put_entries(plane, redirect)
+        upstreams = [{"service": name, "bind_port": port} for port, name in enumerate(names, start=1)]
+        with pytest.raises(ValidationError) as refused:
+            await plane.mesh.write_upstreams(GROUP, read_upstreams({"upstreams": upstreams}), PushOptions())
+        found = [(each.code, each.resource) for each in refused.value.violations]
+        assert found == [("unreachable", f"service-resolver/{name}") for name in names]
+
     async def test_an_entry_whose_resources_fail_our_checks_is_refused_with_its_place(self, shop: Plane) -> None:
         before = bodies(shop)
         match = {"HTTP": {"PathRegex": "(unclosed"}}

@@ -14,7 +14,7 @@ from xds.access.authorisation import NodeAuthMode
 from xds.app.settings import load_settings, make_settings
 from xds.cli.arguments import serve_flags
 from xds.mesh.core.chain.index import ChainContext
-from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT, chain_context
+from xds.mesh.settings import chain_context
 from xds.settings.sections import GRPC_PORT, HTTP_PORT
 from xds.settings.settings import Settings, SettingsError, auth_files, is_loopback, shown_settings
 from xds.snapshots.order import OrderRules
@@ -347,7 +347,7 @@ def test_a_setting_that_has_moved_is_accepted_in_its_old_place(tmp_path: Path, m
 
 
 def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chain_context(load_settings().chains) == DEFAULT_CHAIN_CONTEXT
+    assert chain_context(load_settings().chains) == ChainContext("dc1", "consul")
     monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
     chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
     assert chain_context(chains) == ChainContext("eu-1", "corp.example", has_partitions=False)

@@ -19,7 +19,7 @@ from xds.live.owners import LiveEndpoints
 from xds.mesh.core.entries.entry import entry_from_json
 from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.mesh.served import ServedMesh
-from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT
+from xds.mesh.settings import chain_context
 from xds.model.node import Locality
 from xds.push.publisher import Publisher
 from xds.push.request import PushOptions
@@ -31,6 +31,7 @@ from xds.services.catalog import ServiceCatalog
 from xds.services.core.holding import HoldRule
 from xds.services.core.instance import Check, Health, Instance
 from xds.services.core.source import Sink
+from xds.settings.sections import ChainSettings
 from xds.snapshots.cache import SnapshotCache
 from xds.store.sqlite.memory import MemoryStore
 
@@ -73,7 +74,7 @@ class LinkerdSite:
         self.server = XdsServer(self.cache, self.fleet, self.options, self.metrics)
         live = LiveEndpoints(self.cache, self.server.registry.wake)
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.server.wake, live=live)
-        self.mesh = ServedMesh(self.store, self.publisher, DEFAULT_CHAIN_CONTEXT, self.fleet.events)
+        self.mesh = ServedMesh(self.store, self.publisher, chain_context(ChainSettings()), self.fleet.events)
         self.publisher.derived.sources += self.mesh.derived()
         self.catalog = ServiceCatalog(HoldRule(1.0), clock=lambda: self.now_s, store=self.store)
         held = self.publisher

@@ -15,10 +15,10 @@ from xds.mesh.core.chain.compile import compile_recorded
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.assignments import lower_priorities
-from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, decode_lowered
-from xds.mesh.core.lower.lowering import LoweringSettings, UpstreamChain, lower
+from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, decode_lowered, merge_lowered
+from xds.mesh.core.lower.lowering import LoweringSettings, UpstreamChain, lower_upstream
 from xds.mesh.core.lower.upstreams import Upstream, read_upstreams
-from xds.model.errors import Violation
+from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
 from xds.services.core.binding import InstanceSelection
@@ -46,14 +46,23 @@ def chain_of(upstream: Upstream, entries: ConfigEntries, *, has_partitions: bool
 
 
 def lowered(document: object, entries: str | ConfigEntries = "", *, has_partitions: bool = True) -> Lowered:
-    """What a document (YAML, or plain values) is lowered to, in the datacenter dc1."""
-    given = yaml.safe_load(document) if isinstance(document, str) else document
+    """What a document (YAML, or plain values) is lowered to, in the datacenter dc1.
+
+    Raises ``ChainError``, and ``ValidationError`` with the findings of all upstreams.
+    """
+    given = read_upstreams(yaml.safe_load(document) if isinstance(document, str) else document)
     found = entries_of(entries) if isinstance(entries, str) else entries
-    return lower(
-        read_upstreams(given),
-        lambda upstream: chain_of(upstream, found, has_partitions=has_partitions),
-        LoweringSettings(DATACENTER),
-    )
+    parts: list[Lowered] = []
+    violations: list[Violation] = []
+    for each in given.upstreams:
+        chain = chain_of(each, found, has_partitions=has_partitions)
+        try:
+            parts.append(lower_upstream(each, chain, given.proxies, LoweringSettings(DATACENTER)))
+        except ValidationError as error:
+            violations += error.violations
+    if violations:
+        raise ValidationError(violations)
+    return merge_lowered(parts)
 
 
 def lower_instances(name: str, instances: Selected, rule: EndpointRule) -> Resource:

@@ -13,11 +13,12 @@ from xds.live.by_hand import HandAssignments
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.lowered_endpoints import LoweredEndpoints
 from xds.mesh.served import ServedMesh
-from xds.mesh.settings import DEFAULT_CHAIN_CONTEXT
+from xds.mesh.settings import chain_context
 from xds.push.publisher import Publisher
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog
 from xds.services.core.holding import HoldRule
+from xds.settings.sections import ChainSettings
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.order import OrderRules
 from xds.store.base import Store
@@ -34,7 +35,7 @@ class Plane:
     fleet: Fleet = field(default_factory=Fleet)
     woken: list[str] = field(default_factory=list)
     now_s: float = 1_000_000.0  # of live endpoints
-    chain_context: ChainContext = DEFAULT_CHAIN_CONTEXT
+    chain_context: ChainContext = field(default_factory=lambda: chain_context(ChainSettings()))
 
     def __post_init__(self) -> None:
         self.cache = SnapshotCache(translations={V2: translate_to_v2}, rules=self.rules)

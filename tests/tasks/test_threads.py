@@ -12,9 +12,8 @@ from weakref import ref
 
 import pytest
 
-from xds.codec.detached import run_detached
 from xds.codec.effort import AbandonedError, check_effort
-from xds.tasks.threads import WAITER, Turns, Waiter, run_for_caller
+from xds.tasks.threads import WAITER, Turns, Waiter, run_detached, run_for_caller
 
 WITHIN_S = 20.0
 

@@ -214,4 +214,3 @@ _ROWS: Mapping[str, tuple[Callable[[Dependencies], Awaitable[Finding]], str]] = 
     "watch": (_watch, "xds watch --kinds watch --since 1h --no-follow"),
     "certificates": (_certificates, "xds describe group GROUP"),
 }
-ROW_NAMES = tuple(_ROWS)

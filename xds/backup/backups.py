@@ -34,7 +34,6 @@ from xds.store.sqlite.examination import Examination, examine
 from xds.version import __version__
 
 RESTORED = "backup.restored"
-_RECORDS_AT_A_TIME = 1_000
 LONGEST_S = 3600.0  # of a backup: the store collects nothing meanwhile
 
 _log = structlog.get_logger(logger_name="xds.backup.backups")

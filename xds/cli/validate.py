@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xds.cli.additions import ADDITIONS
 from xds.cli.client import Client, RefusedError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from xds.model.errors import Violation
     from xds.model.resource import Resource
 
-Json = dict[str, Any]
 
 SEVERITIES = ("warning", "error")
 BOOTSTRAP_LIMIT_BYTES = 64 << 20

@@ -129,11 +129,6 @@ _RESOURCES = frozenset(
 )
 
 
-def places() -> Mapping[str, Mapping[str, Iterable[str]]]:
-    """The categories that fit, by type and field."""
-    return _PLACES
-
-
 def category_rule(field: FieldDescriptor) -> MessageRule | None:
     """The rule for a value of a field that holds an extension; None for other fields."""
     owner = field.containing_type

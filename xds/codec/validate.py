@@ -37,10 +37,6 @@ from xds.proto.field_options import Deprecation, Rules
 
 _MISSING = "missing_field"
 _DEPRECATED = ("deprecated_field", "deprecated_value")
-_WRAPPERS = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
-)
 # Clients of the v2 API are old releases of Envoy, which still accept what later releases refuse.
 _REFUSING = ".v3."
 # Types that Envoy does not validate, wherever they are packed: broken rules in them are warnings.

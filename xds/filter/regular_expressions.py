@@ -101,14 +101,14 @@ def _effort_of_token(kind: str | None, text: str) -> int:
     return _EFFORT_OF_ATOM * len(text)
 
 
-def compile_regex(text: str, memory_bytes: int = MEMORY_BYTES, *, in_bytes: bool = False) -> Any:
-    """Compile a pattern with ``re2``, as UTF-8 or as bytes.
+def compile_regex(text: str, memory_bytes: int = MEMORY_BYTES) -> Any:
+    """Compile a pattern with ``re2``.
 
     Raises ``LargePatternError``, and ``ValueError`` with the message of RE2.
     """
     if effort_of(text) > EFFORT_LIMIT:
         raise LargePatternError(f"the pattern is too large: it needs more than {COMPILED_INSTRUCTIONS} instructions")
-    return _compile(text, memory_bytes, in_bytes=in_bytes)
+    return _compile(text, memory_bytes)
 
 
 def _compile(text: str, memory_bytes: int = MEMORY_BYTES, *, in_bytes: bool = False) -> Any:

@@ -51,7 +51,6 @@ class NackLog:
         self._text = 0
         self._records_limit = records_limit
         self._text_limit = text_limit
-        self.dropped_n = 0  # open records that were dropped
         self._changed: set[int] = set()  # ids changed since the last take_changes
         self._stored: set[int] = set()  # ids of records that `take_changes` returned to be stored
 
@@ -219,7 +218,6 @@ class NackLog:
             if self._resolved:
                 del self._resolved[oldest]
             else:
-                self.dropped_n += 1
                 self._unlink(self._open.pop(oldest))
             self._text -= self._sizes.pop(oldest)
 

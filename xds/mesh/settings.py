@@ -5,8 +5,6 @@ from __future__ import annotations
 from xds.mesh.core.chain.index import ChainContext
 from xds.settings.sections import ChainSettings
 
-DEFAULT_CHAIN_CONTEXT = ChainContext("dc1", "consul")  # as the settings have it (`ChainSettings`)
-
 
 def chain_context(settings: ChainSettings) -> ChainContext:
     """The context of all chains of a server with these settings."""

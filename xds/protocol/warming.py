@@ -7,7 +7,7 @@ source, is sent once more behind it". ``Watch.resend_names`` has the names to re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from xds.model.names import NO_NAMES, WILDCARD
 from xds.model.snapshot import ResourceSet
@@ -16,7 +16,6 @@ from xds.protocol.watch import Watch
 from xds.snapshots.diffs import Diffs, resolve
 
 WatchesByType = Mapping[str, Watch]
-ReleaseOf = Callable[[str], ResourceSet]
 
 
 def names_behind(parent: Watch, child: Watch, released: ResourceSet, diffs: Diffs) -> frozenset[str]:

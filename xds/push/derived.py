@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from xds.model.errors import ValidationError, Violation
@@ -126,7 +125,6 @@ class DerivedChange:
 
 
 NOTHING_CHANGES = DerivedChange()
-NO_RESOURCES: Mapping[Key, Resource] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from watchfiles import awatch
 
 from xds.access.caller import SERVER, Caller
 from xds.codec.crosscheck import check_unique
-from xds.codec.detached import run_detached
 from xds.codec.document import TEXT_LIMIT
 from xds.codec.findings import Findings
 from xds.codec.regular_file import read_regular
@@ -34,6 +33,7 @@ from xds.push.publisher import Publisher
 from xds.push.request import PushOptions
 from xds.store.base import LeaseLostError, Meta, UnavailableError
 from xds.tasks.lifecycle import BackgroundTask, HoldsLease, alone
+from xds.tasks.threads import run_detached
 
 FILES_LIMIT = 10_000
 AUTHOR = "watch"

@@ -42,7 +42,6 @@ PARTS_KEPT = 1_000
 _REQUEST = "envoy.service.status.v3.ClientStatusRequest"
 _CONFIG_TAG = b"\x0a"  # field 1 of ClientStatusResponse, with a length
 _CONFIG = "envoy.service.status.v3.ClientConfig"
-_NODE = "envoy.config.core.v3.Node"
 # envoy.service.status.v3.ConfigStatus, and envoy.admin.v3.ClientResourceStatus
 SYNCED, NOT_SENT, STALE, ERROR = 1, 2, 3, 4
 REQUESTED, DOES_NOT_EXIST, ACKED, NACKED = 1, 2, 3, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -33,9 +33,9 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
-def bad_request(detail: str, index: int | None = None) -> NoReturn:
+def bad_request(detail: str) -> NoReturn:
     """Refuse the request with 400 and a text in the form of Consul."""
-    refuse(HTTPStatus.BAD_REQUEST, f"Bad request: {detail}", index)
+    refuse(HTTPStatus.BAD_REQUEST, f"Bad request: {detail}")
 
 
 def refuse_registration(error: ValidationError) -> NoReturn:
@@ -160,7 +160,7 @@ class WatchedServices:
 
     view: ServiceView
     subject: str
-    limit_name: str = "service_waiters"
+    limit_name: ClassVar[str] = "service_waiters"
 
     @property
     def revision(self) -> int:

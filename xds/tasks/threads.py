@@ -4,6 +4,7 @@
 * What a caller decides over (its input is parsed, checked and compiled, its filter is tried on everything) has a cost
   that no size tells: `run_for_caller`. It never runs on the event loop, it has a budget (`xds.codec.effort`), it ends
   when the caller has left, and no caller takes more than its turn.
+* What reads files has a thread of its own, which nobody waits for without end: `run_detached`.
 
 A thread has a cost of its own and competes with the event loop for the interpreter. So small work of the first kind
 runs on the event loop, and work of the second kind has two threads, however much of it there is.
@@ -19,10 +20,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from xds.codec.detached import settle
 from xds.codec.effort import AbandonedError, Effort, bounded_by
 
 INLINE_RESOURCES = 200
@@ -43,6 +43,36 @@ async def run_sized(work: Callable[..., T], *arguments: Any, resources: int = 0,
     if resources <= INLINE_RESOURCES and bytes <= INLINE_BYTES:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
+
+
+async def run_detached(work: Callable[..., T], *arguments: Any) -> T:
+    """Return ``work(*arguments)``, run in a thread that the end of the process does not wait for.
+
+    For files: a file system that does not answer holds its reader without end.
+    """
+    future: Future[T] = Future()
+    Thread(target=settle, args=(future, partial(work, *arguments)), name="detached", daemon=True).start()
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        del future  # as in `settle`
+
+
+def settle(future: Future[T], work: Callable[[], T]) -> None:
+    """Do the work of a future, unless it was cancelled.
+
+    A future has its error, and an error has the frames through which it went. A frame with the future would be a cycle:
+    what the work was given would stay until a full garbage collection.
+    """
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+        del future, work
+    else:
+        future.set_result(result)
 
 
 @dataclass(frozen=True, slots=True)

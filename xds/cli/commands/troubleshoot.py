@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,8 +11,6 @@ from xds.cli.commands.health import FAILED, STATE_MARKS, STATE_STYLES
 from xds.cli.completion import complete_held_cluster, complete_node
 from xds.cli.errors import CommandError, Exit
 from xds.cli.table import Column, TableLayout
-
-Json = dict[str, Any]
 
 STEPS = TableLayout(
     name="step",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,8 +11,6 @@ from xds.cli.output import Format, write_document
 from xds.cli.table import Column, TableLayout, write_items
 from xds.services import calls
 from xds.services.commands.completion import complete_source
-
-Json = dict[str, Any]
 
 _STYLES = {"reading": "good", "starting": "dim", "failing": "bad", "removed": "warn"}
 

@@ -20,12 +20,12 @@ from time import monotonic
 
 from watchfiles import awatch
 
-from xds.codec.detached import run_detached
 from xds.codec.regular_file import read_regular
 from xds.model.errors import ValidationError, Violation
 from xds.services.core.instance import Instance
 from xds.services.core.source import Sink
 from xds.services.sources.target_files import FILE_LIMIT_BYTES, Content, read_targets
+from xds.tasks.threads import run_detached
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000

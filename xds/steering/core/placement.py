@@ -44,7 +44,6 @@ RankedTargets = Sequence[tuple[Rank, Mapping[Locality, Sequence[Locality]]]]
 
 # Sources that have different targets in one rank (a policy's order can cause that) may leave capacity for each other.
 _ROUNDS = 8
-_BISECTIONS = 60
 _ROUNDING = 1e-12  # a smaller part of a source's demand is rounding of floats
 _FARTHEST = {Reach.ZONE: Distance.ZONE, Reach.REGION: Distance.REGION, Reach.WORLD: Distance.WORLD}
 

@@ -249,15 +249,6 @@ def test_a_splitter_without_any_cluster_is_refused() -> None:
     assert (finding.code, finding.resource, finding.pointer) == ("no_weight", "service-splitter/web", "/Splits")
 
 
-def test_chains_that_do_not_compile_are_findings_beside_those_of_other_upstreams() -> None:
-    entries = (
-        "- {Kind: service-router, Name: web, Routes: []}\n"
-        "- {Kind: service-resolver, Name: api, Redirect: {Service: api, Peer: east}}\n"
-    )
-    found = refusal({"upstreams": [{"service": "web", "bind_port": 1}, {"service": "api", "bind_port": 2}]}, entries)
-    assert [one.code for one in found] == ["protocol_not_http", "unreachable"]
-
-
 # gRPC clients without a proxy
 
 

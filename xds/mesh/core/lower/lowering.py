@@ -6,11 +6,9 @@ of instances (`xds.mesh.core.lower.assignments` makes its endpoints).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from xds.mesh.core.chain.chain import ChainError, DiscoveryChain, ResolverNode
-from xds.mesh.core.chain.index import chain_finding
+from xds.mesh.core.chain.chain import DiscoveryChain, ResolverNode
 from xds.mesh.core.entries.entry import WrittenKey, entry_key
 from xds.mesh.core.entries.resolver import ServiceResolver
 from xds.mesh.core.lower.clusters import INVALID_FILTER, ResolverClusters, lower_resolver
@@ -19,7 +17,7 @@ from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, LoweredResou
 from xds.mesh.core.lower.route_checks import check_routes
 from xds.mesh.core.lower.routes import lower_routes
 from xds.mesh.core.lower.upstream_context import UpstreamContext, resolvers_of
-from xds.mesh.core.lower.upstreams import LOOPBACK, ProxySettings, Upstream, UpstreamsDocument
+from xds.mesh.core.lower.upstreams import LOOPBACK, ProxySettings, Upstream
 from xds.model.errors import ValidationError, Violation
 
 
@@ -39,29 +37,6 @@ class LoweringSettings:
     """``datacenter`` is that of the proxies. A target in another datacenter may be behind a mesh gateway."""
 
     datacenter: str
-
-
-ChainOf = Callable[[Upstream], UpstreamChain]
-
-
-def lower(document: UpstreamsDocument, chain_of: ChainOf, settings: LoweringSettings) -> Lowered:
-    """Lower all upstreams of a document.
-
-    ``chain_of`` may raise ``ChainError``. Raises ``ValidationError`` with the findings of all upstreams: chains that do
-    not compile, parts that cannot be lowered, and names that two upstreams use for different content.
-    """
-    parts: list[Lowered] = []
-    violations: list[Violation] = []
-    for upstream in document.upstreams:
-        try:
-            parts.append(lower_upstream(upstream, chain_of(upstream), document.proxies, settings))
-        except ChainError as error:
-            violations.append(chain_finding(error, "does not compile"))
-        except ValidationError as error:
-            violations += error.violations
-    if violations:
-        raise ValidationError(list(dict.fromkeys(violations)))
-    return merge_lowered(parts)
 
 
 @dataclass(frozen=True, slots=True)
