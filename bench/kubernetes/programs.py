@@ -26,6 +26,11 @@ def prometheus() -> Path:
     return _of_debian("prometheus", "prometheus")
 
 
+def promtool() -> Path:
+    """Prometheus' own checker of rules on the path, else Debian's. Raises ``PeerError`` where neither is to be had."""
+    return _of_debian("promtool", "prometheus")
+
+
 def _of_debian(program: str, package: str) -> Path:
     """A program on the path, else that of a package of Debian or Ubuntu, unpacked into ``.tools/``, not installed."""
     installed = shutil.which(program)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.peers.go_program import GoProgram, build
+from bench.kubernetes import programs
 from tests.deploy.alert_cases import CASES, SCRAPED, AlertCase, Series
 from tests.support.process import REPOSITORY
 
@@ -23,14 +23,6 @@ Json = dict[str, Any]
 
 FOLDER = REPOSITORY / "deploy" / "prometheus"
 ALERTS = FOLDER / "alerts.yaml"
-# Never shipped. Without service discovery, which no rule needs, it has a tenth of the modules.
-PROMTOOL = GoProgram(
-    "promtool-3.13.5",
-    Path(__file__).resolve().parent / "promtool",
-    tags="remove_all_sd",
-    package="github.com/prometheus/prometheus/cmd/promtool",
-)
-GO_TIMEOUT_S = 2_000  # the first run builds Prometheus' packages, on whatever machine
 RUN_S = 200
 EVALUATION_S = 15
 LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
@@ -47,10 +39,10 @@ def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 
 @pytest.fixture(scope="module")
 def promtool() -> Path:
-    return build(PROMTOOL)
+    return programs.promtool()
 
 
-soak = [pytest.mark.soak, pytest.mark.timeout(GO_TIMEOUT_S), pytest.mark.xdist_group("promtool")]
+soak = [pytest.mark.soak, pytest.mark.timeout(600), pytest.mark.xdist_group("promtool")]
 
 
 def soaked(test: Any) -> Any:
