@@ -142,7 +142,7 @@ def _runner(operation: Any, seen: set[int], base: str, revision: int, *, is_usua
 
     @examples(
         3 if is_usual else 8,
-        in_soak=10 if is_usual else 100,
+        in_soak=10 if is_usual else 50,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate, hypothesis.Phase.shrink],

@@ -69,7 +69,7 @@ def test_strings_that_look_like_other_types_are_read_as_strings_by_both_versions
     assert yaml.safe_load(written) == {"a": text}
 
 
-@examples(100, in_soak=20_000)
+@examples(100, in_soak=5_000)
 @given(values)
 def test_every_value_comes_back(value: object) -> None:
     (read,) = parse_yaml(to_yaml(value))

@@ -200,7 +200,7 @@ class DeltaCohort(Cohort):
 @pytest.mark.timeout(3600)  # a failure is shrunk to its shortest form first
 @pytest.mark.parametrize("machine", [Cohort, DeltaCohort], ids=["sotw", "delta"])
 def test_clients_that_share_a_state_are_told_what_they_would_be_told_alone(machine: type[Cohort]) -> None:
-    tried = examples(60, in_soak=500, suppress_health_check=list(HealthCheck))
+    tried = examples(60, in_soak=250, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=tried)
 
 

@@ -17,7 +17,7 @@ from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
 
 CHUNKS, CHUNK = 20, 1_000
-SPLIT_CHUNKS = 2  # on separate streams
+SPLIT_CHUNKS = 1  # on separate streams
 SLICE = 25  # of `make test`
 
 

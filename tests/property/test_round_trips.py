@@ -99,7 +99,7 @@ async def travel(struct: Json, text: str) -> None:
     assert left == converted.bootstrap
 
 
-@examples(40, in_soak=2_000)
+@examples(40, in_soak=500)
 @given(structs, texts)
 def test_any_value_comes_back(struct: Json, text: str) -> None:
     asyncio.run(travel(struct, text))

@@ -330,7 +330,7 @@ def lingering(client: GrpcLike) -> Lingering:
 def test_random_swaps_of_grpc_lose_nothing() -> None:
     """Those of Envoys are in ``tests/property/test_swaps``."""
 
-    @examples(80, in_soak=10_000, suppress_health_check=list(HealthCheck))
+    @examples(80, in_soak=2_500, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         server = Server()

@@ -14,7 +14,7 @@ FIXED, SOAK = "fixed", "soak"  # the latter by --hypothesis-profile
 UNSAID = 50  # the count of a test that says none
 FEWEST = 5
 STEPS = 30  # of a state machine
-SOAK_TIMES, SOAK_STEPS = 10, 60
+SOAK_TIMES, SOAK_STEPS = 5, 60
 
 
 def register_profiles() -> None:

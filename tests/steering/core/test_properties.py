@@ -380,7 +380,7 @@ def test_noise_within_the_band_moves_nothing(world: World, noise: list[float]) -
 
 
 @pytest.mark.timeout(7200)
-@examples(5, in_soak=200)  # each is some 500 decisions, a second of CPU
+@examples(5, in_soak=100)  # each is some 500 decisions, a second of CPU
 @given(
     able_worlds(hysteresis=[0.1], minimum_change=[0.02], dwell_s=[30]),
     st.lists(st.sampled_from(["demand", "die", "live", "leave", "follow", "rest"]), min_size=4, max_size=10),
