@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import is_hypothesis_test
@@ -50,6 +51,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid}: the many examples of `make soak` need {SOAK_TIMEOUT_S} s")
     if item.get_closest_marker("xdist_group") is None and any(map(_is_of_module, _fixtures(item))):
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers take tests in an order that mixes those of all folders: some wait for processes, others compute."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: crc32(_unit(item).encode()))
+
+
+def _unit(item: pytest.Item) -> str:
+    """What one worker runs in the order of its file: a group of tests, or one test."""
+    group = item.get_closest_marker("xdist_group")
+    return str(group.args[0]) if group else item.nodeid
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
