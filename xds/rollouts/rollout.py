@@ -53,7 +53,8 @@ class Progress:
     """What one server has seen of the present wave. It is not stored: after a restart a wave is watched anew.
 
     Each time is a sum of the times between two decisions, of which none counts for more than a few seconds. So a clock
-    that jumps, or a server that stood still, makes a time longer and never shorter.
+    that jumps ahead, or a server that stood still, counts for a few seconds at most, and a clock that is set back for
+    none.
 
     * ``seen_s``: when the last decision was made (epoch seconds); ``wave_s``: how long the wave has been watched;
     * ``is_acked``: all its nodes had ACKed at the last decision; ``behind_s``: for how long not all have;
