@@ -182,11 +182,14 @@ def test_the_table_under_the_chart_has_its_figures(page: BrowserPage) -> None:
 
 def test_wanted_and_real_shares_stand_side_by_side(page: BrowserPage, server: ServerProcess) -> None:
     page.go(f"/ui/load/{CLUSTER}")
-    shown = page.wait_for("wanted share", "main")
+    page.wait_for("wanted share", "main")
     page.wait_for("62.5 %", "main")  # 100 of 160 requests go to zone a
-    (source,) = server.get(f"/groups/{GROUP}/assignments/{CLUSTER}")["sources"]
-    assert source["source"]["zone"] == "a"
-    assert source["standing"] in shown
+
+    def shows_standing() -> bool:
+        (source,) = server.get(f"/groups/{GROUP}/assignments/{CLUSTER}")["sources"]
+        return source["source"]["zone"] == "a" and source["standing"] in page.text("main")
+
+    wait_until(shows_standing, "the standing", detail=lambda: page.text("main"))
 
 
 def test_at_most_twelve_lines_are_drawn(page: BrowserPage) -> None:
