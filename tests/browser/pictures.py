@@ -13,7 +13,7 @@ WIDTH, HEIGHT_LIMIT = 1000, 900
 
 def take_picture(page: BrowserPage, name: str, width: int = WIDTH) -> None:
     """Take a picture of the page as it is shown. `XDS_WRITE_PICTURES` has it written to `FOLDER`."""
-    page.look("light", width)
+    page.look("light", width, 1)  # so that the page is as high as what it shows
     height = min(int(page.evaluate("document.documentElement.scrollHeight")), HEIGHT_LIMIT)
     page.look("light", width, height)
     page.evaluate("new Promise(requestAnimationFrame)")

@@ -118,6 +118,13 @@ def test_a_page_is_whole(page: BrowserPage, path: str, scheme: str, width: int) 
     check_whole(page, path, VIEWS[path], scheme, width)
 
 
+@pytest.mark.parametrize("path", ["/ui/load", "/ui/services"])
+def test_a_list_is_as_in_its_picture(page: BrowserPage, path: str) -> None:
+    page.go(path)
+    page.wait_for(VIEWS[path], "main")
+    take_picture(page, f"{path.rpartition('/')[2]}-list")
+
+
 @pytest.mark.parametrize("path", VIEWS)
 def test_keys_reach_every_control(page: BrowserPage, path: str) -> None:
     check_keys(page, path, VIEWS[path])
