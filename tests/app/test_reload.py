@@ -23,7 +23,7 @@ from xds.app.reload import Reloader
 from xds.fleet.event_log import EventLog
 from xds.model.resource_type import CLUSTER
 from xds.proto import wire_pb2
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.settings.settings import Settings, SettingsError
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"

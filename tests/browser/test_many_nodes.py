@@ -20,7 +20,8 @@ from tests.browser.devtools import BrowserPage
 from tests.support.background import Background
 from xds.fleet.event_log import RARE_LIMIT, EventKind
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import NodeState, Sync
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import Sync
 
 pytestmark = pytest.mark.browser
 

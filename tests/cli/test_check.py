@@ -26,7 +26,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.admin.check_rows import _ROWS, GUIDE
-from xds.cli.commands.health import NEXT
+from xds.cli.health import NEXT
 
 *_FIRST, _LAST = _ROWS
 CHECKS = (*(name for name in _FIRST if name != "members"), "sources", _LAST, "version", "tls")

@@ -10,8 +10,8 @@ import yaml
 
 from xds.cli import output
 from xds.cli.commands.events import event_line
-from xds.cli.commands.nodes import NODES, nodes_layout
 from xds.cli.errors import CommandError, Exit
+from xds.cli.node_table import NODES, nodes_layout
 from xds.cli.output import Color, Format, paint
 from xds.cli.table import Column, Style, TableLayout, cell_text, rendered
 from xds.cli.wait import late

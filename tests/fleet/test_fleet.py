@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
 from xds.fleet.node_selection import NodeFilter
-from xds.fleet.state import NodeState, Sync, TypeState
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import Sync, TypeState
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import Snapshot
 

@@ -10,7 +10,8 @@ import pytest
 from tests.support.sansio import Client, Server
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import NackRecord, NackState, NodeState, Sync, TypeState
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import NackRecord, NackState, Sync, TypeState
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Event

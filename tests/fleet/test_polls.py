@@ -8,8 +8,9 @@ import pytest
 
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
+from xds.fleet.node_state import NodeState
 from xds.fleet.polls import MISSED_POLLS, SHORTEST_INTERVAL_S, Poll
-from xds.fleet.state import NodeState, Sync, TypeState
+from xds.fleet.state import Sync, TypeState
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import ResourceSet, Snapshot

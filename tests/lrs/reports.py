@@ -8,7 +8,7 @@ from typing import Any
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
 from xds.lrs.load_stats import LoadStatsRequest
-from xds.lrs.series import Bounds
+from xds.lrs.series_index import Bounds
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
 

@@ -11,7 +11,7 @@ from tests.support.connected import Client
 from tests.support.plane import Plane
 from tests.support.resources import static_cluster
 from xds.envoy.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
-from xds.fleet.state import NodeState
+from xds.fleet.node_state import NodeState
 from xds.model.node import Node
 from xds.model.resource import default_version_info
 from xds.model.resource_type import CLUSTER, V2_URLS

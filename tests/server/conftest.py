@@ -21,7 +21,7 @@ from xds.lrs.aggregates import LoadAggregates
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import Snapshot, build_snapshot
 from xds.proto import wire_pb2
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.snapshots.cache import SnapshotCache, Translate

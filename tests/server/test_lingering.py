@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.server.conftest import DELTA, SOTW, Harness, RawStream, Start, until
-from xds.fleet.state import NodeState, Sync
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import Sync
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.snapshots.order import OrderRules
 

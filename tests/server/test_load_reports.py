@@ -18,7 +18,7 @@ from xds.fleet.event_log import EventFilter, EventKind
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import TargetTotals
 from xds.lrs.report_stream import NO_CLUSTER, LoadSettings
-from xds.lrs.series import Bounds
+from xds.lrs.series_index import Bounds
 from xds.proto import wire_pb2
 from xds.server.flow.limits import FlowLimits
 from xds.snapshots.membership import Rule

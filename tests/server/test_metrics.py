@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.conftest import Harness, until
 from xds.fleet.fleet import Fleet
 from xds.model.resource_type import CLUSTER
+from xds.server.counters import GROUP_LABELS, OTHER, Distribution, Metrics
 from xds.server.metrics.collectors import FleetMetrics
-from xds.server.metrics.counters import GROUP_LABELS, OTHER, Distribution, Metrics
 from xds.snapshots.cache import SnapshotCache
 
 CORE = {

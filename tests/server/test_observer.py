@@ -14,7 +14,7 @@ from xds.model.resource_type import CLUSTER
 from xds.protocol.cohort import Outcome, RequestKey
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, Event, Identified, Send
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.server.observer import SharedObservations, StreamObserver
 
 SENT = response(resource_set("clusters", "1", a="x", b="x"))

@@ -22,7 +22,7 @@ from xds.access.tokens import Grant, Tokens
 from xds.fleet.event_log import EventFilter, EventKind, EventLog, FleetEvent
 from xds.fleet.refused_streams import ROWS_LIMIT, RefusalReason, RefusedClient
 from xds.proto import wire_pb2
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.server.options import ASYNCIO, GRPCIO
 from xds.server.refusals import REPORTED_BURST, REPORTED_PER_S, RefusalRecorder
 

@@ -12,8 +12,8 @@ from xds.filter.filter import compile_filter
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER
 from xds.model.snapshot import build_snapshot
+from xds.server.counters import Metrics
 from xds.server.flow.limits import DEFAULT_FLOW
-from xds.server.metrics.counters import Metrics
 from xds.server.registry import StreamRegistry
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.membership import Rule

@@ -24,8 +24,8 @@ from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, V2_URLS
 from xds.model.snapshot import build_snapshot
 from xds.protocol.requests import StreamLimits
+from xds.server.counters import Metrics
 from xds.server.identity import NodeAuthorizer
-from xds.server.metrics.counters import Metrics
 from xds.server.refusals import RefusalRecorder
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
 from xds.snapshots.cache import SnapshotCache

@@ -14,12 +14,12 @@ from xds.access.authorisation import Access
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
+from xds.server.counters import Metrics
 from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.limits import FlowLimits
 from xds.server.flow.work_queue import WorkQueue
 from xds.server.flow.write_limiter import WriteLimiter
 from xds.server.identity import NodeAuthorizer
-from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
 from xds.server.refusals import RefusalRecorder
 from xds.server.stream import CLIENT_LEFT, OK_STATUS, CallHandler, Status, StreamDependencies, StreamHandler

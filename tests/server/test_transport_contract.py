@@ -49,8 +49,8 @@ from xds.proto import wire_pb2
 from xds.protocol.requests import StreamLimits
 from xds.protocol.stream import DiscoveryStream
 from xds.server import aging
+from xds.server.counters import Metrics
 from xds.server.discovery import DiscoveryHandler
-from xds.server.metrics.counters import Metrics
 from xds.server.options import ASYNCIO, GRPCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.server.services import SERVICES

@@ -23,7 +23,7 @@ from xds.mesh.settings import chain_context
 from xds.model.node import Locality
 from xds.push.publisher import Publisher
 from xds.push.request import PushOptions
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.server.options import ASYNCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.services.bindings import Bindings

@@ -29,7 +29,8 @@ from xds.admin.operations import PREFIX
 from xds.admin.other_servers import Answers, Asked
 from xds.admin.problem import RETRY_AFTER_S, RequestError, request_id
 from xds.admin.routing import FORM_ERRORS, HAS_GATHERED, IS_WITHOUT_OTHERS, identity_of
-from xds.fleet.state import NodeStanding, NodeState
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import NodeStanding
 from xds.tasks.threads import run_sized
 
 Json = dict[str, Any]

@@ -25,7 +25,8 @@ from xds.admin.models.nodes import LOAD_SERVICE, NodeCounts, NodeStatus
 from xds.admin.models.writing import document_of
 from xds.admin.problem import RequestError
 from xds.fleet.node_selection import ListedNode, NodeFilter, NodeOrder, NodeTally, worst_of
-from xds.fleet.state import NodeStanding, NodeState, Sync
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import NodeStanding, Sync
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]

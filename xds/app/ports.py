@@ -17,9 +17,9 @@ from xds.cluster.fan_out import Trust
 from xds.fleet.refused_streams import RecordRefusal
 from xds.lrs.report_stream import LoadSettings
 from xds.protocol.requests import StreamLimits
+from xds.server.counters import Metrics
 from xds.server.flow.anonymous import AnonymousLimits
 from xds.server.http_server import HttpLimits, HttpServer
-from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
 from xds.server.process import OpenFiles
 from xds.settings.sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings

@@ -17,7 +17,7 @@ import structlog
 
 from xds.access.auth_settings import AuthSettings
 from xds.fleet.event_log import EventKind, EventLog
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.services.settings import source_table
 from xds.settings.settings import Settings, SettingsError
 

@@ -51,6 +51,7 @@ from xds.push.collector import Collector
 from xds.push.directory import WatchedDirectory
 from xds.push.publisher import Publisher
 from xds.push.rollout_runner import RolloutRunner
+from xds.server.counters import Metrics
 from xds.server.engine_persistence import EnginePersistence
 from xds.server.metrics.collectors import (
     AuditMetrics,
@@ -63,7 +64,6 @@ from xds.server.metrics.collectors import (
     StoreMetrics,
     WatchMetrics,
 )
-from xds.server.metrics.counters import Metrics
 from xds.server.metrics.live_metrics import LiveMetrics
 from xds.server.nack_persistence import NackPersistence
 from xds.server.nacks_elsewhere import NacksElsewhere, Numbers

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from xds.cli.checks import Checked, Checks
     from xds.cli.table import Style
-    from xds.cli.validate import Checked, Checks
     from xds.model.errors import Violation
 
 Json = dict[str, Any]

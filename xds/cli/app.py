@@ -6,11 +6,10 @@ the function of the command, which finds all of them in ``context.obj``.
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -20,63 +19,13 @@ from xds.cli.completion import complete_context
 from xds.cli.errors import CommandError, Exit
 from xds.cli.help_layout import SectionedGroup, name_values
 from xds.cli.output import Color, Format, print_error, suppress_messages
-from xds.cli.table import Style
-
-if TYPE_CHECKING:
-    from xds.cli.client import Client
+from xds.cli.shared_options import Shared
 
 _COMMAND_LINE = "COMMANDLINE"
 # Options whose value may be left out, which the argument parser does not support. Their metavar begins with "[=".
 _DEFAULT_VALUES = {"--wait": "100%", "--dry-run": "server", "--canary": "default"}
 # Values that may also be the next word, although they may be left out.
 _NEXT_WORDS = {"--canary": re.compile(r"\d+%?(,\d+%?)*")}
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """The values of the shared options."""
-
-    server: str = ""
-    token_file: Path | None = None
-    cacert: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    output: Format | None = None
-    no_headers: bool = False
-    columns: str = ""
-    sort_by: str = ""
-    limit: int = 0
-    timestamps: bool = False
-    color: Color = Color.AUTO
-    show_secrets: bool = False
-    quiet: bool = False
-    context: str = ""
-
-    def style(self, default: Format = Format.TABLE) -> Style:
-        """The style of a list."""
-        columns = tuple(part.strip() for part in self.columns.split(",") if part.strip())
-        format = self.output or default
-        return Style(format, not self.no_headers, columns, self.sort_by, self.limit, self.timestamps, self.color)
-
-    def document_format(self) -> Format:
-        """The format of a single document: YAML unless JSON is given."""
-        return self.output if self.output in {Format.JSON, Format.JSONL} else Format.YAML
-
-    def connect(self) -> Client:
-        """A client of the server named by the options, the environment or a context. Raises ``CommandError``."""
-        from xds.calls.access import ADDRESS_VARIABLE
-        from xds.cli.client import Client
-        from xds.cli.contexts import read_contexts
-
-        if not self.context and (self.server or os.environ.get(ADDRESS_VARIABLE)):
-            return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
-        chosen = read_contexts().chosen(self.context)
-        if self.server and chosen.server != self.server:
-            raise CommandError(Exit.USAGE, f"--server is not the server of context {self.context}: give one of them")
-        files = (self.token_file, self.cacert, self.cert, self.key)
-        defaults = (chosen.token_file, chosen.cacert, chosen.cert, chosen.key)
-        paths = (file or (Path(default) if default else None) for file, default in zip(files, defaults, strict=True))
-        return Client(chosen.server, *paths)
 
 
 def shared(context: typer.Context) -> Shared:

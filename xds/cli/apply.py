@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from xds.calls import groups
+from xds.cli.careful_rollouts import wait_for_push
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
 from xds.cli.output import Format, counted, say, write, write_document
 from xds.cli.push_options import confirm, precondition, print_rest, summary, write_options
-from xds.cli.wait import wait_for_push
 
 Json = dict[str, Any]
 

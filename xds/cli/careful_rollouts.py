@@ -12,7 +12,7 @@ from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import counted, one_line, say
 from xds.cli.table import Column, TableLayout
-from xds.cli.wait import POLL_S, held_lines
+from xds.cli.wait import POLL_S, WAIT_S, held_lines, wait_for
 from xds.model.units import span_text
 
 Json = dict[str, Any]
@@ -117,3 +117,19 @@ def wait_for_end(client: Client, group: str, head: int, end: float) -> None:
         if remaining_s <= 0:
             raise CommandError(Exit.TIMED_OUT, f"timed out waiting for the rollout: {line}")
         time.sleep(min(POLL_S, remaining_s))
+
+
+def wait_for_push(
+    client: Client, answer: Json, percent: float, timeout_s: float, began_s: float, *, allow_none: bool = False
+) -> None:
+    """As `wait_for`, for the push of an answer. One that is rolled out is waited for until that has ended or is held.
+
+    ``began_s`` is on the monotonic clock. A ``timeout_s`` of 0 is `WAIT_S`, or until a rollout must have ended.
+    """
+    # What is pushed again without a change may be what is rolled out just now.
+    rollout = answer.get("rollout", {}) if answer["changed"] else client.run(groups.rollout(answer["group"]))
+    if rollout.get("state") in OPEN and rollout.get("effect", "started") in {"started", "superseded"}:
+        wait_for_end(client, answer["group"], rollout["head"], began_s + (timeout_s or longest_s(rollout)))
+    else:
+        end = began_s + (timeout_s or WAIT_S)
+        wait_for(client, answer["group"], answer["revision"], percent, end, allow_none=allow_none)

@@ -133,7 +133,7 @@ def complete_names(context: typer.Context, call: ApiCall[Any], key: str, incompl
 
 
 def _connect(context: typer.Context) -> Client:
-    from xds.cli.app import Shared
+    from xds.cli.shared_options import Shared
 
     given: Any = context.obj
     return (given if isinstance(given, Shared) else Shared()).connect()

@@ -10,15 +10,15 @@ from xds.calls import fleet, groups
 from xds.calls.server import watched_directory
 from xds.cli.careful_rollouts import is_told, rollout_line
 from xds.cli.client import Client, document_of
-from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
-from xds.cli.commands.nodes import NODES
-from xds.cli.commands.rollout import HISTORY, types_table
 from xds.cli.errors import CommandError, Exit
+from xds.cli.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
+from xds.cli.node_table import NODES
 from xds.cli.output import age, printable, to_yaml
 from xds.cli.resources import known_type, snapshot
 from xds.cli.rollout_options import plan_text
+from xds.cli.rollout_tables import HISTORY, types_table
 from xds.cli.table import Column, Style, TableLayout, actor_text, cell_text, rendered
 
 Json = dict[str, Any]

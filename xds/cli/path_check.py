@@ -13,16 +13,19 @@ from typing import Any
 from xds.calls import fleet
 from xds.calls import load as of_load
 from xds.cli.client import Client, RefusedError
-from xds.cli.commands.health import (
+from xds.cli.errors import CommandError, Exit
+from xds.cli.health import (
     DAY_S,
     EXPIRY_DAYS,
     FAILED,
     OK,
+    STATE_MARKS,
+    STATE_STYLES,
     WARNING,
     certificate_line,
     seconds_left,
 )
-from xds.cli.errors import CommandError, Exit
+from xds.cli.table import Column, TableLayout
 from xds.codec.resources import decode_resource
 from xds.model.errors import ValidationError
 from xds.model.names import WILDCARD
@@ -31,6 +34,16 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, SECRET, alias_o
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # type URL and name
+
+STEPS = TableLayout(
+    name="step",
+    columns=(
+        Column("STEP", "step"),
+        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
+        Column("DETAIL", "detail", is_prose=True),
+        Column("NEXT", "next"),
+    ),
+)
 
 WINDOW_S = 60
 FAILING_FROM = 0.5  # of the requests

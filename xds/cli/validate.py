@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xds.cli.additions import ADDITIONS
+from xds.cli.checks import Checked, Checks, Text
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_by_group, read_bytes, shown_name, with_excerpt
@@ -25,42 +26,6 @@ if TYPE_CHECKING:
 
 SEVERITIES = ("warning", "error")
 BOOTSTRAP_LIMIT_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """The checks beyond the files themselves.
-
-    ``envoy`` is a binary that also validates; ``live`` is a server whose content and policies are compared;
-    ``descriptor_sets`` are files with message types, ``policies`` files with traffic assignment policies,
-    ``bootstraps`` files with bootstraps of Envoys that are to take the resources.
-    """
-
-    envoy: Path | None = None
-    live: Client | None = None
-    descriptor_sets: tuple[Path, ...] = ()
-    timeout_s: float = 60.0
-    policies: tuple[Path, ...] = ()
-    bootstraps: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A file. Its resources are those of the group from index ``first`` on."""
-
-    name: str
-    body: bytes
-    first: int
-
-
-@dataclass(slots=True)
-class Checked:
-    """The result for the files of one group: the resources that could be read, and the findings."""
-
-    group: str
-    resources: list[Resource] = field(default_factory=list)
-    findings: list[Violation] = field(default_factory=list)
-    texts: list[Text] = field(default_factory=list)
 
 
 def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Checked]:

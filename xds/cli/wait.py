@@ -138,21 +138,3 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
             bar.update(task, total=total, completed=state["synced"])
 
         yield show
-
-
-def wait_for_push(
-    client: Client, answer: Json, percent: float, timeout_s: float, began_s: float, *, allow_none: bool = False
-) -> None:
-    """As `wait_for`, for the push of an answer. One that is rolled out is waited for until that has ended or is held.
-
-    ``began_s`` is on the monotonic clock. A ``timeout_s`` of 0 is `WAIT_S`, or until a rollout must have ended.
-    """
-    from xds.cli.careful_rollouts import OPEN, longest_s, wait_for_end
-
-    # What is pushed again without a change may be what is rolled out just now.
-    rollout = answer.get("rollout", {}) if answer["changed"] else client.run(groups.rollout(answer["group"]))
-    if rollout.get("state") in OPEN and rollout.get("effect", "started") in {"started", "superseded"}:
-        wait_for_end(client, answer["group"], rollout["head"], began_s + (timeout_s or longest_s(rollout)))
-    else:
-        end = began_s + (timeout_s or WAIT_S)
-        wait_for(client, answer["group"], answer["revision"], percent, end, allow_none=allow_none)

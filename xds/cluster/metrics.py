@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from xds.cluster.fan_out import FanOut
 from xds.cluster.members import Members
-from xds.server.metrics.counters import PREFIX
+from xds.server.counters import PREFIX
 from xds.store.member_register import NO_NUMBER
 
 

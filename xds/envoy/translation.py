@@ -10,7 +10,8 @@ import structlog
 
 from xds.codec.downgrade import downgrade
 from xds.fleet.fleet import Fleet
-from xds.fleet.state import NodeState, TypeState
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import TypeState
 from xds.model.resource import Resource, derived_version_info, version_stem
 from xds.model.resource_type import V2_URLS, resource_type
 from xds.model.snapshot import Derivation, ResourceSet, content_digest

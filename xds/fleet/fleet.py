@@ -36,11 +36,12 @@ from xds.fleet.node_records import (
     holdings,
 )
 from xds.fleet.node_selection import ListedNode, NodeFilter, listed_node
+from xds.fleet.node_state import NodeState
 from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set, held_resources
 from xds.fleet.polls import Poll
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
-from xds.fleet.state import Convergence, HeldResources, NodeStanding, NodeState, StreamState, Sync
+from xds.fleet.state import Convergence, HeldResources, NodeStanding, StreamState, Sync
 from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from xds.fleet.node_past import NOTHING
+from xds.fleet.node_state import NodeState
 from xds.fleet.order_state import (
     LINGERS_SHOWN,
     NO_CLIENTS,
@@ -24,7 +25,7 @@ from xds.fleet.order_state import (
 )
 from xds.fleet.polls import Poll, Polls, after_poll
 from xds.fleet.refused_content import RefusedContent
-from xds.fleet.state import NodeState, StreamState, Sync, TypeState
+from xds.fleet.state import StreamState, Sync, TypeState
 from xds.model.names import NO_NAMES
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of

@@ -10,9 +10,10 @@ import typer
 
 from xds.calls.server import config
 from xds.cli.additions import ADDITIONS, ExplanationPart
-from xds.cli.app import Command, Shared, app, shared
+from xds.cli.app import Command, app, shared
 from xds.cli.arguments import parse_address
 from xds.cli.output import Format, write_document
+from xds.cli.shared_options import Shared
 from xds.cli.table import Style
 from xds.linkerd import calls
 

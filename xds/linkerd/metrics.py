@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from xds.linkerd.destinations import Destinations
 from xds.linkerd.methods import METHODS
-from xds.server.metrics.counters import PREFIX, family
+from xds.server.counters import PREFIX, family
 
 _STATES = ("told", "empty", "unknown", "awaited")
 

@@ -30,7 +30,7 @@ from xds.lrs.packed_counters import unpack
 from xds.lrs.queries import WINDOW_LIMIT_S, LoadQueries, TimeSpan
 from xds.lrs.report_stream import INTERVAL_S
 from xds.lrs.reporting import NodeTotals, ReportingStream
-from xds.lrs.series import Bounds, SeriesIndex
+from xds.lrs.series_index import Bounds, SeriesIndex
 from xds.lrs.windows import edge_of
 from xds.model.node import Node
 
@@ -80,9 +80,8 @@ class LoadAggregates:
         self._departed_nodes.pop(node.id, None)
         totals.node = node
         source = self._index.source_of(group, node.locality)
-        totals.streams[stream] = source.streams[stream] = self._streams[stream] = ReportingStream(
-            stream, totals, source, now
-        )
+        totals.streams[stream] = self._streams[stream] = ReportingStream(stream, totals, source, now)
+        source.streams.add(stream)
 
     def move_stream(self, stream: int, group: str, now: float) -> None:
         """Count later reports of a stream in another group, as those of a new stream: its node moved there."""
@@ -98,7 +97,7 @@ class LoadAggregates:
             return
         reporting.forget(inf)
         self._latest_bytes -= reporting.data_bytes
-        del reporting.source_series.streams[stream]
+        reporting.source_series.streams.remove(stream)
         totals = reporting.totals
         del totals.streams[stream]
         if not totals.streams:

@@ -18,7 +18,8 @@ from xds.lrs.figures import UNCATEGORISED, IngestResult
 from xds.lrs.load_stats import LoadStatsRequest, decode_cluster_stats
 from xds.lrs.packed_counters import TRAFFIC_LANES, pack, shift_lanes
 from xds.lrs.reporting import Gauge, ReportingStream
-from xds.lrs.series import LoadSeries, SeriesIndex
+from xds.lrs.series import LoadSeries
+from xds.lrs.series_index import SeriesIndex
 from xds.lrs.windows import TrafficWindow, edge_of, length_of, span_of
 from xds.model.load_report import LocalityLoad, Metric, Traffic
 

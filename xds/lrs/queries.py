@@ -28,7 +28,8 @@ from xds.lrs.figures import (
     repeats_at_most,
 )
 from xds.lrs.reporting import NodeTotals
-from xds.lrs.series import LoadSeries, SeriesIndex
+from xds.lrs.series import LoadSeries
+from xds.lrs.series_index import SeriesIndex
 from xds.lrs.windows import SECONDS, TrafficWindow, ValueWindow
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from xds.mesh.lowered_groups import LoweredGroups
-from xds.server.metrics.counters import Labels, family
+from xds.server.counters import Labels, family
 
 
 class LoweredMetrics(Collector):

@@ -14,8 +14,9 @@ from xds.envoy.translation import V2, V2_TYPES, UnexpressedResource, unexpressed
 from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
+from xds.fleet.node_state import NodeState
 from xds.fleet.order_state import Clients, held_by_name, lingering_until
-from xds.fleet.state import NackRecord, NackState, NodeState
+from xds.fleet.state import NackRecord, NackState
 from xds.live.owners import LiveEndpoints, Owner
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node

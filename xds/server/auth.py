@@ -15,7 +15,7 @@ from xds.access.authorisation import ANONYMOUS, Access, Identity, missing_creden
 from xds.access.certificate import Certificate
 from xds.access.tokens import HEADER, READ, XDS
 from xds.fleet.refused_streams import RefusalReason
-from xds.server.metrics.counters import Metrics
+from xds.server.counters import Metrics
 from xds.server.refusals import RefusalRecorder
 from xds.server.stream import CallContext, Status, StreamHandler
 from xds.tasks.lifecycle import Phase

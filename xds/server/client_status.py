@@ -21,7 +21,8 @@ from xds.codec.node_matcher import read_node_matchers
 from xds.codec.redaction import redact_message
 from xds.fleet.fleet import Fleet
 from xds.fleet.node_records import Holding
-from xds.fleet.state import NodeState, Sync, TypeState
+from xds.fleet.node_state import NodeState
+from xds.fleet.state import Sync, TypeState
 from xds.model.errors import LimitError, ValidationError
 from xds.model.node import Node
 from xds.model.resource import Resource

@@ -18,9 +18,9 @@ from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.refused_streams import RefusalReason
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
+from xds.server.counters import Metrics
 from xds.server.flow.limits import RateLimit
 from xds.server.logs import get_logger, shorten
-from xds.server.metrics.counters import Metrics
 from xds.server.refusals import REPORTED_BURST, REPORTED_PER_S, RefusalRecorder
 
 _MAPPED = "::ffff:"  # an IPv4 client on a socket for both versions

@@ -31,8 +31,8 @@ from xds.protocol.events import (
 )
 from xds.protocol.requests import Request
 from xds.protocol.stream import DiscoveryStream
+from xds.server.counters import Metrics
 from xds.server.logs import address_fields, get_logger, identity_fields, shorten
-from xds.server.metrics.counters import Metrics
 
 GUILTY_LOGGED = 10  # names of rejected resources in a log line
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xds.server.counters import Metrics
 from xds.server.logs import get_logger
-from xds.server.metrics.counters import Metrics
 
 RESERVED = 8
 CHECK_EVERY_S = 1.0

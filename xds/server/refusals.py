@@ -14,9 +14,9 @@ from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.refused_streams import TEXT_LIMIT, RefusalReason, RefusedStreams, StreamRefusal
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.node import Node
+from xds.server.counters import Metrics
 from xds.server.flow.limits import RateLimit
 from xds.server.logs import get_logger
-from xds.server.metrics.counters import Metrics
 
 REPORTED_PER_S, REPORTED_BURST = 5.0, 100.0
 

@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Protocol
 
 from xds.model.node import Locality, Node
+from xds.server.counters import Metrics
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.flow.work_queue import WorkQueue
-from xds.server.metrics.counters import Metrics
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.overlay import source_of
 

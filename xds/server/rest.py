@@ -45,8 +45,8 @@ from xds.protocol.requests import (
     check_type,
 )
 from xds.protocol.sotw import SOTW, Fetched, fetch
+from xds.server.counters import Metrics
 from xds.server.identity import Authorize, NodeAuthorizer, peer_name
-from xds.server.metrics.counters import Metrics
 from xds.server.services import REST_LABEL, REST_PATHS
 from xds.server.version_guard import VersionGuard
 from xds.snapshots.cache import SnapshotCache

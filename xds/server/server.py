@@ -27,6 +27,7 @@ from xds.push.progress import converged_at
 from xds.server.aging import end_old
 from xds.server.auth import AuthInterceptor, expire
 from xds.server.client_status import STATUS_SERVICE, ClientStatusService
+from xds.server.counters import Metrics
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.write_limiter import WriteLimiter
@@ -36,7 +37,6 @@ from xds.server.load_reports import LoadReportHandler
 from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetrics
-from xds.server.metrics.counters import Metrics
 from xds.server.observer import SharedObservations
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory

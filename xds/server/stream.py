@@ -26,12 +26,12 @@ from xds.access.authorisation import ANONYMOUS, Identity
 from xds.access.certificate import Certificate
 from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.node import Node
+from xds.server.counters import Metrics
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.limits import RateLimit
 from xds.server.flow.work_queue import Waiter, WorkQueue, wake
 from xds.server.flow.write_limiter import WriteLimiter
 from xds.server.identity import NodeAuthorizer
-from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
 from xds.server.refusals import RefusalRecorder
 

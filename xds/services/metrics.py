@@ -8,7 +8,7 @@ from time import time
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from xds.server.metrics.counters import PREFIX, Labels, family
+from xds.server.counters import PREFIX, Labels, family
 from xds.services.bindings import Bindings
 from xds.services.catalog import ServiceCatalog, SourceCounts
 from xds.services.followed_assignments import FollowedAssignments

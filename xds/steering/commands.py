@@ -15,7 +15,7 @@ from xds.cli.completion import complete_names, given_group
 from xds.steering import calls
 
 if TYPE_CHECKING:
-    from xds.cli.validate import Checked, Checks
+    from xds.cli.checks import Checked, Checks
     from xds.model.errors import Violation
 
 assignment = typer.Typer(

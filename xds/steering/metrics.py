@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from xds.model.node import Locality
-from xds.server.metrics.counters import OTHER, PREFIX, Labels, family
+from xds.server.counters import OTHER, PREFIX, Labels, family
 from xds.steering.active_policy import PolicyDecision
 from xds.steering.assignments import Assignments
 from xds.steering.core.assignment import Demand, Path, Standing

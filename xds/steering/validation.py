@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from xds.cli.checks import Checked, Checks
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import Exit
 from xds.cli.files import shown_name
-from xds.cli.validate import Checked, Checks, with_source
+from xds.cli.validate import with_source
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import CLUSTER
 from xds.steering import calls

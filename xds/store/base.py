@@ -2,7 +2,7 @@
 
 A store keeps a sequence of revisions (1, 2, 3 ...) per group. A revision is the complete manifest of the group: type
 URL, name and blob id of every resource. Blobs are content-addressed bytes that the store never parses. Documents are
-small values beside the revisions. See docs/internals/design.md#storage. One idea: what a store promises.
+small values beside the revisions. See docs/internals/design.md#storage.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
 from xds.store.audit_entries import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
 from xds.store.member_register import MemberRegister
+from xds.store.records import BLOB_ID_BYTES, Record
 from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
 
-if TYPE_CHECKING:
-    from xds.store.records import Record
-
-BLOB_ID_BYTES = 20
 EVENTS_KEPT = 4096  # a watch can be resumed this many commits back
 READER_BUFFER = 1024  # a reader of a watch may lag this many commits behind
 PUSH_IDS_KEPT_S = 24 * 3600

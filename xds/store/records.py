@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from xds.store.audit_entries import LIMITS, AuditEntry, AuditLane, AuditNote
-from xds.store.base import BLOB_ID_BYTES
 
+BLOB_ID_BYTES = 20
 _INTEGER_LIMIT = 1 << 62
 
 

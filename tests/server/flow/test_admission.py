@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from tests.server.conftest import Harness, Start, sotw, until, within
+from xds.server.counters import Metrics
 from xds.server.flow.admission import Admission, AdmissionSlot, ConnectionThrottle
 from xds.server.flow.limits import FlowLimits
-from xds.server.metrics.counters import Metrics
 
 NEWCOMERS = 500
 ON_ONE_CONNECTION = 50

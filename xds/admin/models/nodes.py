@@ -12,8 +12,9 @@ from xds.admin.models.writing import present_if
 
 if TYPE_CHECKING:
     from xds.envoy.translation import UnexpressedResource
+    from xds.fleet.node_state import NodeState
     from xds.fleet.polls import Polls
-    from xds.fleet.state import HeldResources, LingeringResources, NodeState, StreamState, TypeState
+    from xds.fleet.state import HeldResources, LingeringResources, StreamState, TypeState
     from xds.lrs.stream_states import ReportStream
 
 _ALL = "*"  # all resources, among subscribed names

@@ -51,8 +51,9 @@ from xds.filter.filter import Filter, compile_filter
 from xds.filter.values import NODE_SHAPE, node_record
 from xds.fleet.merged_nacks import EqualNacks, equal_nacks_of, merge_by_message
 from xds.fleet.node_selection import NodeFilter, NodeOrder
+from xds.fleet.node_state import NodeState
 from xds.fleet.order_state import ClientOrderState, lingering_names
-from xds.fleet.state import NackRecord, NackState, NodeState, Sync
+from xds.fleet.state import NackRecord, NackState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
 from xds.model.units import UNIT_S

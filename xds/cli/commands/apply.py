@@ -63,8 +63,9 @@ def apply(
     from xds.cli.apply import ApplyOptions, DryRun
     from xds.cli.apply import apply as push
     from xds.cli.arguments import named_files, parse_percent
+    from xds.cli.checks import Checks
     from xds.cli.files import read_sources
-    from xds.cli.validate import Checks, check_files, show_checked
+    from xds.cli.validate import check_files, show_checked
 
     options, given = shared(context), named_files(files, file)
     if dry_run not in set(DryRun):
@@ -118,8 +119,8 @@ def put(
 
     from xds.cli.apply import put_resources
     from xds.cli.arguments import named_files, parse_percent
+    from xds.cli.careful_rollouts import wait_for_push
     from xds.cli.push_options import show_answer, write_options
-    from xds.cli.wait import wait_for_push
 
     options, given = shared(context), named_files(files, file)
     percent = parse_percent(wait) if wait else 0.0

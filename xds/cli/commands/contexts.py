@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from xds.cli.app import Command, Shared, app, shared
+from xds.cli.app import Command, app, shared
 from xds.cli.completion import complete_context
 from xds.cli.contexts import NAME_CHARACTERS, Contexts, ServerContext, read_contexts, write_contexts
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import say
+from xds.cli.shared_options import Shared
 from xds.cli.table import Column, TableLayout, write_items
 
 Json = dict[str, Any]

@@ -15,12 +15,13 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from xds.calls import fleet
-from xds.cli.app import Command, Shared, app, shared
+from xds.cli.app import Command, app, shared
 from xds.cli.arguments import DescriptorsOption, GroupFilter
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, is_colored, paint, say, to_yaml, write, write_document
 from xds.cli.resources import snapshot
+from xds.cli.shared_options import Shared
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type, name)

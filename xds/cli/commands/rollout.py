@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -25,13 +24,23 @@ from xds.cli.arguments import (
     WaitOption,
     parse_revision,
 )
-from xds.cli.careful_rollouts import NO_ROLLOUTS, OPEN, ROLLOUTS, is_told, longest_s, rollout_line, wait_for_end
+from xds.cli.careful_rollouts import (
+    NO_ROLLOUTS,
+    OPEN,
+    ROLLOUTS,
+    is_told,
+    longest_s,
+    rollout_line,
+    wait_for_end,
+    wait_for_push,
+)
 from xds.cli.client import Client, RefusedError, document_of
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import author
 from xds.cli.rollout_options import PushTimeoutOption, takes_rollout, wait_limit_s
-from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
+from xds.cli.rollout_tables import HISTORY, types_table
+from xds.cli.table import Style, actor_text
 from xds.cli.wait import POLL_S, WAIT_S, check_any_node, held_lines, late, progress, refusals, verdict_on
 
 Json = dict[str, Any]
@@ -47,44 +56,6 @@ rollout = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-def what(item: Json) -> str:
-    """The kind of a revision, and whether it was undone or rejected, or is a line of a careful rollout."""
-    kinds = {"rollback": f"rollback to {item['content_of']}", "restore": "restore"}
-    kind = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
-    outcomes = [
-        f"rejected by {item['refused']} of {item['nodes']}" if item["refused"] else "",
-        f"undone by {item['undone_by']}" if item["undone_by"] else "",
-        f"{item['line']} of the rollout" if item.get("line") else "",
-    ]
-    notes = ", ".join(filter(None, outcomes))
-    return f"{kind} ({notes})" if notes else str(kind)
-
-
-HISTORY = history_layout(
-    what, Column("RESOURCES", lambda item: "deleted" if item["deleted"] else str(item["resources"]))
-)
-
-STATUS = TableLayout(
-    name="type",
-    columns=(
-        Column("TYPE", "type"),
-        Column("SYNCED", "synced"),
-        Column("PENDING", "pending", lambda item: "warn" if item["pending"] else ""),
-        Column("NACKED", "nacked", lambda item: "bad" if item["nacked"] else ""),
-        Column("NOT_SUBSCRIBED", "not_subscribed"),
-    ),
-)
-_AT_BASE = Column("AT_BASE", lambda item: str(item.get("at_base", 0)))
-
-
-def types_table(status: Json, style: Style) -> str:
-    """The progress type by type; while a careful rollout changes some of them, with the nodes at its base."""
-    types = status["types"]
-    is_split = any("at_base" in counts for counts in types.values())
-    layout = replace(STATUS, columns=(*STATUS.columns, _AT_BASE)) if is_split else STATUS
-    return rendered(({"type": type, **counts} for type, counts in types.items()), layout, style)
 
 
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
@@ -290,7 +261,6 @@ def undo(
 
     from xds.cli.arguments import parse_percent
     from xds.cli.push_options import show_answer, write_options
-    from xds.cli.wait import wait_for_push
 
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0

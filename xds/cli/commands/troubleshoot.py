@@ -7,20 +7,8 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.health import FAILED, STATE_MARKS, STATE_STYLES
 from xds.cli.completion import complete_held_cluster, complete_node
 from xds.cli.errors import CommandError, Exit
-from xds.cli.table import Column, TableLayout
-
-STEPS = TableLayout(
-    name="step",
-    columns=(
-        Column("STEP", "step"),
-        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
-        Column("DETAIL", "detail", is_prose=True),
-        Column("NEXT", "next"),
-    ),
-)
 
 
 @app.command(cls=Command)
@@ -47,7 +35,8 @@ def troubleshoot(
       xds troubleshoot edge-1 --to web
       xds troubleshoot edge-1 --to web -o json
     """
-    from xds.cli.path_check import check_path
+    from xds.cli.health import FAILED
+    from xds.cli.path_check import STEPS, check_path
     from xds.cli.table import write_items
 
     options = shared(context)

@@ -52,8 +52,9 @@ def validate(
       xds validate -f edge.yaml --bootstrap envoy.yaml
     """
     from xds.cli.arguments import named_files, parse_duration
+    from xds.cli.checks import Checks
     from xds.cli.envoy_binary import envoy_binary
-    from xds.cli.validate import SEVERITIES, Checks, check_files, show_findings
+    from xds.cli.validate import SEVERITIES, check_files, show_findings
 
     options = shared(context)
     if against not in {"", "live"}:

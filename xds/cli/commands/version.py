@@ -16,7 +16,7 @@ def version(context: typer.Context) -> None:
       xds version
       xds version -o json
     """
-    from xds.cli.commands.health import versions
+    from xds.cli.health import versions
     from xds.cli.output import Format, write, write_document
 
     known_versions = versions(shared(context).connect())

@@ -9,13 +9,13 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xds.cli.app import Shared
 from xds.cli.client import Client, RefusedError, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_of, read_bytes, shown_name
 from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_document
 from xds.cli.push_options import print_warnings
 from xds.cli.push_options import summary as group_summary
+from xds.cli.shared_options import Shared
 from xds.cli.table import Column, TableLayout, history_layout
 from xds.mesh import calls
 

@@ -12,8 +12,8 @@ from collections import Counter
 from time import monotonic
 from typing import Protocol
 
+from xds.server.counters import Metrics
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
-from xds.server.metrics.counters import Metrics
 
 
 class Throttled(Protocol):

@@ -27,9 +27,9 @@ from xds.push.following import StoreFollower
 from xds.push.progress import nodes_by_line
 from xds.push.rollouts import Rollouts
 from xds.rollouts.rollout import RolloutState
+from xds.server.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
 from xds.server.flow.write_limiter import WriteLanes
 from xds.server.load_streams import LoadStreams
-from xds.server.metrics.counters import OTHER, PREFIX, Labels, Metrics, family, type_label
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.lines import GroupLine
 from xds.store.retention import StoreCondition, StoreStats

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from xds.live.by_hand import HandAssignments
 from xds.live.owners import HAND, LiveEndpoints
-from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
+from xds.server.counters import PREFIX, Labels, Metrics, family
 
 
 class LiveMetrics(Collector):
