@@ -187,6 +187,13 @@ class GroupLowering:
             raise ValidationError([_of_group(one, group) for one in error.violations]) from None
         return LoweredGroup(group, document, content, chains)
 
+    def keep(self, before: LoweredGroup) -> LoweredGroup:
+        """A group that cannot be lowered: its content stays, its chains are those of these entries."""
+        try:
+            return replace(before, chains=self.compile(before.group, before.document))
+        except ValidationError:
+            return replace(before, chains={})
+
     def _content(
         self, document: UpstreamsDocument, chains: Mapping[ChainUse, Compiled], before: LoweredContent
     ) -> LoweredContent:

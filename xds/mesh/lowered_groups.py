@@ -220,11 +220,8 @@ class LoweredGroups:
             return await run_sized(lowering.lower, group, document, before, resources=_size(document))
         except ValidationError as error:
             _log.error("upstreams.not_lowered", group=group, error_message=str(error))
-        try:
-            chains = await run_sized(lowering.compile, group, document, resources=_size(document))
-        except ValidationError:
-            chains = {}
-        return LoweredGroup(group, document, before, chains, error="the stored upstreams cannot be lowered")
+        kept = LoweredGroup(group, document, before, error="the stored upstreams cannot be lowered")
+        return await run_sized(lowering.keep, kept, resources=_size(document))
 
     def has(self, revision: int) -> bool:
         """Whether the config entries are those of this revision, or later ones."""
@@ -353,10 +350,13 @@ class LoweredGroups:
             try:
                 after = lowering.lower(before.group, before.document, before.content)
             except ValidationError as error:
+                if not before.error:
+                    findings += error.violations
+                    continue
                 # A group that could not be lowered before may stay so, as a broken chain may stay broken.
-                findings += error.violations if not before.error else []
-                continue
-            if after.content is not before.content or not _is_same(after.chains, before.chains):
+                after = lowering.keep(replace(before, error=str(error)))
+            is_same = (after.content, after.error) == (before.content, before.error)
+            if not is_same or not _is_same(after.chains, before.chains):
                 lowered[before.group] = after
         return lowered, list(dict.fromkeys(findings))
 
