@@ -81,8 +81,8 @@ def server(running: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Serv
     return server
 
 
-def register(server: ServerProcess, service: Json) -> None:
-    check = {"TTL": "300s", "Status": "passing"}
+def register(server: ServerProcess, service: Json, status: str = "passing") -> None:
+    check = {"TTL": "300s", "Status": status}
     answer = server.request("PUT", "/v1/agent/service/register", json={**service, "Check": check})
     assert answer.is_success, answer.text
 
@@ -243,6 +243,26 @@ def test_a_chain_is_a_nested_list_down_to_its_instances(page: BrowserPage) -> No
     page.wait_for("No source has shown an instance", "main")
     page.evaluate("history.back()")
     page.wait_for("router web.default.default", ".chain")
+
+
+def test_the_chain_and_the_table_say_the_same_of_each_instance(page: BrowserPage, server: ServerProcess) -> None:
+    signs = {"passing": "✓ passing", "warning": "! warning", "critical": "✗ critical"}
+    for number, status in enumerate(signs):
+        register(server, {"ID": status, "Name": "sick", "Address": f"10.1.0.{number}", "Port": 80}, status)
+    said = {f"10.1.0.{number}:80": word for number, word in enumerate(signs.values())}
+    page.go("/ui/services/sick")
+    page.wait_for("10.1.0.2:80", ".chain")
+    lines = [line for depth, line in page.evaluate(LINES) if line.startswith("instance ")]
+    assert lines == [f"instance {address} {word}" for address, word in said.items()]
+    rows = page.evaluate("[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(e => e.innerText))")
+    assert {address: word for address, word, *_ in rows} == said
+    passing = {"Kind": "service-resolver", "Name": "sick", "DefaultSubset": "well"}
+    subsets = {"well": {"Filter": "Service.ID != warning", "OnlyPassing": True}}
+    assert server.request("POST", "/api/v1/config-entries", json={**passing, "Subsets": subsets}).is_success
+    page.wait_for("only passing instances", ".chain")
+    lines = [line for depth, line in page.evaluate(LINES) if line.startswith("instance ")]
+    assert lines == ["instance 10.1.0.0:80 ✓ passing"]
+    assert page.failures == []
 
 
 def test_a_change_of_an_entry_is_seen_at_once(page: BrowserPage, server: ServerProcess) -> None:

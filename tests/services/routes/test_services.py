@@ -98,6 +98,25 @@ async def test_a_service_shows_each_instance_with_its_source_and_age(edge: Api) 
     assert (missing.status_code, missing.json()["detail"]) == (404, "there is no service 'nowhere'")
 
 
+async def test_a_service_shows_the_instances_that_a_filter_selects(api: Api) -> None:
+    ending = Instance("web-3", "10.0.0.3", 80, checks=(Check("c", Health.DRAINING),))
+    show(api, "web", WEB, Instance("web-2", "10.0.0.2", 80), ending)
+
+    async def ask(filter: str) -> Any:
+        return await api.client.get(f"{URL}/services/web", params={"filter": filter})
+
+    for filter, found in (
+        ("Service.Meta.version == 2", {"web-1": "warning"}),
+        ("Service.Health != passing", {"web-1": "warning", "web-3": "draining"}),
+        ("Service.ID == none", {}),
+    ):
+        answer = (await ask(filter)).json()
+        assert {each["id"]: each["health"] for each in answer["instances"]} == found
+    for wrong in ("Service.Color == red", "(", "x" * 5000):
+        refused = await ask(wrong)
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/filter")
+
+
 async def test_a_binding_is_put_shown_compared_and_deleted(edge: Api) -> None:
     show(edge, "web", WEB)
     first = await bound(edge, {"service": "web", "filter": "Service.Meta.version == 2"}, params={"author": "ann"})

@@ -9,8 +9,8 @@ const DEFAULT_TIMEOUT = "5s";
 const PATHS = { PathExact: "is", PathPrefix: "begins with", PathRegex: "matches" };
 const VALUES = { Exact: "is", Prefix: "begins with", Suffix: "ends with", Regex: "matches" };
 
-// The items of the list, from the first node on. `instances` are the healthy and other instances by target, as Consul's
-// health endpoint answers; null where they are not known.
+// The items of the list, from the first node on. `instances` are those of the catalog by target; null where they are not
+// known.
 export function drawChain(chain, instances) {
   return nodeItem({ chain, instances, shown: new Set() }, chain.StartNode, "");
 }
@@ -100,14 +100,9 @@ function targetItem({ chain, instances }, id, what) {
   );
 }
 
-const STATES = ["critical", "warning"];
-
 function instanceList(found) {
   if (!found.length) return " (no instance)";
-  const items = found.slice(0, INSTANCES).map(({ Service: service, Node: node, Checks: checks = [] }) => {
-    const worst = STATES.find((name) => checks.some(({ Status: status }) => status === name)) ?? "passing";
-    return item("instance ", instanceWords(service.Address || node.Address, service.Port), " ", health(worst));
-  });
+  const items = found.slice(0, INSTANCES).map((each) => item("instance ", instanceWords(each), " ", health(each)));
   const rest = found.length - INSTANCES;
   return list([...items, rest > 0 ? item(`and ${plural(rest, "more instance")}`) : ""].filter(Boolean));
 }

@@ -4,6 +4,6 @@ import { state } from "./dom.js";
 
 const KINDS = { passing: "ok", warning: "warning", critical: "failed", draining: "disconnected" };
 
-export const health = (name) => state(KINDS[name] ?? "", name);
+export const health = ({ health: name }) => state(KINDS[name] ?? "", name);
 
-export const instanceWords = (address, port) => `${address.includes(":") ? `[${address}]` : address}:${port}`;
+export const instanceWords = ({ address, port }) => `${address.includes(":") ? `[${address}]` : address}:${port}`;

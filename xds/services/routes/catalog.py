@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path, Query, Request
@@ -16,9 +17,12 @@ from xds.model.errors import NotFoundError
 from xds.model.natural_order import natural_key
 from xds.services import operations
 from xds.services.bindings import USER as BINDINGS
+from xds.services.core.binding import InstanceSelection, read_binding
+from xds.services.core.index import ServiceInstance
 from xds.services.models.services import AcceptedLosses, ServiceDetail, ServiceSummary
 from xds.services.served import served
 from xds.store.document_keys import Key
+from xds.tasks.threads import run_for_caller
 
 router = api_router("services")
 
@@ -47,17 +51,28 @@ async def list_services(
 
 
 @router.serve(operations.GET_SERVICE)
-async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
+async def get_service(
+    deps: Deps,
+    request: Request,
+    name: Segment,
+    filter: Annotated[str, Query(description="Only instances that match, as in a binding; empty: all")] = "",
+) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
     served(deps).registrations.show_changes()
     catalog = served(deps).catalog
-    instances = sorted(
-        catalog.instances(name), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
-    )
+    instances: Sequence[ServiceInstance] = catalog.instances(name)
+    if filter:
+        instances = await run_for_caller(_selected, {"service": name, "filter": filter}, instances)
+    instances = sorted(instances, key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}"))
     found = ServiceDetail.from_domain(catalog, name, instances, *_following_assignments(deps, name))
     if not (found.instances or found.is_known or found.bindings):
         raise NotFoundError(f"there is no service {name!r}")
     return await answer_json(request, document_of(found))
+
+
+def _selected(binding: dict[str, str], instances: Sequence[ServiceInstance]) -> list[ServiceInstance]:
+    """The instances that a binding selects. Raises ``ValidationError`` for a filter that is none."""
+    return list(InstanceSelection(read_binding(binding)).select_served(instances))
 
 
 def _following_assignments(deps: Dependencies, service: str) -> tuple[list[Key], list[Key]]:

@@ -1,6 +1,6 @@
 // The way of requests to one service: router, splitter, resolver, targets, and the instances of each target.
 
-import { ApiError, find, get, headers, pathOf, queryOf } from "../admin_api.js";
+import { find, get, pathOf, queryOf } from "../admin_api.js";
 import { drawChain } from "../chain.js";
 import { commands, counts, element, facts, link, plural, section, table, when } from "../dom.js";
 import { health, instanceWords } from "../instances.js";
@@ -19,10 +19,10 @@ export const service = {
       get(pathOf("/discovery-chains", params.service), signal).catch(brokenChain),
       find(pathOf("/services", params.service), signal),
     ]);
-    const datacenters = await consul("/catalog/datacenters", signal);
-    const targets = Object.values(answer.Chain?.Targets ?? {}).slice(0, TARGETS);
-    const found = targets.map(async (target) => [target.ID, await instancesOf(target, datacenters, signal)]);
-    return { chain: answer.Chain, problem: answer.problem, catalog, instances: new Map(await Promise.all(found)) };
+    const { Chain: chain, problem } = answer;
+    const targets = Object.values(chain?.Targets ?? {}).slice(0, TARGETS);
+    const found = targets.map(async (target) => [target.ID, await instancesOf(target, chain.Datacenter, signal)]);
+    return { chain, problem, catalog, instances: new Map(await Promise.all(found)) };
   },
 
   draw({ params }, { chain, problem, catalog, instances }) {
@@ -42,18 +42,13 @@ function brokenChain(error) {
   return { problem: error.message };
 }
 
-// Consul's API selects by the filter of a subset, as the mesh does. Null: they are not to be had here.
-async function instancesOf(target, datacenters, signal) {
-  const { Datacenter: datacenter, Subset: subset = {} } = target;
-  if (target.Peer || !datacenters.includes(datacenter)) return null;
-  const asked = queryOf({ dc: datacenter, filter: subset.Filter, passing: subset.OnlyPassing && "1" });
-  return consul(pathOf("/health/service", target.Service) + asked, signal);
-}
-
-async function consul(path, signal) {
-  const answer = await fetch(`/v1${path}`, { headers: headers(), signal });
-  if (!answer.ok) throw new ApiError(answer.status, await answer.text(), [401, 403].includes(answer.status));
-  return answer.json();
+// Null: they are not to be had here.
+async function instancesOf({ Service: name, Datacenter: wanted, Peer: peer, Subset: subset = {} }, own, signal) {
+  if (peer) return null;
+  const found = await find(pathOf("/services", name) + queryOf({ filter: subset.Filter }), signal);
+  const isMeant = (each) => (each.datacenter || own) === wanted && (!subset.OnlyPassing || each.health === "passing");
+  const instances = found?.instances.filter(isMeant) ?? [];
+  return wanted === own || instances.length ? instances : null;
 }
 
 function chainSection(chain, instances) {
@@ -67,9 +62,11 @@ function chainSection(chain, instances) {
 }
 
 function catalogTable({ instances }) {
-  const rows = instances.slice(0, INSTANCES).map(({ id, address, port, locality, source, node, since, ...each }) => ({
-    key: `${source} ${id}`,
-    cells: [instanceWords(address, port), health(each.health), place(locality), source, node || "–", when(since)],
+  const rows = instances.slice(0, INSTANCES).map((each) => ({
+    key: `${each.source} ${each.id}`,
+    cells: [
+      instanceWords(each), health(each), place(each.locality), each.source, each.node || "–", when(each.since),
+    ],
   }));
   const rest = instances.length - INSTANCES;
   return [
