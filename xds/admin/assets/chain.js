@@ -9,8 +9,8 @@ const DEFAULT_TIMEOUT = "5s";
 const PATHS = { PathExact: "is", PathPrefix: "begins with", PathRegex: "matches" };
 const VALUES = { Exact: "is", Prefix: "begins with", Suffix: "ends with", Regex: "matches" };
 
-// The items of the list, from the first node on. `instances` are those of the catalog by target; null where they are not
-// known.
+// The items of the list, from the first node on. `instances` are those of the catalog, by target; null where they are
+// not known.
 export function drawChain(chain, instances) {
   return nodeItem({ chain, instances, shown: new Set() }, chain.StartNode, "");
 }

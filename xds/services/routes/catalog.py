@@ -61,7 +61,7 @@ async def get_service(
     served(deps).registrations.show_changes()
     catalog = served(deps).catalog
     instances: Sequence[ServiceInstance] = catalog.instances(name)
-    if filter:
+    if filter and instances:
         instances = await run_for_caller(_selected, {"service": name, "filter": filter}, instances)
     instances = sorted(instances, key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}"))
     found = ServiceDetail.from_domain(catalog, name, instances, *_following_assignments(deps, name))
