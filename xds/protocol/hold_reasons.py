@@ -75,15 +75,16 @@ def held_content(facts: ClientFacts, transition: Transition) -> tuple[HeldConten
     """
     if not transition.held.names:
         return ()
-    contents = [_of_tree(facts, transition, tree) for tree in transition.held.trees]
+    reverted = reverting(facts, transition.held.ready) if transition.held.trees else NO_NAMES_BY_TYPE
+    contents = [_of_tree(facts, transition, tree, reverted) for tree in transition.held.trees]
     if facts.watches.rejects_anything:
         rest = without_names(transition.held.names, merge_names(*(each.names for each in contents)))
         contents += _behind_rejected(facts, transition, rest)
     return tuple(contents)
 
 
-def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldContent:
-    """A tree of which nothing is released."""
+def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree, reverted: NamesByType) -> HeldContent:
+    """A tree of which nothing is released; ``reverted``: the refused names for which listeners go back."""
     cold = transition.readiness.cold.names
     listeners = tree.needed_listeners & transition.held.absent_listeners
     return HeldContent(
@@ -92,44 +93,36 @@ def _of_tree(facts: ClientFacts, transition: Transition, tree: Tree) -> HeldCont
         tree.is_unreadable,
         merge_names(
             names_by_type({facts.url_of("listeners"): listeners}),
-            _named_by(tree.listeners, reverting(facts, transition.held.ready), facts.released, facts.goal),
+            _named_by(tree.listeners, reverted, facts.released, facts.goal),
         ),
     )
 
 
 def _behind_rejected(facts: ClientFacts, transition: Transition, names: NamesByType) -> Iterator[HeldContent]:
     """The parts of ``names``, outside of held trees, that wait for a rejected listener, filter or assignment."""
+    listeners, filters = (facts.goal.get(facts.url_of(alias)) for alias in ("listeners", "extension_configs"))
+    rejected, doubted = facts.watches.rejected_in(listeners), facts.watches.doubted_in(listeners)
+    bad_filters = names_by_type({filters.type.type_url: facts.watches.doubted_in(filters)})
+    suspect, absent = doubted - rejected, doubted & transition.held.absent_listeners
     for tree in facts.releases.plan(facts.released, facts.goal).trees if names else ():
         held = _common(merge_names(tree.listener_parts, tree.route_parts), names)
-        repairs = merge_names(_rejected_listeners(facts, transition, tree), _rejected_filters(facts, tree))
+        # Suspect listeners, which were rejected together, hold all their routes; others those of `used_by_rejected`.
+        holding = _rejected_users(facts, transition, tree, rejected & tree.listeners)
+        waits_for = (tree.listeners & suspect).union(tree.needed_listeners & absent, holding)
+        repairs = merge_names(
+            names_by_type({listeners.type.type_url: waits_for}), _named_by(tree.listeners, bad_filters, facts.goal)
+        )
         if held and repairs:
             yield HeldContent(held, (), False, repairs)
     yield from _single_clusters(facts, names)
 
 
-def _rejected_listeners(facts: ClientFacts, transition: Transition, tree: Tree) -> NamesByType:
-    """The rejected listeners that hold routes of a tree (`used_by_rejected`), and internal ones that it leads to.
-
-    Listeners that are suspect, because they were rejected together, hold all their routes.
-    """
-    url = facts.url_of("listeners")
-    rejected = facts.watches.rejected_in(facts.goal.get(url))
-    doubted = facts.watches.doubted_in(facts.goal.get(url))
+def _rejected_users(facts: ClientFacts, transition: Transition, tree: Tree, rejected: frozenset[str]) -> Iterator[str]:
+    """Those of the rejected listeners that hold routes of a tree."""
     parts = {(url, name) for url, names in tree.used_route_parts for name in names}
-    holding = (
-        name
-        for name in rejected & tree.listeners
-        if not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), transition.held.ready))
-    )
-    internal = doubted & transition.held.absent_listeners & tree.needed_listeners
-    return names_by_type({url: (tree.listeners & (doubted - rejected)).union(internal, holding)})
-
-
-def _rejected_filters(facts: ClientFacts, tree: Tree) -> NamesByType:
-    """The rejected extension configurations that listeners of a tree name."""
-    url = facts.url_of("extension_configs")
-    rejected = names_by_type({url: facts.watches.doubted_in(facts.goal.get(url))})
-    return _named_by(tree.listeners, rejected, facts.goal)
+    for name in rejected:
+        if not parts.isdisjoint(used_by_rejected(facts, frozenset((name,)), transition.held.ready)):
+            yield name
 
 
 def _single_clusters(facts: ClientFacts, names: NamesByType) -> Iterator[HeldContent]:
@@ -149,11 +142,11 @@ def _named_by(listeners: Iterable[str], names: NamesByType, *snapshots: Snapshot
     if not names:
         return NO_NAMES_BY_TYPE
     named: dict[str, set[str]] = {}
-    sought = {(url, name) for url, each in names for name in each}
+    sought = dict(names)
     for resource_set in (s.get(url) for s in snapshots for url in s.sets if alias_of(url) == "listeners"):
         for listener in resource_set.resources.keys() & listeners:
             for each in resource_set.resources[listener].references:
-                if (each.type_url, each.name) in sought:
+                if each.name in sought.get(each.type_url, ()):
                     named.setdefault(each.type_url, set()).add(each.name)
     return names_by_type(named)
 

@@ -207,8 +207,8 @@ def merge_names(*parts: NamesByType) -> NamesByType:
     summands = [part for part in parts if part]
     if len(summands) <= 1:
         return summands[0] if summands else ()
-    union: dict[str, frozenset[str]] = {}
+    union: dict[str, list[frozenset[str]]] = {}
     for part in summands:
         for url, names in part:
-            union[url] = union[url] | names if url in union else names
-    return names_by_type(union)
+            union.setdefault(url, []).append(names)
+    return names_by_type({url: frozenset[str]().union(*each) for url, each in union.items()})

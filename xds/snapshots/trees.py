@@ -62,7 +62,7 @@ def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Chang
     if not changed:
         return ()
     groups = _Groups(changed)
-    listeners: dict[ResourceId, frozenset[ResourceId]] = {}
+    listeners_of: dict[ResourceId, set[str]] = {}
     for url in (url for url in {**released.sets, **goal.sets} if alias_of(url) == "listeners"):
         before, after = released.get(url).resources, goal.get(url).resources
         for name in {**before, **after}:
@@ -71,8 +71,9 @@ def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Chang
                 parts |= {(url, name)}
             if parts:
                 groups.join(parts)
-                listeners[url, name] = parts
-    return tuple(_tree(parts, listeners, released, goal) for parts in groups)
+                for part in parts:
+                    listeners_of.setdefault(part, set()).add(name)
+    return tuple(_tree(parts, listeners_of, released, goal) for parts in groups)
 
 
 class _Groups:
@@ -125,9 +126,8 @@ def _expand(resource: Resource, name: str, members: Mapping[str, Resource], *, i
 
 
 def _tree(
-    parts: list[ResourceId], listeners: Mapping[ResourceId, frozenset[ResourceId]], released: Snapshot, goal: Snapshot
+    parts: list[ResourceId], listeners_of: Mapping[ResourceId, set[str]], released: Snapshot, goal: Snapshot
 ) -> Tree:
-    members = frozenset(parts)
     listener_parts: dict[str, set[str]] = {}
     route_parts: dict[str, set[str]] = {}
     led_to: set[str] = set()
@@ -141,7 +141,7 @@ def _tree(
             has_added |= type.alias == "listeners" and name not in released.get(url).resources
         elif type.alias == "listeners":
             has_removed = True
-    named_by = frozenset(name for (_, name), below in listeners.items() if not members.isdisjoint(below))
+    named_by = frozenset(name for part in parts for name in listeners_of.get(part, ()))
     clusters = with_members(led_to - {WILDCARD}, goal)
     requested = used_by(named_by, released)
     used = {
