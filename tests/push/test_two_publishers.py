@@ -830,6 +830,31 @@ async def test_a_restore_between_two_reads_of_a_group_is_survived(
     await second.close()
 
 
+async def test_a_restore_ends_though_another_server_writes_what_it_is_reading(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The groups were read before config entries that belong to newer ones: it lowers again, and is outrun."""
+    first, second = servers
+    chance = random.Random(1)
+    await put_entries(first.plane, HTTP, RESOLVER, splitter(10))
+    await put_upstreams(first.plane, "web", group="edge")
+    archive = b"".join([part async for part in first.backups.stream(BackupOptions())])
+    await first.publisher.put("edge", cluster("gone", chance))
+    await check_level(servers, "before")
+    load = first.plane.mesh.lowered.load
+
+    async def load_late() -> None:
+        await second.level()
+        await put_entries(second.plane, splitter(20))
+        await load()
+
+    monkeypatch.setattr(first.plane.mesh.lowered, "load", load_late)
+    async with asyncio.timeout(DEADLINE_S):
+        await first.backups.restore(BytesIO(archive), replace=True)
+        await first.publisher.put("edge", cluster("new", chance))
+    await check_level(servers, "after")
+
+
 def slowly(read: Callable[..., Awaitable[Any]], chance: random.Random) -> Callable[..., Awaitable[Any]]:
     """A read of the store that takes a while, so that others write before and after it."""
 

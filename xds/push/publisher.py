@@ -555,8 +555,13 @@ class Publisher:
         return {group: self.derived.change(write.source, group, each) for group, each in changes.items()}
 
     async def _apply_derived(self, write: DerivedWrite) -> None:
-        """Publish a write that the server makes itself. Nobody else writes meanwhile."""
+        """Publish a write that the server makes itself. No caller of this server writes meanwhile; other servers do."""
         options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
-        changes = await self._derive(write, ())
-        planned = [await self._plan(derived_request(group, each), options) for group, each in changes.items()]
-        await self._apply(Transaction(planned, write), options)
+        deleted: set[str] = set()
+        while changes := await self._derive(write, deleted):
+            planned = [await self._plan(derived_request(group, each), options) for group, each in changes.items()]
+            try:
+                await self._apply(Transaction(planned, write), options)
+                return
+            except OutdatedError as outdated:  # what another server has pushed is served by now
+                deleted = {group for group in outdated.groups if self.groups.find(group) is None}

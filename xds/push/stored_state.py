@@ -98,10 +98,13 @@ class StoredState:
 
     @asynccontextmanager
     async def all_locked(self) -> AsyncIterator[None]:
-        """Nobody writes meanwhile."""
+        """Nobody writes meanwhile.
+
+        The lock of a group is also that of its rollout, which is taken over while all groups are locked.
+        """
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.locks.all_groups())
-            for lock in (table.lock for table in self.tables()):
+            for lock in (table.lock for table in self.tables() if table is not self._rollouts):
                 await locks.enter_async_context(lock)
             yield
 
