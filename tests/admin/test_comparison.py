@@ -146,6 +146,8 @@ async def test_a_comparison_with_collected_content_is_refused(api: Api) -> None:
     await Collector(api.plane.store, api.plane.cache, Retention(revisions=1, age_s=-60), 1).collect()
     assert (await api.client.get(f"{EDGE}/revisions/1/diff")).status_code == 410
     assert (await api.client.get(f"{EDGE}/revisions/2/diff")).status_code == 410
+    prefers = {"Prefer": "empty-if-absent"}
+    assert (await api.client.get(f"{EDGE}/revisions/2/diff", headers=prefers)).status_code == 204
     assert told(await diff(api, 2, **{"from": 3}))
 
 

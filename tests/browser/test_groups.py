@@ -89,6 +89,7 @@ VIEWS = {
     f"/ui/groups/{EDGE}/diff?from=3&to=1": "Roll back to revision 1",
     f"/ui/groups/{EDGE}/diff?from=3&to=999": "cannot be compared",
     "/ui/groups/none": "There is no such group.",
+    "/ui/groups/none/diff": "cannot be compared",
 }
 
 

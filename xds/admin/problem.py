@@ -44,7 +44,7 @@ Json = dict[str, Any]
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 ERRORS_SHOWN = 1000
-# A preference (RFC 7240) of whoever reads what may be gone: 204 instead of 404, which browsers report as an error.
+# A preference (RFC 7240) of whoever reads what may be gone: 204 instead of 404 or 410, which browsers report as errors.
 EMPTY_IF_ABSENT = "empty-if-absent"
 _PUSHED_AT = ("/snapshot", "/transactions")
 TOO_LARGE = "too_large"  # the codec's code for a name, resource or text beyond its limit
@@ -147,7 +147,7 @@ async def _answer_xds_error(request: Request, error: Exception) -> Response:
     known = (status for kind, status in _STATUS if isinstance(cause, kind))
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
     may_be_empty = request.method == "GET" and EMPTY_IF_ABSENT in request.headers.get("prefer", "")
-    if status is HTTPStatus.NOT_FOUND and may_be_empty:
+    if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and may_be_empty:
         applied = {"Preference-Applied": EMPTY_IF_ABSENT}
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={**_own_headers(request), **applied})
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}

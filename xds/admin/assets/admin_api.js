@@ -59,7 +59,8 @@ export async function get(path, signal = undefined) {
   return (await open(path, { signal })).json();
 }
 
-// As `get`, but null where the server knows no such thing. It is not told as a 404, which browsers show as an error.
+// As `get`, but null where the server has no such thing, or no more. It is not told as a 404 or 410, which browsers
+// show as errors.
 export async function find(path, signal = undefined) {
   const response = await open(path, { headers: { Prefer: "empty-if-absent" }, signal });
   return response.status === 204 ? null : response.json();

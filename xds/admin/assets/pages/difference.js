@@ -31,7 +31,7 @@ export const difference = {
         await readPage(kept, params.group, { from, to }, signal);
       }
     } catch (error) {
-      if (![400, 404, 410, 422].includes(error.status)) throw error;
+      if (![400, 404, 422].includes(error.status)) throw error;
       return { problem: error.message, present, from, to };
     }
     return { present, caller, from, to };
@@ -72,8 +72,9 @@ export const difference = {
 async function readPage(kept, group, { from, to }, signal) {
   const { token } = kept;
   const asked = queryOf({ from, limit: RESOURCES, max_bytes: RESOURCE_BYTES, page_token: token });
-  const page = await find(`${pathOf("/groups", group, "revisions", String(to))}/diff${asked}`, signal);
-  if (!page) throw new ApiError(404, "one of them was never made.");
+  const path = `${pathOf("/groups", group, "revisions", String(to))}/diff`;
+  const page = from >= 0 && to > 0 && (await find(path + asked, signal));
+  if (!page) throw new ApiError(404, "one of them was never made, or its content has been deleted.");
   if (kept.token !== token) return; // another read, as after a second click, has got this page meanwhile
   kept.pages.push(page);
   kept.token = page.next_page_token ?? "";
