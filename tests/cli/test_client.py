@@ -84,9 +84,11 @@ def test_findings_are_reported_with_place_and_hint(peer: Peer) -> None:
     assert str(caught.value) == "f:1:2 clusters/a /nmae: no (did you mean)\nplain"
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
-def test_answers_of_another_server_are_recognised(peer: Peer, body: bytes) -> None:
-    peer.answers(200, body)
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"<html>"), (200, b"[]"), (200, b"\xff"), (404, b"<html>"), (501, b"<html>")]
+)
+def test_answers_of_another_server_are_recognised(peer: Peer, status: int, body: bytes) -> None:
+    peer.answers(status, body)
     with pytest.raises(CommandError, match="not the admin API of an xDS server") as caught:
         Client(peer.url).run(groups.groups())
     assert caught.value.code is Exit.UNREACHABLE
@@ -107,6 +109,11 @@ def test_a_kind_that_another_command_shows_is_named(kind: str, command: str) -> 
 def test_a_port_out_of_range_is_named() -> None:
     with pytest.raises(CommandError, match="not between 0 and 65535"):
         parse_address("127.0.0.1:99999")
+
+
+def test_a_url_is_no_address() -> None:
+    with pytest.raises(CommandError, match="not HOST:PORT: 'http://127"):
+        parse_address("http://127.0.0.1:18000")
 
 
 def test_pages_are_one_list(peer: Peer) -> None:

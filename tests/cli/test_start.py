@@ -23,6 +23,20 @@ finally:
     sys.stderr.write("\\nIMPORTED " + " ".join(sys.modules) + "\\n")
 """
 
+# Ctrl-C comes when a module is asked for that every command imports.
+INTERRUPTED = """
+import os, signal, sys
+from xds.cli.main import main
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
 
 def run(arguments: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A new interpreter, as users start it."""
@@ -62,6 +76,11 @@ def test_light_commands_import_nothing_heavy(command: list[str]) -> None:
     assert not [module for module in imported if module.partition(".")[0] in (*HEAVY, "google")]
     models = {module for module in imported if ".models." in module and module.startswith("xds.")}
     assert models <= FORM, "the classes of answers: commands read documents"
+
+
+def test_ctrl_c_while_it_imports_ends_it_without_a_traceback() -> None:
+    done = run(["-c", INTERRUPTED, "nodes"])
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize(

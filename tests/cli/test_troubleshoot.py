@@ -85,6 +85,14 @@ def test_a_node_that_reports_no_load(remote: Remote) -> None:
         assert "no load reports: does its bootstrap have load_stats_config?" in ran.out
 
 
+def test_a_node_that_no_group_matches(remote: Remote) -> None:
+    with Proxy(remote.server.grpc_port, "lost-1", "lost"):
+        wait_until(lambda: remote.server.get("/nodes", group="")["items"], "it is connected")
+        ran = remote.xds("troubleshoot", "lost-1", "--to", "web", "-o", "json")
+    (route,) = [item for item in ran.json()["items"] if item["step"] == "route"]
+    assert route["next"] == "xds explain lost-1 routes"
+
+
 def test_no_endpoint_takes_requests(remote: Remote, proxy: EnvoyProcess) -> None:
     cluster, _, listener, route = r.web_resources("web", PORT)
     empty = r.load_assignment("web")

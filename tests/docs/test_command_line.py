@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
+import pytest
 from typer.main import get_command
 
 import xds.app.commands  # noqa: F401 - registers them
@@ -14,6 +16,7 @@ from xds.cli.errors import Exit
 
 ROOT: Any = get_command(app)
 PAGE = (REPOSITORY / "docs" / "command-line.md").read_text()
+REMOVED = "upgrade-notes.md"  # names commands that are gone
 
 
 def section(heading: str) -> str:
@@ -35,3 +38,23 @@ def test_every_shared_option_is_named() -> None:
 
 def test_every_exit_code_is_named() -> None:
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", section("Exit codes"), re.MULTILINE)] == list(Exit)
+
+
+def in_sentences() -> list[str]:
+    """The commands within the sentences of all pages. ``test_pages.py`` runs those that stand in blocks."""
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "examples").rglob("*.md")]
+    texts = [re.sub("```.*?```", "", page.read_text(), flags=re.DOTALL) for page in pages if page.name != REMOVED]
+    return sorted({" ".join(one.split()) for text in texts for one in re.findall("`xds ([a-z][^`|>]*)", text)})
+
+
+@pytest.mark.parametrize("written", in_sentences())
+def test_a_command_in_a_sentence_has_these_options_and_arguments(written: str) -> None:
+    """It may leave out what the command requires, and the value of its last option."""
+    root = ROOT.make_context("xds", ["version"])
+    command, words = ROOT, shlex.split(written)
+    while words and hasattr(command, "commands"):
+        name, command, words = command.resolve_command(root, words)
+    if words:
+        more = ["..."] if words[-1].startswith("-") else []
+        context = command.make_context(name, [*words, *more], parent=root, resilient_parsing=True)
+        assert context.args in ([], more)

@@ -128,7 +128,7 @@ def serve_flags(
 def parse_address(text: str) -> tuple[str, int]:
     """``HOST:PORT``, IPv6 hosts in brackets. Raises ``CommandError``."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or "/" in host or not port.isdecimal():
         raise CommandError(Exit.USAGE, f"not HOST:PORT: {text!r}")
     if int(port) > PORT_LIMIT:
         raise CommandError(Exit.USAGE, f"the port of {text!r} is not between 0 and {PORT_LIMIT}")

@@ -190,9 +190,7 @@ def document_of(answer: Answer) -> Json:
     """The body. Raises ``CommandError`` if it is not a JSON object."""
     document = answer.document()
     if document is None:
-        raise CommandError(
-            Exit.UNREACHABLE, "this is not the admin API of an xDS server: the answer is not a JSON object"
-        )
+        raise _not_ours("the answer is not a JSON object")
     return document
 
 
@@ -229,13 +227,18 @@ def group_option(group: str) -> str:
     return "" if group == DEFAULT_GROUP else f" -g {group}"
 
 
-def _refused(answer: Answer, *, is_read: bool) -> RefusedError:
+def _not_ours(detail: str) -> CommandError:
+    return CommandError(Exit.UNREACHABLE, f"this is not the admin API of an xDS server: {detail}")
+
+
+def _refused(answer: Answer, *, is_read: bool) -> CommandError:
     problem = answer.document()
     if problem is None:
         line = answer.body[:TEXT_LIMIT_BYTES].decode("utf-8", "replace").partition("\n")[0].strip()
-        is_text = bool(line) and not line.startswith("<")
-        message = f"{answer.status} {answer.reason}: {line}" if is_text else f"{answer.status} {answer.reason}"
-        return RefusedError(answer.status, message, {}, is_read=is_read)
+        message = f"{answer.status} {answer.reason}"
+        if line.startswith("<"):
+            return _not_ours(f"it answers {message}")
+        return RefusedError(answer.status, f"{message}: {line}" if line else message, {}, is_read=is_read)
     return RefusedError(answer.status, problem_text(problem) or answer.reason, problem, is_read=is_read)
 
 

@@ -208,12 +208,9 @@ def _route_steps(content: NodeContent, node: Json, path: list[Key], target: Key)
         return
     users = [key for key in content.users(target) if key[0] != LISTENER]
     if not users:
-        yield PathStep(
-            "route",
-            FAILED,
-            f"no route that it holds names {target[1]}",
-            f"xds describe cluster {target[1]} -g {node['group']}",
-        )
+        describe, explain = f"xds describe cluster {target[1]} -g {node['group']}", f"xds explain {node['id']} routes"
+        detail = f"no route that it holds names {target[1]}"
+        yield PathStep("route", FAILED, detail, describe if node["group"] else explain)
         return
     names = ", ".join(f"{alias_of(url)}/{name}" for url, name in users[:NAMED])
     yield PathStep(
