@@ -6,6 +6,7 @@ Not part of ``make test``: it needs Chromium, which ``make browser`` installs.
 from __future__ import annotations
 
 import json
+import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -34,6 +35,21 @@ SLOW_ANSWERS = """{
     await new Promise((done) => setTimeout(done, 200));
     return answer;
   };
+}"""
+# The first answers come late; what the page has said of its revisions since.
+LATE_ANSWERS = """{
+  const { fetch } = window, until = performance.now() + 100;
+  window.said = [];
+  const look = () => window.said.push(document.getElementById("content").innerText.includes("made meanwhile"));
+  new MutationObserver(look).observe(document.getElementById("content"), { childList: true, subtree: true });
+  window.fetch = async (...asked) => {
+    const isFirst = performance.now() < until, answer = await fetch(...asked);
+    if (isFirst) await new Promise((done) => setTimeout(done, 1500));
+    return answer;
+  };
+  const live = document.getElementById("live");
+  live.click();
+  live.click();
 }"""
 OTHER_SECRET = {**SECRET, "generic_secret": {"secret": {"inline_string": f"{KEY} of later"}}}
 
@@ -222,3 +238,31 @@ def test_one_huge_resource_is_named_and_not_read(page: BrowserPage, server: Serv
     assert "clusters/b: added" in shown
     assert "xds diff -g huge --from 1 --to 2" in shown
     assert page.messages == []
+
+
+def test_an_answer_that_comes_late_does_not_replace_a_newer_one(page: BrowserPage, server: ServerProcess) -> None:
+    server.push("late", [r.static_cluster("a", 80)])
+    page.go("/ui/groups/late")
+    page.wait_for("Revisions", "main")
+    page.evaluate(LATE_ANSWERS)
+    time.sleep(0.5)  # the server has answered
+    server.push("late", [r.static_cluster("a", 81)], message="made meanwhile")
+    page.evaluate("{ const live = document.getElementById('live'); live.click(); live.click(); }")
+    page.wait_for("made meanwhile", "main")
+    time.sleep(2)
+    said = page.evaluate("window.said")
+    assert all(said[said.index(True) :])
+    assert page.messages == []
+
+
+def test_a_comparison_with_the_newest_revision_names_the_one_that_is_shown(
+    page: BrowserPage, server: ServerProcess
+) -> None:
+    for port in (80, 81):
+        server.push("newest", [r.static_cluster("a", port)])
+    page.go("/ui/groups/newest/diff?from=1")
+    page.wait_for("xds diff -g newest --from 1 --to 2", "main")
+    server.push("newest", [r.static_cluster("a", 82)])
+    shown = page.wait_for("The group is at revision 3.", "main")
+    assert "--from 1 --to 2" in shown
+    assert "82" not in shown

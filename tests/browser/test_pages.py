@@ -163,6 +163,17 @@ def test_a_token_that_is_revoked_takes_what_the_page_has_read(tmp_path: Path, ru
     assert page.messages == []
 
 
+def test_the_overview_tells_who_is_signed_in_now(tmp_path: Path, running: ExitStack) -> None:
+    page = opened(running, guarded(tmp_path, running), "/", tmp_path)
+    page.wait_for("This server requires a token.")
+    enter_token(page, SECRET)
+    page.wait_for("on-call", "dl")
+    write_tokens(tmp_path / "tokens.yaml", {"other": ("another-secret", "read")})
+    page.wait_for("a valid bearer token is required")
+    enter_token(page, "another-secret")
+    page.wait_for("other", "dl")
+
+
 def connect_with_token(running: ExitStack, server: ServerProcess) -> None:
     """A node of the token that may be one."""
     metadata = [("authorization", f"Bearer {OF_A_PROXY}")]

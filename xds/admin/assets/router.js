@@ -57,7 +57,7 @@ const NOWHERE = {
 };
 
 const byId = (id) => document.getElementById(id);
-let view, page;
+let view, page, turn;
 
 function matched(pattern, path) {
   const [wanted, given] = [pattern.split("/"), path.split("/")];
@@ -101,10 +101,10 @@ function viewAt(params) {
 
 // Reads and draws the view; whether it may be read again.
 async function read() {
-  const of = view;
+  const of = view, ours = (turn = Symbol("turn"));
   try {
     const data = await page.read(of);
-    if (of !== view) return true;
+    if (ours !== turn) return true; // another read has begun meanwhile, of this view or another
     calm();
     drawFilters(byId("filters"), of, page.filters?.(of, data) ?? []);
     show(byId("content"), page.draw(of, data));
@@ -112,7 +112,7 @@ async function read() {
     page.drawn?.(of, data);
     return true;
   } catch (error) {
-    if (of !== view || error.name === "AbortError") return true;
+    if (ours !== turn || error.name === "AbortError") return true;
     tell(error, () => refresh.begin());
     if (error.asks) show(byId("content")); // what it showed may no longer be read
     document.querySelector("#content > .hint")?.remove(); // nothing was read

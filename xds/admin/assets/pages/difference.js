@@ -22,7 +22,7 @@ export const difference = {
     const { params, query, kept, signal } = view;
     const path = pathOf("/groups", params.group);
     const [present, caller] = await Promise.all([find(path, signal), get("/whoami", signal)]);
-    const to = Number(query.to) || present?.revision || 0;
+    const to = (kept.to ??= Number(query.to) || present?.revision || 0); // what is compared stays while it is shown
     const from = query.from === "" ? to - 1 : Number(query.from);
     kept.wanted ??= 1;
     kept.pages ??= [];

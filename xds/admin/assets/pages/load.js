@@ -53,16 +53,14 @@ export const load = {
     ];
   },
 
-  async drawn(view, { lines }) {
+  drawn(view, { lines }) {
     if (!lines) return;
     const { times, targets } = byTarget(lines);
-    const draw = async (what, values) => {
+    for (const [what, values] of [["requests", "rps"], ["errors", "errors"]]) {
       const series = targets.map((target) => ({ name: target.name, values: target[values] }));
       const holder = document.querySelector(`[data-chart="${what}"]`);
-      if (holder) await drawChart(holder, `${what} per second by target locality`, lines.window_s, times, series);
-    };
-    await draw("requests", "rps");
-    await draw("errors", "errors");
+      if (holder) drawChart(holder, `${what} per second by target locality`, lines.window_s, times, series);
+    }
   },
 };
 

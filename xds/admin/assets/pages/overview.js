@@ -16,19 +16,20 @@ export const overview = {
   title: () => "Overview",
   wants: (view, { kind }) => !["stream", "assignment", "endpoints"].includes(kind),
 
-  async read({ kept, signal }) {
-    kept.about ??= await Promise.all([get("/version", signal), get("/whoami", signal)]);
-    const [check, nodes, nacks, rollouts, changes] = await Promise.all([
+  async read({ signal }) {
+    const [check, nodes, nacks, rollouts, changes, ...about] = await Promise.all([
       get("/check", signal),
       get("/nodes?limit=1&counts=true", signal),
       get(`/nacks?state=open&by=message&limit=${SHOWN}`, signal),
       get("/rollouts", signal),
       get(`/audit?refused=false&newest=true&limit=${SHOWN}`, signal),
+      get("/version", signal),
+      get("/whoami", signal),
     ]);
     const progressOf = ({ group }) => find(pathOf("/groups", group, "rollout"), signal);
     const progresses = await Promise.all(rollouts.items.slice(0, BARS).map(progressOf));
     const rows = rollouts.items.map((each, at) => rolloutRow(each, progresses[at]?.nodes));
-    return { check, nodes, nacks, rollouts: rows, changes, about: kept.about };
+    return { check, nodes, nacks, rollouts: rows, changes, about };
   },
 
   draw: (view, { check, nodes, nacks, rollouts, changes, about }) => [
