@@ -52,12 +52,11 @@ class Tree(NamedTuple):
 
 def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Change]) -> tuple[Tree, ...]:
     """The trees in which ``goal`` differs from ``released``; ``change`` has the changes by type URL."""
-    changed = {
+    changed = {  # a lingering resource waits for no tree
         (url, name)
         for url, each in change.items()
         if resource_type(url).in_tree
-        for name in each.names
-        if not (resource_type(url).lingers and name in each.removed)  # a lingering resource waits for no tree
+        for name in ((*each.added, *each.changed) if resource_type(url).lingers else each.names)
     }
     if not changed:
         return ()
