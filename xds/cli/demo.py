@@ -132,7 +132,7 @@ class Demo:
         xds, server = _shown_program(), f"--server {self._api}"
         admin = "" if self.envoy is None else f"Envoy's own: http://{LOOPBACK}:{self._admin_port}\n"
         return (
-            f"\nPage of the proxies: {self._api}/ui\n{admin}Logs: {self._folder}\nTry, in another terminal:\n"
+            f"\nPages: {self._api}/ui\n{admin}Logs: {self._folder}\nTry, in another terminal:\n"
             f"  {xds} get snapshot -g {GROUP} {server}\n"
             f"  {xds} explain {NODE} {server}\n"
             f"  {xds} apply -g {GROUP} -f {self._snapshot} --wait {server}     (edit the file before)\n"
