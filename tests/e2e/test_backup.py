@@ -244,12 +244,16 @@ def test_a_failed_backup_leaves_the_last_one(tmp_path: Path) -> None:
 def test_one_backup_at_a_time_and_a_reader_that_goes_frees_it(second: ServerProcess) -> None:
     bodies = (random.randbytes(50_000).hex() for _ in range(200))
     second.push("large", [r.static_cluster(f"c{n}", 1, alt_stat_name=body) for n, body in enumerate(bodies)])
+    before = len(second.process.log())
     with plain_client(base_url=f"http://{LOOPBACK}:{second.http_port}", timeout=30) as client:
         with client.stream("GET", "/api/v1/backup") as held:
             pieces = held.iter_raw()
             next(pieces)
             assert client.get("/api/v1/backup").status_code == 503
         wait_until(lambda: client.get("/api/v1/backup").status_code == 200, "the backup is free")
+    told = [json.loads(line) for line in second.process.log()[before:].splitlines()]
+    assert [(line["level"], line["event"]) for line in told] == [("info", "backup.failed"), ("info", "backup.made")]
+    assert told[0]["error_message"].startswith("its reader has gone")
 
 
 def _kills_with_backups(server: ServerProcess, restored: ServerProcess, folder: Path, rounds: int) -> None:

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.mesh.test_lowered_groups import HTTP, RESOLVER, put_entries, put_upstreams, splitter
 from tests.steering.assigned import policy
@@ -815,16 +816,18 @@ async def test_a_restore_between_two_reads_of_a_group_is_survived(
         return await read(ids)
 
     monkeypatch.setattr(store, "blobs", blobs)
-    if reads == "a start":
-        second = ServerOnStore(store)
-        await second.start()
-    elif reads == "a repeated push":
-        assert (await second.publisher.push("shop", gone, options=again)).revision == 2  # it is made again
-        second.following.start(second.reload_others)
-    else:
-        await second.publisher.put("shop", cluster("new", chance))
-        second.following.start(second.reload_others)
-    await check_level((first, second), reads)
+    with capture_logs() as logs:
+        if reads == "a start":
+            second = ServerOnStore(store)
+            await second.start()
+        elif reads == "a repeated push":
+            assert (await second.publisher.push("shop", gone, options=again)).revision == 2  # it is made again
+            second.following.start(second.reload_others)
+        else:
+            await second.publisher.put("shop", cluster("new", chance))
+            second.following.start(second.reload_others)
+        await check_level((first, second), reads)
+    assert not [line for line in logs if line["log_level"] == "error"]
     is_there = (CLUSTER, "gone") in second.publisher.groups.content("shop").blob_ids
     assert is_there == (reads == "a repeated push")
     await second.close()

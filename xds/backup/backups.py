@@ -104,7 +104,11 @@ class Backups:
             yield part
             self.made, self.last_s, self.last_bytes = self.made + 1, time.time(), size
             _log.info("backup.made", bytes=size, duration_ms=round((time.monotonic() - began_s) * 1000))
-        except BaseException as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            self.failed += 1
+            _log.info("backup.failed", error_message="its reader has gone, or has read nothing for too long")
+            raise
+        except Exception as error:
             self.failed += 1
             _log.warning("backup.failed", error_message=str(error) or type(error).__name__)
             raise

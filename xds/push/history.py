@@ -175,7 +175,9 @@ class GroupHistory:
             try:
                 base = await self._restore_line(line, ids, base, derived)
             except CorruptError as error:
-                _log.error("store.revision_damaged", group=group, revision=line.revision, error_message=str(error))
+                # It may be there no more because another server has restored the store, which is no damage.
+                log = _log.error if await self._store.manifest(group) == head else _log.info
+                log("store.revision_damaged", group=group, revision=line.revision, error_message=str(error))
                 contents, base = [], None
             else:
                 contents.append((pushed_s, base.snapshot))
