@@ -101,13 +101,14 @@ def _held_by_trees(
     """The trees of which nothing is released, and the names that these and other trees hold."""
     url, changing = facts.url_of("listeners"), listeners.changing
     trees = facts.releases.plan(facts.released, facts.goal).trees
-    held = dict.fromkeys(
-        tree
-        for tree in trees
-        if not tree.needed_listeners.isdisjoint(listeners.absent)
-        or holds_content(facts, cold, tree.clusters, is_unreadable=tree.is_unreadable)
-        or not tree.listeners.isdisjoint(listeners.reverted)
-    )
+    held, free = list[Tree](), list[Tree]()
+    for tree in trees:
+        is_held = (
+            not tree.needed_listeners.isdisjoint(listeners.absent)
+            or holds_content(facts, cold, tree.clusters, is_unreadable=tree.is_unreadable)
+            or not tree.listeners.isdisjoint(listeners.reverted)
+        )
+        (held if is_held else free).append(tree)
     stale = outdated_names(facts, before.ready)
     if stale and before.is_ready_unproved:  # earlier versions of its listeners may use what it has
         stale = facts.watches.not_fetched(stale)
@@ -115,14 +116,15 @@ def _held_by_trees(
     if changing:
         changed = facts.releases.diff(facts.released.get(url), facts.goal.get(url)).added_or_changed
         later |= changed & listeners_naming(changing, facts.goal)
-    in_order = dict.fromkeys(tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(later))
+    in_order = [tree for tree in free if not tree.listeners.isdisjoint(later)]
     if any(tree.has_added_listener for tree in (*held, *in_order)):
         # "listeners are replaced within one response, because the old one may hold the port of the new one"
         # (docs/protocol.md#additions).
-        held |= dict.fromkeys(tree for tree in trees if tree.has_removed_listener and tree not in in_order)
+        held += [tree for tree in free if tree.has_removed_listener and tree.listeners.isdisjoint(later)]
+        free = [tree for tree in free if not (tree.has_removed_listener and tree.listeners.isdisjoint(later))]
     names = [part for tree in held for part in (tree.listener_parts, tree.route_parts)]
     names += [without_names(tree.listener_parts, merge_names(stale, changing)) for tree in in_order]
-    waiting = _waiting_routes(facts, before, listeners, (tree for tree in trees if tree not in held))
+    waiting = _waiting_routes(facts, before, listeners, free)
     return tuple(held), [*names, without_names(waiting, stale)]
 
 
