@@ -126,6 +126,7 @@ def test_a_page_whose_events_alone_are_refused_is_read_all_the_same(
     })()""")
     browser.evaluate("document.getElementById('live').click()")
     browser.wait_for("not live", "#live")
+    assert "lacks the scope read" in browser.evaluate("document.getElementById('live').title")
     assert "lacks the scope" not in browser.text() and browser.evaluate("document.getElementById('sign-in').hidden")
     furnished.push("late", [r.static_cluster("a")])
     browser.wait_for("late", "table")

@@ -12,7 +12,7 @@ const PILLS = {
   connecting: ["connecting", "The page waits for the server"],
   live: ["live", "Click to pause"],
   paused: ["paused", "Click to continue"],
-  refused: ["not live", "The server sends no events, as it has too many readers. The page is read every 15 seconds"],
+  refused: ["not live", "The server sends no events. The page is read every 15 seconds"],
   lost: ["no connection", "The server does not answer. The page tries again every two seconds"],
 };
 
@@ -85,7 +85,7 @@ export class Refresh {
   async follow() {
     const abort = (this.abort = new AbortController());
     while (!abort.signal.aborted) {
-      let isRefused = false;
+      let refusal = "";
       try {
         for await (const event of lines("/events", abort.signal)) {
           this.tell("live");
@@ -94,11 +94,11 @@ export class Refresh {
       } catch (error) {
         if (abort.signal.aborted) return;
         if (error.asks) this.now(); // the page tells why
-        isRefused = error.status > 0;
+        if (error.status > 0) refusal = error.message || `${error.status}`;
       }
-      this.tell(isRefused ? "refused" : "lost");
-      await new Promise((done) => setTimeout(done, isRefused ? WAITS_MS.at(-1) : RECONNECT_MS));
-      if (!abort.signal.aborted && !isRefused) this.now();
+      this.tell(refusal ? "refused" : "lost", refusal);
+      await new Promise((done) => setTimeout(done, refusal ? WAITS_MS.at(-1) : RECONNECT_MS));
+      if (!abort.signal.aborted && !refusal) this.now();
     }
   }
 
@@ -107,8 +107,9 @@ export class Refresh {
     if (!this.turn) this.plan(); // else after the read that goes on
   }
 
-  tell(what) {
+  tell(what, why = "") {
     pill.dataset.state = what;
     [pill.textContent, pill.title] = PILLS[what];
+    if (why) pill.title += `: ${why}`;
   }
 }
