@@ -195,6 +195,24 @@ def test_a_rollout_is_paused_resumed_and_promoted(page: BrowserPage, server: Ser
     assert page.messages == []
 
 
+def test_a_question_is_about_the_rollout_that_was_shown(page: BrowserPage, server: ServerProcess) -> None:
+    revision = roll_out(server, "a", "e")
+    page.wait_for("running", "main")
+    press(page, "Promote")
+    page.wait_for(f"Give revision {revision} to all nodes now?", "main")
+    page.evaluate("document.getElementById('live').click()")  # paused: the page does not learn of the next push
+    roll_out(server, "a", "f")
+    press(page, "Yes, promote")
+    page.wait_for(f"no rollout of revision {revision} is going on", "main")
+    page.wait_for(f"{revision + 1}, in place of", "main")
+    assert rollout(server)["state"] == "running"
+    page.evaluate("document.getElementById('live').click()")
+    press(page, "Promote")
+    page.wait_for(f"Give revision {revision + 1} to all nodes now?", "main")
+    roll_out(server, "a", "g")
+    wait_until(lambda: "to all nodes now?" not in page.text("main"), "the question is gone")
+
+
 def test_a_rollout_is_aborted_by_the_keyboard_alone(page: BrowserPage, server: ServerProcess) -> None:
     revision = roll_out(server, "a", "d")
     page.wait_for(f"{revision}, in place of", "main")

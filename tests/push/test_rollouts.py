@@ -106,6 +106,19 @@ async def test_it_is_promoted_by_a_person(plane: Plane) -> None:
 
 
 @pytest.mark.usefixtures("clients")
+async def test_a_person_changes_only_the_rollout_that_was_seen(plane: Plane) -> None:
+    first = await begun(plane)
+    await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
+    rollouts = plane.publisher.rollouts
+    for act in (rollouts.pause, rollouts.resume, rollouts.promote, rollouts.abort):
+        with pytest.raises(NotFoundError, match="no rollout of revision 2 is going on; that of revision 3 is"):
+            await act(GROUP, OPERATOR, head=2)
+    assert have(plane, "c") == {first}
+    await rollouts.promote(GROUP, OPERATOR, head=3)
+    assert have(plane, "c") == set(NODES)
+
+
+@pytest.mark.usefixtures("clients")
 async def test_an_abort_is_an_undo_that_only_the_wave_sees(plane: Plane) -> None:
     first = await begun(plane)
     outside = next(node for node in NODES if node != first)

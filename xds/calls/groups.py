@@ -170,9 +170,14 @@ def rollouts() -> ApiCall[tuple[CarefulRollout, ...]]:
     return ask_items(operations.LIST_ROLLOUTS)
 
 
-def change_rollout(group: str, action: str, *, message: str = "", author: str = "") -> ApiCall[CarefulRollout]:
-    """``pause``, ``resume``, ``promote`` or ``abort`` the careful rollout of a group."""
-    body = {"action": action, "message": message}
+def change_rollout(
+    group: str, action: str, *, message: str = "", head: int = 0, author: str = ""
+) -> ApiCall[CarefulRollout]:
+    """``pause``, ``resume``, ``promote`` or ``abort`` the careful rollout of a group.
+
+    ``head`` is the revision whose rollout is meant; 0: whichever is open.
+    """
+    body = {"action": action, "message": message, **({"head": head} if head else {})}
     return ask(operations.CHANGE_ROLLOUT, group, query=flags(author=author), body=body)
 
 

@@ -108,36 +108,43 @@ class Rollouts:
 
     # What people do
 
-    async def pause(self, group: str, by: Caller, message: str = "") -> Rollout:
+    async def pause(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
         """Stop the rollout of a group until it is resumed. Failures still end it.
 
-        All of these raise ``NotFoundError`` if no rollout of the group is open, and ``StoreError``.
+        ``head`` is the revision whose rollout is meant; 0: whichever is open. All of these raise ``NotFoundError`` if
+        it is not open, and ``StoreError``.
         """
-        return await self._act(group, "paused", by, message, Rollout.pause)
+        return await self._act(group, "paused", by, message, Rollout.pause, head)
 
-    async def resume(self, group: str, by: Caller, message: str = "") -> Rollout:
+    async def resume(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
         """Let a rollout go on that is paused or held; its wave is watched anew."""
-        return await self._act(group, "resumed", by, message, Rollout.resume)
+        return await self._act(group, "resumed", by, message, Rollout.resume, head)
 
-    async def promote(self, group: str, by: Caller, message: str = "") -> Rollout:
+    async def promote(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
         """Serve the head to all nodes now."""
-        return await self._act(group, "promoting", by, message, Rollout.promote)
+        return await self._act(group, "promoting", by, message, Rollout.promote, head)
 
-    async def abort(self, group: str, by: Caller, message: str = "") -> Rollout:
+    async def abort(self, group: str, by: Caller, message: str = "", head: int = 0) -> Rollout:
         """Take the push back: a new revision with the content that the nodes outside of the wave are served."""
         reason = f"aborted: {message}" if message else "aborted"
         while True:
-            before = await self._open_rollout(group)
+            before = await self._open_rollout(group, head)
             after = before.end(RolloutState.ROLLED_BACK, reason, time(), by.actor or by.author, message)
             with suppress(ChangedRolloutError):
                 await self.roll_back(before, after, by)
                 return after
 
     async def _act(
-        self, group: str, action: str, by: Caller, message: str, change: Callable[[Rollout, str, str, float], Rollout]
+        self,
+        group: str,
+        action: str,
+        by: Caller,
+        message: str,
+        change: Callable[[Rollout, str, str, float], Rollout],
+        head: int,
     ) -> Rollout:
         while True:
-            before = await self._open_rollout(group)
+            before = await self._open_rollout(group, head)
             after = change(before, by.actor or by.author, message, time())
             note = by.note(f"rollout.{action}", group=group, message=message, new={"head": after.head})
             if await self.step(before, after, action, note):
@@ -174,13 +181,15 @@ class Rollouts:
         for rollout in self.open():
             self.note_progress(replace(rollout, progress=UNWATCHED))
 
-    async def _open_rollout(self, group: str) -> Rollout:
+    async def _open_rollout(self, group: str, head: int) -> Rollout:
         if self.open_base(group) is None:  # another server may have begun one just now
             async with self._locks.groups((group,)):
                 await self.refresh((group,))
         rollout = self._rollouts.get(group)
         if rollout is None or not rollout.is_open or group not in self._served:
             raise NotFoundError(f"no rollout of group {group!r} is going on")
+        if head not in {0, rollout.head}:
+            raise NotFoundError(f"no rollout of revision {head} is going on; that of revision {rollout.head} is")
         return rollout
 
     # What is served

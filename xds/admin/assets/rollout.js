@@ -87,7 +87,7 @@ function actionForm(view, group, progress, caller) {
   const { kept } = view;
   const isAllowed = mayWrite(caller, group);
   const buttons = ACTIONS.map(([action, word, states, question]) =>
-    button(word, () => (question ? ask(view, action) : act(view, group, action)), {
+    button(word, () => (question ? ask(view, action, progress.head) : act(view, group, action, progress)), {
       "data-key": action,
       disabled: !isAllowed || Boolean(kept.isBusy) || !states.includes(progress.state),
       "aria-describedby": !isAllowed && "needed-scope",
@@ -96,7 +96,7 @@ function actionForm(view, group, progress, caller) {
   const why = whyField(kept, "rollout-message", !isAllowed);
   return [
     element("div", { class: "actions", "data-key": "actions" }, why, buttons),
-    kept.asked && confirmation(view, group, progress),
+    kept.asked && kept.askedOf === progress.head && confirmation(view, group, progress),
     !isAllowed && neededScope("These actions need", group),
   ];
 }
@@ -107,22 +107,24 @@ function confirmation(view, group, progress) {
     "div",
     { class: "actions", role: "group", "aria-label": "Confirm", "data-key": "confirm" },
     element("strong", {}, question(progress)),
-    button(`Yes, ${word.toLowerCase()}`, () => act(view, group, action), { id: "confirm-action" }),
+    button(`Yes, ${word.toLowerCase()}`, () => act(view, group, action, progress), { id: "confirm-action" }),
     button("No", () => ask(view, "")),
   );
 }
 
-async function ask(view, action) {
-  Object.assign(view.kept, { asked: action, told: "", refused: "" });
+async function ask(view, action, head) {
+  Object.assign(view.kept, { asked: action, askedOf: head, told: "", refused: "" });
   await view.again();
   document.getElementById("confirm-action")?.focus();
 }
 
-async function act(view, group, action) {
+// `head` is the revision that was shown: another one, whose rollout has begun since, is left alone.
+async function act(view, group, action, { head }) {
   const { kept } = view;
   Object.assign(kept, { asked: "", told: "", refused: "", isBusy: true });
   try {
-    const after = await send("POST", `${pathOf("/groups", group)}/rollout`, { action, message: kept.message ?? "" });
+    const wanted = { action, head, message: kept.message ?? "" };
+    const after = await send("POST", `${pathOf("/groups", group)}/rollout`, wanted);
     Object.assign(kept, { message: "", told: `Done: ${action}. The rollout is ${after.state.replace("_", " ")}.` });
   } catch (error) {
     kept.refused = `Nothing was changed: ${error.message}`;

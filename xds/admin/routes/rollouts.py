@@ -40,13 +40,15 @@ class RolloutRequest(pydantic.BaseModel):
 
     * ``action``: ``pause`` keeps it at its wave; ``resume`` lets a paused or held one go on; ``promote`` gives all
       nodes the head now; ``abort`` takes it back;
-    * ``message``: why; the rollout and the audit list have it.
+    * ``message``: why; the rollout and the audit list have it;
+    * ``head``: the revision whose rollout is meant: 404 if another one is rolled out by now.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid")
 
     action: RolloutAction
     message: Annotated[str, pydantic.Field(max_length=MESSAGE_LIMIT)] = ""
+    head: Annotated[int, pydantic.Field(ge=0)] = 0
 
 
 @router.serve(operations.GET_ROLLOUT)
@@ -65,7 +67,7 @@ async def change_rollout(
     try:
         wanted = RolloutRequest.model_validate_json(body)
     except pydantic.ValidationError:
-        detail = f'the body must be {{"action": one of {", ".join(RolloutAction)}, "message": TEXT}}'
+        detail = f'the body must be {{"action": one of {", ".join(RolloutAction)}, "message": TEXT, "head": REVISION}}'
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
     rollouts = deps.publisher.rollouts
     act = {
@@ -74,7 +76,7 @@ async def change_rollout(
         RolloutAction.PROMOTE: rollouts.promote,
         RolloutAction.ABORT: rollouts.abort,
     }[wanted.action]
-    return answer_model(CarefulRollout.from_domain(await act(group, by, wanted.message)))
+    return answer_model(CarefulRollout.from_domain(await act(group, by, wanted.message, wanted.head)))
 
 
 @router.serve(operations.LIST_ROLLOUTS)
