@@ -7,8 +7,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # Many tests wait for processes: two workers for each of two cores keep them busy.
 WORKERS ?= 4
-# The long tests wait more: for drains, timeouts and restarts.
-SOAK_WORKERS ?= 6
+# The long tests wait more, but some start 30 Envoys: with more workers on two cores, timeouts of proxies end first.
+SOAK_WORKERS ?= 4
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
 STAMP := $(VENV)/installed.stamp

@@ -200,6 +200,6 @@ def test_a_stand_in_is_none_of_the_many_versions_that_were_refused_before() -> N
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_random_refusals_make_few_responses_for_ten_thousand_pushes() -> None:
+def test_random_refusals_make_few_responses_for_four_thousand_pushes() -> None:
     seed = Random().randrange(1 << 32)
-    worlds(range(seed, seed + 5), pushes=500)
+    worlds(range(seed, seed + 2), pushes=500)

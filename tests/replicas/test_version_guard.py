@@ -6,6 +6,7 @@ import random
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,11 @@ def refused(replica: Replica) -> int:
     return sum(row["count"] for row in rows if "newer configuration" in str(row))
 
 
+def is_discovery(stream: dict[str, Any]) -> bool:
+    """Streams of load reports, which Envoy opens again after five seconds, are not refused."""
+    return "load" not in stream
+
+
 def test_envoys_are_not_taken_back_by_a_server_that_is_behind(
     tmp_path: Path, background: Background, running: ExitStack
 ) -> None:
@@ -53,7 +59,7 @@ def test_envoys_are_not_taken_back_by_a_server_that_is_behind(
         other.proxies.cut()
     wait_until(lambda: refused(behind) >= len(site.envoys), "the Envoys are turned away")
     site.settle(REFUSED_FOR_S)
-    assert not any(node["streams"] for node in behind.server.nodes().values())
+    assert not [each for node in behind.server.nodes().values() for each in node["streams"] if is_discovery(each)]
     site.replicas = all_replicas
     behind.database.restore()
     for envoy in site.envoys:

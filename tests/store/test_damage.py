@@ -29,7 +29,7 @@ from xds.store.sqlite.memory import MemoryStore
 
 REVISIONS, SIZE = 12, 20
 FLIPS = 60
-SEEDS, SOAK_SEEDS = 40, 3_000
+SEEDS, SOAK_SEEDS = 40, 1_000
 RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O", "Traceback", "sqlite_", "not a database", "no such table")
 
 
