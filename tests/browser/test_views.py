@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from time import sleep
+from time import monotonic, sleep
 from urllib.parse import quote
 
 import pytest
@@ -203,7 +203,9 @@ def test_a_page_is_read_once_a_second_at_most_and_never_in_a_hidden_tab(
             sleep(3 / times)
         return int(browser.evaluate(READS) - before)
 
-    assert 1 <= happens(30) <= 4
+    began_s = monotonic()
+    reads = happens(30)
+    assert 1 <= reads <= monotonic() - began_s + 1  # on a slow machine it takes longer than three seconds
     set_hidden(browser, True)
     assert happens(10) == 0
     set_hidden(browser, False)
