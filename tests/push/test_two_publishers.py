@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from itertools import count
+from math import inf
 from typing import Any
 
 import pytest
@@ -27,7 +29,7 @@ from xds.model.errors import ConflictError, NotFoundError, XdsError
 from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
-from xds.push import following
+from xds.push import following, rollout_facts
 from xds.push.content import BlobIds, GroupContent
 from xds.push.following import Lag
 from xds.push.group_names import CONFIG_ENTRIES_LINE
@@ -879,6 +881,7 @@ async def test_no_node_outside_of_a_wave_is_served_the_head_at_any_moment(
     store = servers[0].plane.store
     for name in ("head", "manifest", "docs"):
         monkeypatch.setattr(store, name, slowly(getattr(store, name), chance))
+    monkeypatch.setattr(rollout_facts, "KNOWS_AFTER_S", inf)  # nobody follows the group, however long this takes
     nodes = [Node(f"n{number}", "edge") for number in range(12)]
     proven, waves = set[str](), dict[str, Rollout]()  # contents that all may have, and the rollouts of the others
     heads, number = dict[int, str](), 0
@@ -897,6 +900,7 @@ async def test_no_node_outside_of_a_wave_is_served_the_head_at_any_moment(
     async def watch() -> None:
         while True:
             check()
+            time.sleep(0.0001)  # lets the store's thread have the interpreter
             await asyncio.sleep(0)
 
     async def roll_out(at: ServerOnStore) -> None:
