@@ -415,6 +415,9 @@ async def test_what_people_do_reaches_a_rollout_that_another_server_has_just_beg
     await first.publisher.push("edge", [decode_resource(static_cluster("b", 80))], options=options)
     paused = await second.publisher.rollouts.pause("edge", Caller("ops"))
     assert (paused.head, paused.state) == (2, RolloutState.PAUSED)
+    await first.publisher.push("edge", [decode_resource(static_cluster("c", 80))], options=options)
+    paused = await second.publisher.rollouts.pause("edge", Caller("ops"), head=3)  # seen at the first server
+    assert (paused.head, paused.state) == (3, RolloutState.PAUSED)
     with pytest.raises(NotFoundError):
         await second.publisher.rollouts.pause("shop", Caller("ops"))
 
@@ -858,6 +861,39 @@ async def test_a_restore_ends_though_another_server_writes_what_it_is_reading(
         await first.backups.restore(BytesIO(archive), replace=True)
         await first.publisher.put("edge", cluster("new", chance))
     await check_level(servers, "after")
+
+
+async def test_a_restore_that_is_outrun_without_end_keeps_what_is_stored(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server writes each time before what the restore lowers is committed."""
+    first, second = servers
+    await put_entries(first.plane, HTTP, RESOLVER, splitter(10))
+    await put_upstreams(first.plane, "web", group="edge")
+    archive = b"".join([part async for part in first.backups.stream(BackupOptions())])
+    await check_level(servers, "before")
+    load, apply, weights = first.plane.mesh.lowered.load, first.publisher._apply, count(11)
+
+    async def load_late() -> None:
+        await second.level()
+        await put_entries(second.plane, splitter(next(weights)))
+        await load()
+
+    async def outrun(*arguments: Any) -> Any:
+        await second.level()
+        await put_entries(second.plane, splitter(next(weights)))
+        return await apply(*arguments)
+
+    with monkeypatch.context() as busy:
+        busy.setattr(first.plane.mesh.lowered, "load", load_late)
+        busy.setattr(first.publisher, "_apply", outrun)
+        async with asyncio.timeout(DEADLINE_S):
+            await first.backups.restore(BytesIO(archive), replace=True)
+    assert next(weights) > 15
+    assert "all the time" in first.plane.mesh.lowered.get("edge").error
+    await put_entries(second.plane, splitter(90))
+    await check_level(servers, "after")
+    assert first.plane.mesh.lowered.get("edge").error == ""
 
 
 def slowly(read: Callable[..., Awaitable[Any]], chance: random.Random) -> Callable[..., Awaitable[Any]]:

@@ -106,7 +106,7 @@ class Backups:
             _log.info("backup.made", bytes=size, duration_ms=round((time.monotonic() - began_s) * 1000))
         except (asyncio.CancelledError, GeneratorExit):
             self.failed += 1
-            _log.info("backup.failed", error_message="its reader has gone, or has read nothing for too long")
+            _log.info("backup.failed", error_message="its reader has gone or reads nothing, or the server ends")
             raise
         except Exception as error:
             self.failed += 1

@@ -70,6 +70,7 @@ from xds.tasks.writes import HeldLocks, RunningWrites, WriteLocks
 from xds.version import __version__
 
 _OUTRUN_OFTEN = 2  # attempts, after which a push takes turns with other servers
+_OUTRUN_LIMIT = 10  # attempts of a write that the server makes itself; all groups are locked meanwhile: no turns
 Review = Callable[[PlannedChange], Iterable[Violation]]  # warnings about a planned change
 
 
@@ -558,10 +559,14 @@ class Publisher:
         """Publish a write that the server makes itself. No caller of this server writes meanwhile; other servers do."""
         options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
         deleted: set[str] = set()
-        while changes := await self._derive(write, deleted):
+        for _ in range(_OUTRUN_LIMIT):
+            changes = await self._derive(write, deleted)
+            if not changes:
+                return
             planned = [await self._plan(derived_request(group, each), options) for group, each in changes.items()]
             try:
                 await self._apply(Transaction(planned, write), options)
                 return
             except OutdatedError as outdated:  # what another server has pushed is served by now
                 deleted = {group for group in outdated.groups if self.groups.find(group) is None}
+        raise UnavailableError("other servers write to these groups all the time")

@@ -182,10 +182,11 @@ class Rollouts:
             self.note_progress(replace(rollout, progress=UNWATCHED))
 
     async def _open_rollout(self, group: str, head: int) -> Rollout:
-        if self.open_base(group) is None:  # another server may have begun one just now
-            async with self._locks.groups((group,)):
-                await self.refresh((group,))
         rollout = self._rollouts.get(group)
+        if rollout is None or not rollout.is_open or head not in {0, rollout.head}:
+            async with self._locks.groups((group,)):  # another server may have begun it just now
+                await self.refresh((group,))
+            rollout = self._rollouts.get(group)
         if rollout is None or not rollout.is_open or group not in self._served:
             raise NotFoundError(f"no rollout of group {group!r} is going on")
         if head not in {0, rollout.head}:

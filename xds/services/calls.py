@@ -19,9 +19,9 @@ def services(*, source: str = "") -> ApiCall[tuple[ServiceSummary, ...]]:
     return ask_items(operations.LIST_SERVICES, query=flags(source=source))
 
 
-def service(name: str) -> ApiCall[ServiceDetail]:
-    """One service with its instances."""
-    return ask(operations.GET_SERVICE, name)
+def service(name: str, *, filter: str = "") -> ApiCall[ServiceDetail]:
+    """One service with its instances; only those that ``filter`` selects, as in a binding."""
+    return ask(operations.GET_SERVICE, name, query=flags(filter=filter))
 
 
 def sources() -> ApiCall[tuple[SourceState, ...]]:
