@@ -14,6 +14,7 @@ from tests.support.resources import static_cluster
 from xds.cli.app import app
 from xds.cli.errors import CommandError
 from xds.cli.rollout_options import plan_text, rollout_options, wait_limit_s
+from xds.rollouts.plan import plan_document, read_plan
 
 ROOT: Any = get_command(app)
 OPTIONS = (
@@ -83,6 +84,11 @@ def test_a_timeout_is_of_the_plan_or_of_the_wait() -> None:
     assert wait_limit_s("", {}) == 0
     assert wait_limit_s("30s", rollout_options(canary="1", timeout="30s")) == 0
     assert wait_limit_s("30s", rollout_options(all_at_once=True)) == 30
+
+
+def test_a_plan_as_text_says_that_requests_are_not_judged() -> None:
+    named = read_plan(rollout_options(canary="1", max_errors="off")["rollout"])
+    assert plan_text(plan_document(named)) == "1, hold 60s, timeout 300s, errors off, on failure rollback"
 
 
 def test_a_group_keeps_what_is_not_given_of_its_plan(remote: Remote) -> None:

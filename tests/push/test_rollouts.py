@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from tests.support.connected import Client
 from tests.support.plane import Plane
 from tests.support.resources import cluster_load_assignment, eds_cluster
 from xds.access.caller import Caller
+from xds.fleet.event_log import EventFilter, EventKind
 from xds.mesh.core.entries.entry import read_entry
 from xds.mesh.entry_records import PutEntry
 from xds.model.errors import NotFoundError, ValidationError
@@ -94,6 +96,19 @@ def base_sets(plane: Plane) -> list[ResourceSet]:
     base = plane.publisher.rollouts.served_base(GROUP)
     assert base is not None
     return list(base.snapshot)
+
+
+@pytest.mark.usefixtures("clients")
+async def test_the_ranks_that_are_told_agree_with_the_lines(plane: Plane) -> None:
+    """The bound of a share may be just above the rank of its last node."""
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout={"waves": ["10%"]}))
+    assert len(have(plane, "b")) == 1
+    for node, names in served(plane).items():
+        told = (await plane.publisher.views.explain(node)).rollout
+        found = re.fullmatch(r"served (\d).*: rank (0\.\d+), wave 1 of 2 has up to (0\.\d+)", told)
+        assert found is not None, told
+        assert (float(found[2]) <= float(found[3])) == (found[1] == "2") == (names == ["b"]), told
 
 
 @pytest.mark.usefixtures("clients")
@@ -185,6 +200,39 @@ async def test_all_at_once_ends_it(plane: Plane) -> None:
     assert result.rollout.effect is Effect.ENDED
     assert rollout(plane).state is RolloutState.SUPERSEDED
     assert have(plane, "c") == set(NODES)
+
+
+async def test_each_rollout_is_told_to_begin_and_to_end_once(
+    plane: Plane, clients: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended by another one, by a push to all, by a person; pushes after its end tell nothing of it."""
+    await begun(plane)
+    await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
+    await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(all_at_once=True))
+    await plane.publisher.push(GROUP, clusters("e"), options=CAREFULLY)
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    await plane.publisher.push(GROUP, clusters("f"))
+    await begun_again(plane, "g")
+    await plane.publisher.rollouts.abort(GROUP, OPERATOR)
+    monkeypatch.setattr("xds.push.rollout_facts.KNOWS_AFTER_S", 0.0)
+    monkeypatch.setattr(plane.fleet, "is_followed", lambda group: False)
+    for client in clients:
+        client.leave()
+    at_once = await plane.publisher.push(GROUP, clusters("h"), options=CAREFULLY)
+    assert at_once.rollout.effect is Effect.ALL_AT_ONCE
+    events = plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ROLLOUT})), 20).events
+    assert [(each.action, each.revision) for each in events] == [
+        ("started", 2),
+        ("superseded", 2),
+        ("started", 3),
+        ("superseded", 3),
+        ("started", 5),
+        ("rolled_back", 5),
+        ("started", 8),
+        ("rolled_back", 8),
+    ]
+    assert events[1].message == "revision 3 supersedes it"
+    assert plane.publisher.journal.rollouts == {"promoted": 0, "rolled_back": 2, "superseded": 2}
 
 
 @pytest.mark.usefixtures("clients")

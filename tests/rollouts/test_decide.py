@@ -346,6 +346,13 @@ def test_running__errors_of_a_single_wave_are_compared_with_those_before_it() ->
     assert Story({"waves": "100%", "max_errors": "5%"}).watch(61, requests=BAD).act is Act.ROLL_BACK
 
 
+@pytest.mark.parametrize(("failed", "act"), [(5, Act.WRITE), (6, Act.ROLL_BACK)])
+def test_running__as_many_errors_as_are_allowed__next_wave(failed: int, act: Act) -> None:
+    """5% less the usual 3% are the 2% that are allowed, also as floats."""
+    story = Story({"max_errors": "2%"})
+    assert story.watch(61, requests=RequestCount(failed, 100), others=RequestCount(3, 100)).act is act
+
+
 def test_running__few_requests_of_the_others_prove_nothing() -> None:
     story = Story({"max_errors": "5%"})
     assert story.watch(61, requests=BAD, others=RequestCount(50, 99)).act is Act.ROLL_BACK

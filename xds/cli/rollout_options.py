@@ -80,7 +80,8 @@ def plan_text(plan: Json | None) -> str:
     named = [plan["selector"]] if plan.get("selector") else []
     named += [f"{len(plan['nodes'])} named nodes"] if plan.get("nodes") else []
     bounds = [f"NACKs at most {plan['max_nacks']}"] if plan["max_nacks"] else []
-    bounds += [f"errors at most {plan['max_errors']:.3g}"] if plan["max_errors"] is not None else []
+    errors = plan["max_errors"]
+    bounds += [] if errors is None else [f"errors at most {errors:.3g}" if errors < 1 else f"errors {OFF}"]
     times = [f"hold {plan['hold_s']:g}s", f"timeout {plan['timeout_s']:g}s"]
     return ", ".join((*named, ",".join(plan["waves"]), *times, *bounds, f"on failure {plan['on_failure']}"))
 

@@ -396,7 +396,10 @@ def node_context(
 
 
 def why_served(rollout: Rollout, node: Node) -> str:
-    """Why a node is served which revision: ``served 42, not 43: rank 0.73, wave 2 has < 0.10``; empty after the end."""
+    """Why a node is served which revision; empty after the end.
+
+    Such as ``served 42, not 43: rank 0.7302, wave 2 of 4 has up to 0.1015``.
+    """
     if not rollout.is_open:
         return ""
     wave, is_inside, place = rollout.nodes, rollout.in_wave(node), rank(rollout.group, node.id)
@@ -409,7 +412,7 @@ def why_served(rollout: Rollout, node: Node) -> str:
     if is_inside and place >= wave.below:
         return f"{served}: the selector of {name} matches"
     if wave.below:
-        return f"{served}: rank {place:.2f}, {name} has < {wave.below:.2f}"
+        return f"{served}: rank {place:.4f}, {name} has up to {wave.below:.4f}"
     return f"{served}: not among the nodes of {name}"
 
 

@@ -182,7 +182,10 @@ class RolloutPushes:
         is_nobody = begun.step == NAMED and not begun.connected_n and not nodes.selected
         notes = ("no connected node is among those of the plan" if is_nobody else "", _load_note(plan))
         step = self._written(_beginning(begun), "; ".join(filter(None, notes)), replace(begun, content=content))
-        return replace(step, nodes=nodes)
+        if running is None:
+            return replace(step, nodes=nodes)
+        superseded = running.end(RolloutState.SUPERSEDED, f"revision {head} supersedes it", time(), by, message)
+        return replace(step, nodes=nodes, superseded=superseded)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:
         """The plan of a push: what it says, else that of the group, else that of the rollout that it supersedes."""

@@ -38,6 +38,7 @@ class RolloutStep:
     """What a push does. ``detail`` says why, for people. ``rollout`` is as the push leaves it.
 
     ``write`` is its document, if the push changes it. ``nodes`` is what all servers know, where a rollout begins.
+    ``superseded`` is the rollout that ends then.
     """
 
     effect: Effect = Effect.NONE
@@ -45,6 +46,7 @@ class RolloutStep:
     rollout: Rollout | None = None
     write: DocumentWrite | None = None
     nodes: ServerFacts | None = None
+    superseded: Rollout | None = None
 
 
 NO_STEP = RolloutStep()

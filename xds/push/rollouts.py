@@ -232,11 +232,13 @@ class Rollouts:
         self.changed.set()
 
     def tell(self, step: RolloutStep) -> None:
-        """A push has changed a rollout."""
-        if step.rollout is None or step.write is None or step.effect is Effect.NONE:
-            return
-        begins = step.effect in (Effect.STARTED, Effect.SUPERSEDED)
-        self._told(step.effect.value if begins else step.rollout.state.value, step.rollout)
+        """A push has begun a rollout, or ended one."""
+        if step.superseded is not None:
+            self._told(step.superseded.state.value, step.superseded)
+        if step.rollout is not None and step.effect in (Effect.STARTED, Effect.SUPERSEDED):
+            self._told(Effect.STARTED.value, step.rollout)
+        elif step.rollout is not None and step.effect is Effect.ENDED:
+            self._told(step.rollout.state.value, step.rollout)
 
     def split(self, group: str) -> GroupSplit | None:
         """Which nodes are served what."""

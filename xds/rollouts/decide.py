@@ -137,7 +137,8 @@ def _errors(rollout: Rollout, facts: Facts) -> float | None:
     """How much more of the wave's requests fail than usual; None without requests."""
     if facts.requests is None or not facts.requests.attempted:
         return None
-    return facts.requests.failed_share - usual_errors(facts, rollout.usual_errors)
+    # Rounded: as floats, 5% less 3% are more than 2%.
+    return round(facts.requests.failed_share - usual_errors(facts, rollout.usual_errors), 9)
 
 
 def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
