@@ -13,7 +13,7 @@ from xds.model.snapshot import Snapshot, build_snapshot
 from xds.snapshots.cache import SnapshotCache
 from xds.snapshots.diffs import Diffs
 from xds.snapshots.order import OrderRules
-from xds.snapshots.removal_log import VERSIONS_KEPT, NodeVersion, RemovalLog
+from xds.snapshots.removal_log import VERSIONS_KEPT, RefusedVersions, RemovalLog
 
 RULES = OrderRules(listener_drain_s=600, removal_delay_s=15, order_timeout_s=30, linger_max=100)
 SETTLE_S = 45.0
@@ -27,7 +27,7 @@ class Group:
     """A group with its log; each push is a mapping from name to text for each of three types."""
 
     def __init__(self, rules: OrderRules = RULES) -> None:
-        self.refused: dict[NodeVersion, int] = {}
+        self.refused = RefusedVersions()
         self.log = RemovalLog(rules, Diffs().between, self.refused)
         self.pushes: list[tuple[Snapshot, float]] = []
         self.rules = rules
@@ -47,7 +47,7 @@ class Group:
 
     def refuse(self, type_url: str, name: str, content: str) -> None:
         """Some node refuses this version."""
-        self.refused[type_url, name, version(type_url, name, content)] = len(self.refused) + 1
+        self.refused.add([(type_url, name, version(type_url, name, content))])
 
     def in_a_new_process(self) -> RemovalLog:
         """A log that reads the same pushes."""
@@ -103,7 +103,7 @@ def test_a_rejection_is_seen_though_an_earlier_one_is_forgotten_for_it() -> None
     group.refuse(CLUSTER, "a", "2")
     assert texts(group.log) == {"a": "1"}
     group.refuse(CLUSTER, "a", "1")
-    del group.refused[CLUSTER, "a", version(CLUSTER, "a", "2")]
+    group.refused.take_oldest()
     assert texts(group.log) == {"a": "2"}
 
 

@@ -200,7 +200,7 @@ class CohortStream(DiscoveryStream):
         outcome = self._cohorts.arrivals.get(arrival)
         if outcome is not None and outcome.is_valid(now_s) and self.client_key is not None:
             self._clients.share(self.client_key, self)
-            self._follow(outcome)
+            self._become_member(outcome.to)
             return [*events, *outcome.events]
         self._has_unknown_names = False
         following = super().receive(request, now_s)
@@ -290,21 +290,19 @@ class CohortStream(DiscoveryStream):
     def _take_outcome(self, key: Hashable | None, now_s: float, *, only_silent: bool = False) -> Outcome | None:
         """Go with others in the same state that had the same input; None if nobody had it."""
         cohort = self._cohort
-        if cohort is None or key is None:
+        if cohort is None:
             return None
         outcome = cohort.outcomes.get(key)
         if outcome is None or not outcome.is_valid(now_s) or (only_silent and outcome.responses):
             return None
         cohort.users -= 1
         self._is_lonely = False
-        self._follow(outcome)
+        self._become_member(outcome.to)
         return outcome
 
-    def _follow(self, outcome: Outcome) -> None:
-        outcome.to.is_shared = True
-        self._become_member(outcome.to)
-
     def _become_member(self, cohort: Cohort) -> None:
+        if cohort.users:
+            cohort.is_shared = True
         cohort.users += 1
         self._cohort = cohort
         self._client, self._offers.watches, self.view = cohort.client, cohort.watches, cohort.view
@@ -345,9 +343,7 @@ class CohortStream(DiscoveryStream):
         situation = self._find_situation(now_s)
         if situation is not None:
             cohort = self._cohorts.find(situation)
-            if cohort is not None:
-                cohort.is_shared = True
-            else:
+            if cohort is None:
                 cohort = Cohort(self, client, view, is_in_step=True)
                 self._cohorts.add(situation, cohort)
         elif outcomes is not None and key is not None:

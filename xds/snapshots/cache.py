@@ -23,7 +23,7 @@ from xds.snapshots.observed_layer import ObservedLayer, touched_by_push, transla
 from xds.snapshots.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.snapshots.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
 from xds.snapshots.release import Releases
-from xds.snapshots.removal_log import NodeVersion, RemovalLog
+from xds.snapshots.removal_log import RefusedVersions, RemovalLog
 from xds.snapshots.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
 from xds.snapshots.set_diff import SetDiff
 
@@ -107,7 +107,7 @@ class SnapshotCache:
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._changes = 0
         self._rules = rules
-        self._refused: dict[NodeVersion, int] = {}  # versions that some node refused, numbered, the latest last
+        self._refused = RefusedVersions()
         self.changed_refusals: dict[tuple[str, str], None] = {}  # resources whose refused versions are to be stored
         self.interests = InterestTable()
         self.diffs = Diffs()
@@ -378,12 +378,10 @@ class SnapshotCache:
         for name, versions in refused.items():
             new = [(type_url, name, version) for version in versions if (type_url, name, version) not in self._refused]
             if new:
-                last = next(reversed(self._refused.values()), 0)
-                self._refused.update((version, number) for number, version in enumerate(new, last + 1))
+                self._refused.add(new)
                 self.changed_refusals[type_url, name] = None
         while len(self._refused) > _REFUSED_LIMIT:
-            oldest = next(iter(self._refused))
-            del self._refused[oldest]
+            oldest = self._refused.take_oldest()
             self.changed_refusals[oldest[:2]] = None
 
     def refused_versions(self) -> dict[tuple[str, str], list[str]]:

@@ -29,6 +29,8 @@ class GroupLine(Enum):
     LEFT_HEAD = "left_head"
     BASE = "base"
 
+    __hash__ = object.__hash__  # that of `Enum` is ten times as slow, and a push looks up a view for each stream
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSplit:

@@ -9,7 +9,7 @@ Time is an argument: seconds of any clock that all calls share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -58,6 +58,28 @@ class _Push:
         return name not in self.unaccepted.get(type_url, ())
 
 
+class RefusedVersions(dict[NodeVersion, None]):
+    """The versions that some node refused, the latest last. ``number`` grows with every change."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def add(self, versions: Iterable[NodeVersion]) -> None:
+        """Add versions that are not in it."""
+        self.update(dict.fromkeys(versions))
+        self.number += 1
+
+    def take_oldest(self) -> NodeVersion:
+        """Remove the oldest one."""
+        oldest = next(iter(self))
+        del self[oldest]
+        self.number += 1
+        return oldest
+
+
 class RemovedVersion(NamedTuple):
     """A version of a name that a push removed or changed; it came with the push of revision ``since`` (0: before)."""
 
@@ -69,12 +91,11 @@ class RemovedVersion(NamedTuple):
 class RemovalLog:
     """The log of one group: its pushes with what each removed. What a push costs is one pass over what it changed.
 
-    ``diff`` compares two sets (`Diffs.between`). ``refused`` are the versions that some node refused, numbered in their
-    order: they take no one's place. ``rules`` are those of the group, which may change. ``number`` grows with every
-    change of the answers.
+    ``diff`` compares two sets (`Diffs.between`). ``refused`` are the versions that some node refused: they take no
+    one's place. ``rules`` are those of the group, which may change. ``number`` grows with every change of the answers.
     """
 
-    def __init__(self, rules: OrderRules, diff: DiffOf, refused: dict[NodeVersion, int]) -> None:
+    def __init__(self, rules: OrderRules, diff: DiffOf, refused: RefusedVersions) -> None:
         self.number = 0
         self.rules = rules
         self._diff = diff
@@ -87,7 +108,7 @@ class RemovalLog:
         self._accepted: dict[str, list[ResourceSet]] = {}  # the last sets that clients ACKed, by type URL
         self._listeners_changed_s: float | None = None
         self._sets: dict[tuple[str, str], ResourceSet | None] = {}  # full-state sets by type and label, None: several
-        self._last: dict[tuple[str, int], tuple[tuple[int, int], ResourceSet]] = {}  # as `last`, with `state`
+        self._last: dict[tuple[str, int], tuple[int, ResourceSet]] = {}  # as `last`, with `state`
         self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
         self._came_back: dict[str, tuple[int, frozenset[str]]] = {}  # as `came_back`, with the number
 
@@ -224,9 +245,9 @@ class RemovalLog:
         return memo[1]
 
     @property
-    def state(self) -> tuple[int, int]:
-        """Changes with every change of the answers, those that depend on what nodes refused as well."""
-        return self.number, next(reversed(self._refused.values()), 0)
+    def state(self) -> int:
+        """Grows with every change of the answers, those that depend on what nodes refused as well."""
+        return self.number + self._refused.number
 
     def _most_served(self, type_url: str, name: str, revision: int) -> Resource | None:
         removals = [each for each in self._removals(type_url, name)[0] if each.push.revision <= revision]
