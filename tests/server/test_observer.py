@@ -59,11 +59,11 @@ async def test_streams_that_took_an_outcome_are_told_in_the_next_iteration() -> 
     streams = Streams(3)
     sent, acked = outcome(None, SEND), outcome(REQUEST, ACKED)
     for observer in streams.observers:
-        observer.took(sent, 1.0)
+        streams.shared.add(sent, observer, 1.0)
     await asyncio.sleep(0)
     assert streams.states() == [[Sync.PENDING]] * 3
     for observer in streams.observers[:2]:
-        observer.took(acked, 3.0)
+        streams.shared.add(acked, observer, 3.0)
     await asyncio.sleep(0)
     assert streams.states() == [[Sync.SYNCED], [Sync.SYNCED], [Sync.PENDING]]
     counters = streams.metrics.type(CLUSTER)
@@ -74,11 +74,11 @@ async def test_streams_that_took_an_outcome_are_told_in_the_next_iteration() -> 
 async def test_a_stream_that_takes_two_outcomes_at_once_is_told_of_them_in_order() -> None:
     streams = Streams(2)
     sent, acked = outcome(None, SEND), outcome(REQUEST, ACKED)
-    streams.observers[0].took(sent, 1.0)
+    streams.shared.add(sent, streams.observers[0], 1.0)
     await asyncio.sleep(0)
-    streams.observers[0].took(acked, 2.0)  # so the ACK is before the response among what was noted
-    streams.observers[1].took(sent, 2.0)
-    streams.observers[1].took(acked, 2.0)
+    streams.shared.add(acked, streams.observers[0], 2.0)  # so the ACK is before the response among what was noted
+    streams.shared.add(sent, streams.observers[1], 2.0)
+    streams.shared.add(acked, streams.observers[1], 2.0)
     await asyncio.sleep(0)
     assert streams.states() == [[Sync.SYNCED]] * 2
 
@@ -86,7 +86,7 @@ async def test_a_stream_that_takes_two_outcomes_at_once_is_told_of_them_in_order
 async def test_what_was_noted_is_told_before_a_stream_does_something_alone_or_ends() -> None:
     streams = Streams(2)
     for observer in streams.observers:
-        observer.took(outcome(None, SEND), 1.0)
+        streams.shared.add(outcome(None, SEND), observer, 1.0)
     streams.observers[0].observe([ACKED], 2.0)
     streams.observers[1].closed(1.0, "OK", "")
     assert streams.states() == [[Sync.SYNCED]]

@@ -121,8 +121,11 @@ class Fleet:
         streams = list(filter(None, map(self._streams.get, stream_ids)))
         self._clock_offset_s = now - engine_now_s if engine_now_s is not None else 0.0
         for event in events:
-            handler = _HANDLERS.get(type(event))
-            if handler is not None:
+            if type(event) is Send:
+                self._sent(streams, event, now)
+            elif type(event) is Acked:
+                self._acked(streams, event, now)
+            elif (handler := _HANDLERS.get(type(event))) is not None:
                 for stream in streams:
                     handler(self, stream, event, now)
 
@@ -452,30 +455,33 @@ class Fleet:
             if stream.node is not None:
                 stream.node.group = event.group
 
-    def _sent(self, stream: StreamRecord, event: Send, now: float) -> None:
+    def _sent(self, streams: Sequence[StreamRecord], event: Send, now: float) -> None:
         if event.response.heartbeat:
             return
-        record = stream.types.get(event.type_url) or stream.record_of(event.type_url, now)
-        if record.state is not Sync.PENDING or record.sent is None:
-            record.state = Sync.PENDING
-            record.since = now
-        record.sent = event.response.resource_set
+        type_url, sent, pending = event.type_url, event.response.resource_set, Sync.PENDING
+        for stream in streams:
+            record = stream.types.get(type_url) or stream.record_of(type_url, now)
+            if record.state is not pending or record.sent is None:
+                record.state = pending
+                record.since = now
+            record.sent = sent
 
-    def _acked(self, stream: StreamRecord, event: Acked, now: float) -> None:
+    def _acked(self, streams: Sequence[StreamRecord], event: Acked, now: float) -> None:
         if event.response.heartbeat:
             return
-        self.changes += 1
-        record = stream.types.get(event.type_url) or stream.record_of(event.type_url, now)
-        record.acked = event.response.resource_set
-        if now - record.since > LATE_S and record.state is Sync.PENDING:
-            self._acked_late(stream, record, event.response.resource_set, now)
-        if self.nack_log:
-            self._resolve_accepted(stream, record, event.response.resource_set, event.response.names, now)
-        self._mark_synced(record, now)
-        if self.events.acks_wanted:
-            accepted = event.response.resource_set
-            revision = self._revisions.get(comparable_set(accepted).origin_id)
-            record_acked(self.events, stream, accepted, revision, now)
+        self.changes += len(streams)
+        type_url, accepted, is_refused = event.type_url, event.response.resource_set, bool(self.nack_log)
+        for stream in streams:
+            record = stream.types.get(type_url) or stream.record_of(type_url, now)
+            record.acked = accepted
+            if now - record.since > LATE_S and record.state is Sync.PENDING:
+                self._acked_late(stream, record, accepted, now)
+            if is_refused:
+                self._resolve_accepted(stream, record, accepted, event.response.names, now)
+            self._mark_synced(record, now)
+            if self.events.acks_wanted:
+                revision = self._revisions.get(comparable_set(accepted).origin_id)
+                record_acked(self.events, stream, accepted, revision, now)
 
     def _acked_late(self, stream: StreamRecord, record: TypeRecord, accepted: ResourceSet, now: float) -> None:
         if stream.node is not None:
@@ -593,8 +599,6 @@ class Fleet:
 _HANDLERS: Mapping[type, Callable[[Fleet, StreamRecord, Any, float], None]] = {
     Identified: Fleet._identified,
     ViewChanged: Fleet._view_changed,
-    Send: Fleet._sent,
-    Acked: Fleet._acked,
     Synced: Fleet._synced,
     Nacked: Fleet._nacked,
     Subscribed: Fleet._subscribed,

@@ -55,6 +55,13 @@ class Distribution:
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += times * value
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Count several values."""
+        counts, bounds = self.counts, self.bounds
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self.total += sum(values)
+
     def buckets(self) -> list[tuple[str, float]]:
         """Upper bounds with cumulative counts, as Prometheus expects them."""
         buckets, running = [], 0

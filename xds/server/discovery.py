@@ -315,7 +315,8 @@ class DiscoveryHandler(StreamHandler):
         """Act on an outcome that others in the same state have had."""
         for event in outcome.responses:
             self._write_body(event.body)
-        self._observer.took(outcome, now)
+        observer = self._observer
+        observer.shared.add(outcome, observer, now)
         due = outcome.to.due_s
         if due is not None:
             self._set_timer(due, now)

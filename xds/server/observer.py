@@ -73,6 +73,9 @@ class SharedObservations:
             if isinstance(outcome.given, RequestKey):
                 request = outcome.given
                 self._metrics.type(request.type_url).kinds[_kind(request.nonce, outcome.events)] += len(streams)
+                for observer, _ in streams:
+                    if observer.is_debug:
+                        observer.log_request(request.type_url, request.nonce)
             else:
                 self._metrics.offered(0.0, 0.0, len(streams))
             _count(self._metrics, outcome.events, streams)
@@ -83,24 +86,25 @@ class SharedObservations:
 class StreamObserver:
     """Observes one stream. ``peer`` is its address, ``label`` the short name of the service (``ADS``).
 
-    ``is_shared``: an outcome that the stream took is noted in ``shared``.
+    ``is_shared``: an outcome that the stream took is noted in ``shared``. ``sent_at``: when the last response of a type
+    was sent that is not ACKed.
     """
 
     __slots__ = (
         "_engine",
         "_fleet",
         "_has_mismatched",
-        "_is_debug",
         "_is_identified",
         "_label",
         "_metrics",
         "_peer",
         "_principal",
-        "_sent_at",
-        "_shared",
         "_variant",
         "id",
+        "is_debug",
         "is_shared",
+        "sent_at",
+        "shared",
     )
 
     def __init__(
@@ -118,7 +122,8 @@ class StreamObserver:
     ) -> None:
         self.id = stream_id
         self.is_shared = False
-        self._shared = shared
+        self.sent_at: dict[str, float] = {}
+        self.shared = shared
         self._peer = peer
         self._principal = principal
         self._label = label
@@ -126,10 +131,9 @@ class StreamObserver:
         self._engine = engine
         self._fleet = fleet
         self._metrics = metrics
-        self._is_debug = _log.is_enabled_for(DEBUG)  # computed once: the call takes 4 us
+        self.is_debug = _log.is_enabled_for(DEBUG)  # computed once: the call takes 4 us
         self._has_mismatched = False
         self._is_identified = False
-        self._sent_at: dict[str, float] = {}
 
     # Life
 
@@ -166,8 +170,8 @@ class StreamObserver:
         """Count and log a request, by the events with which the engine handled it."""
         kind = "nack" if request.error is not None else _kind(request.nonce, events)
         self._metrics.type(type_url).kinds[kind] += 1
-        if self._is_debug:
-            self._log_request(type_url, request.nonce)
+        if self.is_debug:
+            self.log_request(type_url, request.nonce)
 
     def observe(self, events: list[Event], now: float) -> None:
         """Count and log the events of the engine, and pass them to the fleet."""
@@ -175,31 +179,22 @@ class StreamObserver:
         _count(self._metrics, events, ((self, now),))
         self._fleet.apply_events(self.id, events, time(), now)
 
-    def took(self, outcome: Outcome, now: float) -> None:
-        """As `requested` and `observe`, for an outcome that others in the same state have had."""
-        if self._is_debug and isinstance(outcome.given, RequestKey):
-            self._log_request(outcome.given.type_url, outcome.given.nonce)
-        self._shared.add(outcome, self, now)
-
-    def _log_request(self, type_url: str, nonce: str) -> None:
+    def log_request(self, type_url: str, nonce: str) -> None:
+        """Log a request."""
         _log.debug("request.received", type=alias_of(type_url), nonce=nonce, **self._identity())
 
     def _tell_shared(self) -> None:
         if self.is_shared:
-            self._shared.tell()
+            self.shared.tell()
 
-    def sent(self, event: Send, now: float) -> None:
-        """Note when the response was sent."""
-        self._sent_at[event.type_url] = now
-        if self._is_debug:
-            size = {"resources_n": len(event.response.names), "bytes": len(event.body)}
-            _log.debug("response.sent", version_sent=event.response.version_info, **size, **self._exchange(event))
+    def log_sent(self, event: Send) -> None:
+        """Log a response."""
+        size = {"resources_n": len(event.response.names), "bytes": len(event.body)}
+        _log.debug("response.sent", version_sent=event.response.version_info, **size, **self._exchange(event))
 
-    def acked(self, event: Acked, now: float) -> float:
-        """Returns how long the client took."""
-        if self._is_debug:
-            _log.debug("ack", version_acked=event.response.version_info, **self._exchange(event))
-        return now - self._sent_at.pop(event.type_url, now)
+    def log_acked(self, event: Acked) -> None:
+        """Log an ACK."""
+        _log.debug("ack", version_acked=event.response.version_info, **self._exchange(event))
 
     def _nacked(self, event: Nacked, now: float) -> None:
         self._metrics.nacked(event.type_url, self._engine.group)
@@ -257,16 +252,25 @@ _OBSERVERS: Mapping[type, Callable[[StreamObserver, Any, float], None]] = {
 
 
 def _count(metrics: Metrics, events: Sequence[Event], streams: Sequence[ObservedAt]) -> None:
-    """Count and log events, which all of the streams had at their times."""
+    """Count and log events, which all of the streams had at their times.
+
+    A push is sent to thousands of streams, and each of them ACKs it: without a call for each.
+    """
     for event in events:
         if isinstance(event, Send):
-            metrics.sent(event.type_url, len(event.response.names), len(event.body), len(streams))
+            type_url = event.type_url
+            metrics.sent(type_url, len(event.response.names), len(event.body), len(streams))
             for observer, now in streams:
-                observer.sent(event, now)
+                observer.sent_at[type_url] = now
+                if observer.is_debug:
+                    observer.log_sent(event)
         elif isinstance(event, Acked):
-            seconds = metrics.type(event.type_url).ack_seconds
+            type_url, took_s = event.type_url, []
             for observer, now in streams:
-                seconds.observe(observer.acked(event, now))
+                took_s.append(now - observer.sent_at.pop(type_url, now))
+                if observer.is_debug:
+                    observer.log_acked(event)
+            metrics.type(type_url).ack_seconds.observe_all(took_s)
         elif (observe := _OBSERVERS.get(type(event))) is not None:
             for observer, now in streams:
                 observe(observer, event, now)
