@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.wire.http2.talk import HEAD, HELLO, REQUEST, data, greeted, message, number, opened, opening
+from tests.wire.http2.talk import HEAD, HELLO, REQUEST, data, greeted, in_frames, message, number, opened, opening
 from xds.wire.http2 import frames as f
 from xds.wire.http2.connection import ServerConnection
 from xds.wire.http2.frames import ErrorCode, Http2Error
@@ -75,7 +75,7 @@ class Side:
             self.told.append((type(event), event.stream.id, [repr(each) for each in event[1:]]))
 
     def send(self, stream: Stream, body: bytes) -> bool:
-        frame = self.server.take_frame(stream, body) if self._is_short else None
+        frame = self.server.take_frames(stream, body) if self._is_short else None
         if frame is None:
             return self.server.send_now(stream, body)
         assert not self.server.outgoing()
@@ -256,13 +256,30 @@ def test_an_ack_and_a_small_response_take_the_short_way() -> None:
     """And what the short way did not take is left for the long one."""
     server = greeted()
     (stream,) = opened(server, 1)
-    assert server.take_frame(stream, b"first") is None, "the headers come first"
+    assert server.take_frames(stream, b"first") is None, "the headers come first"
     assert server.send_now(stream, b"first")
-    assert server.take_frame(stream, b"second") is None, "another frame waits to be written"
+    assert server.take_frames(stream, b"second") is None, "another frame waits to be written"
     server.outgoing()
-    assert server.take_frame(stream, b"third") == data(1, message(b"third"))
+    assert server.take_frames(stream, b"third") == data(1, message(b"third"))
     assert server.receive_message(data(1, message(b"ack"))) == (stream, b"ack")
     assert server.receive_message(data(1, message(b"ack")) * 2) is None
     assert server.receive_message(data(1, message(b"ack"), ends=True)) is None
     assert server.receive_message(data(3, message(b"ack"))) is None
     assert stream.unread == 1
+
+
+@pytest.mark.parametrize("size", [f.DEFAULT_MAX_FRAME - 5, f.DEFAULT_MAX_FRAME - 4, 60_000])
+def test_a_long_message_is_framed_once_for_all_streams(size: int) -> None:
+    """As it is framed where it waits for the window of the client."""
+    body = bytes(size)
+    framed = []
+    for _ in range(2):
+        server = greeted()
+        (stream,) = opened(server, 1)
+        server.send_head(stream)
+        server.outgoing()
+        framed.append(server.take_frames(stream, body))
+        assert stream.send_window == f.DEFAULT_WINDOW - len(message(body))
+        assert server.take_frames(stream, bytes(stream.send_window - 4)) is None, "longer than the window"
+    assert framed[0] == b"".join(in_frames(1, message(body)))
+    assert framed[0] is framed[1] or size < f.DEFAULT_MAX_FRAME - 4

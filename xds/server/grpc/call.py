@@ -114,14 +114,13 @@ class Call:
         if self._ended and self._task is None:
             self._connection.ended(self)
 
-    def on_message(self, message: GrpcMessage) -> None:
+    def on_message(self, compressed: bool, data: bytes) -> None:
         """Handle a message that has arrived."""
         self._had_message = True
-        handler = self._handler
-        if handler is not None and self._task is None and not message.compressed and handler.take(message.data):
+        if self._handler is not None and self._task is None and not compressed and self._handler.take(data):
             self._connection.consumed(self._stream)
             return
-        self._inbox.append(message)
+        self._inbox.append(GrpcMessage(compressed, data))
         wake(self._arrived)
         self._pass_on()
 
@@ -285,7 +284,7 @@ class Call:
         self._metadata = ()  # the client is known
         arrived, self._inbox = self._inbox, []
         for message in arrived:
-            self.on_message(message)
+            self.on_message(*message)
         if self._half_closed:
             self._pass_on()
 

@@ -20,7 +20,6 @@ from xds.server.identity import peer_certificate, peer_name
 from xds.wire.http2.connection import ServerConnection
 from xds.wire.http2.frames import ErrorCode, Http2Error
 from xds.wire.http2.headers import CONTENT_TYPE, Fields, ShareTable
-from xds.wire.http2.messages import GrpcMessage
 from xds.wire.http2.stream import (
     Http2Limits,
     MalformedMessage,
@@ -198,7 +197,7 @@ class Connection(asyncio.Protocol):
             self.is_active = True
             stream, message = single
             if stream.call is not None:
-                stream.call.on_message(GrpcMessage(False, message))
+                stream.call.on_message(False, message)
             return
         self._receive(data)
         if self._http2.is_behind:
@@ -280,9 +279,9 @@ class Connection(asyncio.Protocol):
         """Send a message if the client's windows and the socket take it at once; False: nothing was sent."""
         if self.is_paused:
             return False
-        frame = self._http2.take_frame(stream, message) if self._is_open and not self._is_receiving else None
-        if frame is not None:
-            self._transport.write(frame)
+        framed = self._http2.take_frames(stream, message) if self._is_open and not self._is_receiving else None
+        if framed is not None:
+            self._transport.write(framed)
             return True
         if not self._http2.send_now(stream, message):
             return False
@@ -383,7 +382,7 @@ class Connection(asyncio.Protocol):
         if self._slow:
             self._slow.pop(event.stream.id, None)
         if event.stream.call is not None:
-            event.stream.call.on_message(event.message)
+            event.stream.call.on_message(*event.message)
 
     def _half_closed(self, event: StreamEnded) -> None:
         if event.stream.call is not None:

@@ -119,10 +119,10 @@ class ServerConnection:
         """Send a message if the peer's windows have room for all of it; False: nothing was sent."""
         return self._sender.send_now(stream, message)
 
-    def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
-        """As `send_now` for one frame, but return it, for the caller to write at once. None: use the other methods."""
+    def take_frames(self, stream: Stream, message: bytes) -> bytes | None:
+        """As `send_now`, but return the bytes, for the caller to write at once. None: use the other methods."""
         sender = self._sender
-        return sender.take_frame(stream, message) if stream.head_sent and not sender.out else None
+        return sender.take_frames(stream, message) if stream.head_sent and not sender.out else None
 
     def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
         """End the call after everything that was sent before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 
 from xds.wire.http2 import frames, headers
 from xds.wire.http2.frames import (
@@ -32,11 +33,22 @@ _EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: a table size update to 0
 # At most this much of a longer message is copied, because many streams may send the same message. The limit also
 # applies to clients that accept frames of megabytes, such as gRPC's C core.
 COPIED_BYTES = DEFAULT_MAX_FRAME
+# Longer messages up to this size are framed once for all streams that are sent them: it takes longer than the write.
+SHARED_BYTES = 128 << 10
+_SHARED_MESSAGES = 4
 # WINDOW_UPDATEs that are expected for a message or a new stream; more count as abuse. Clients send two or three;
 # Envoy allows its own clients twenty for each DATA frame.
 UPDATES = 10
 UPDATE_BYTES = 256  # one more is expected for this many bytes of a longer message
 UPDATES_LIMIT = 10_000  # the most updates that are expected for long messages
+
+
+@lru_cache(_SHARED_MESSAGES)
+def _in_frames(message: bytes, stream_id: int) -> bytes:
+    """A message in the frames that every peer accepts."""
+    data = memoryview(prefix(len(message)) + message)
+    parts = (data[at : at + DEFAULT_MAX_FRAME] for at in range(0, len(data), DEFAULT_MAX_FRAME))
+    return b"".join(HEADER.pack(len(part) << 8, 0, stream_id) + part for part in parts)
 
 
 class Sender:
@@ -92,23 +104,27 @@ class Sender:
         """Send a message if the windows have room for all of it; False: nothing was sent."""
         if not stream.head_sent:
             self.send_head(stream)
-        frame = self.take_frame(stream, message)
-        if frame is not None:
-            self.out.append(frame)
+        framed = self.take_frames(stream, message)
+        if framed is not None:
+            self.out.append(framed)
             return True
         if stream.pending or len(message) + PREFIX_BYTES > min(stream.send_window, self._window):
             return False
         self._queue(stream, message)
         return self._pump(stream)
 
-    def take_frame(self, stream: Stream, message: bytes) -> bytes | None:
-        """As `send_now`, but return the one frame of a message. The headers are sent, and ``out`` is empty."""
+    def take_frames(self, stream: Stream, message: bytes) -> bytes | None:
+        """As `send_now`, but return the frames of a message. The headers are sent, and ``out`` is empty."""
         size = len(message) + PREFIX_BYTES
-        if size > COPIED_BYTES or size > stream.send_window or size > self._window or stream.pending:
+        if size > SHARED_BYTES or size > stream.send_window or size > self._window or stream.pending:
             return None
         stream.send_window -= size
         self._window -= size
         self.expected_updates += UPDATES
+        if size > DEFAULT_MAX_FRAME:
+            if self.expected_updates < UPDATES_LIMIT:
+                self.expected_updates += size // UPDATE_BYTES
+            return _in_frames(message, stream.id)
         return FRAMED_MESSAGE.pack(size << 8, 0, stream.id, 0, size - PREFIX_BYTES) + message
 
     def end_stream(self, stream: Stream, block: bytes) -> None:
