@@ -29,6 +29,7 @@ from xds.wire.http2.receive_window import CONNECTION_WINDOW, PRECREDIT_MESSAGES
 from xds.wire.http2.stream import (
     DEFAULT_LIMITS,
     STREAM_WINDOW,
+    TRUSTED_WINDOW,
     Http2Event,
     Http2Limits,
     MalformedMessage,
@@ -62,8 +63,30 @@ def test_a_message_that_nobody_takes_stops_the_window() -> None:
         server.consumed(stream)
         assert grown(server) == {}
     server.consumed(stream)
-    assert grown(server) == {1: 3 * len(whole)}
-    assert stream.window == STREAM_WINDOW
+    assert grown(server) == {1: 3 * len(whole) + TRUSTED_WINDOW - STREAM_WINDOW}
+    assert stream.window == TRUSTED_WINDOW
+
+
+def test_the_window_of_a_trusted_client_is_extended_for_several_long_requests() -> None:
+    """Envoy repeats its node of 61 kB in each ACK."""
+    server = greeted()
+    (stream,) = opened(server, 1)
+    extended = []
+    for _ in range(9):
+        fill(server, 1, message(bytes(61_000)))
+        server.consumed(stream)
+        extended.append(1 in grown(server))
+    assert extended == [True, *[False] * 3, True, *[False] * 3, True]
+
+
+def test_a_client_without_a_credential_never_has_more_than_the_first_window() -> None:
+    server = ServerConnection()
+    server.receive(f.PREFACE + settings())
+    (stream,) = opened(server, 1)
+    for _ in range(3):
+        fill(server, 1, message(bytes(61_000)))
+        server.consumed(stream)
+        assert stream.window == STREAM_WINDOW
 
 
 def test_a_message_longer_than_the_window_comes_in() -> None:
@@ -95,7 +118,7 @@ def test_streams_share_the_window_of_the_connection() -> None:
             server.consumed(stream)
     found = grown(server)
     assert found.pop(0) >= CONNECTION_WINDOW // 2
-    assert found == dict.fromkeys(ids, each)
+    assert found == dict.fromkeys(ids, each + TRUSTED_WINDOW - STREAM_WINDOW)
 
 
 def test_more_than_the_window_of_the_connection_is_an_error() -> None:

@@ -31,6 +31,7 @@ from xds.wire.http2.sender import UPDATES, Sender
 from xds.wire.http2.stream import (
     DEFAULT_LIMITS,
     STREAM_WINDOW,
+    TRUSTED_WINDOW,
     Http2Event,
     Http2Limits,
     MalformedMessage,
@@ -181,9 +182,10 @@ class ServerConnection:
     def _credit_stream(self, stream: Stream) -> None:
         """Extend the stream's window by the consumed bytes."""
         if not stream.half_closed and stream.window * 2 <= STREAM_WINDOW and stream.id in self.streams:
-            increment = STREAM_WINDOW - stream.window
-            self._sender.out.append(frame(WINDOW_UPDATE, 0, stream.id, NUMBER.pack(increment)))
-            stream.window = STREAM_WINDOW
+            # By small steps within a long message: its time grows with them.
+            size = TRUSTED_WINDOW if self.is_trusted and not stream.precredited else STREAM_WINDOW
+            self._sender.out.append(frame(WINDOW_UPDATE, 0, stream.id, NUMBER.pack(size - stream.window)))
+            stream.window = size
         uncredited, stream.uncredited = stream.uncredited, 0
         self._window.credit(uncredited)
 
