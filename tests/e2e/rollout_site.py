@@ -181,17 +181,27 @@ class RolloutSite:
 
 
 def open_site(
-    directory: Path, running: ExitStack, background: Background, variant: Variant, envoys_n: int
+    directory: Path,
+    running: ExitStack,
+    background: Background,
+    variant: Variant,
+    envoys_n: int,
+    *,
+    has_usual_delays: bool = False,
 ) -> RolloutSite:
-    """A server and so many Envoys, all started, each behind a proxy; everything ends with ``running``."""
+    """A server and so many Envoys, all started, each behind a proxy; everything ends with ``running``.
+
+    Removals wait for a second, unless they have ``has_usual_delays``.
+    """
     server = running.enter_context(ServerProcess(directory, ["--lrs-interval", "1s"]))
     base, head = (Upstream(background, name) for name in (BASE, HEAD))
     running.callback(base.close)
     running.callback(head.close)
     site = RolloutSite(server, variant, base, head, background)
     site.push(site.content(BASE)).raise_for_status()
-    soon = {"removal_delay_s": 1, "listener_drain_s": 1}  # no listener with connections is changed
-    server.request("PUT", f"/api/v1/groups/{GROUP}", json=soon).raise_for_status()
+    if not has_usual_delays:
+        soon = {"removal_delay_s": 1, "listener_drain_s": 1}  # no listener with connections is changed
+        server.request("PUT", f"/api/v1/groups/{GROUP}", json=soon).raise_for_status()
     for number in range(envoys_n):
         name = f"{GROUP}-{number}"
         site.proxies[name] = TcpProxy(background, server.grpc_port)

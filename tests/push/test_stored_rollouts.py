@@ -18,6 +18,7 @@ from xds.model.resource_type import CLUSTER
 from xds.push.collector import Collector
 from xds.push.content import GroupContent
 from xds.push.request import PushOptions
+from xds.rollouts.decide import Facts, decide
 from xds.rollouts.rollout import RolloutState
 from xds.snapshots.order import OrderRules
 from xds.snapshots.removal_log import PUSHES_KEPT
@@ -61,6 +62,21 @@ async def test_a_restored_rollout_is_paused(plane: Plane) -> None:
     await plane.publisher.rollouts.resume(GROUP, OPERATOR)
     await plane.publisher.rollouts.abort(GROUP, OPERATOR)
     assert have(plane, "a") == set(NODES)
+
+
+async def test_a_restored_rollout_waits_for_a_person_although_none_of_its_nodes_is_there(plane: Plane) -> None:
+    connect(plane)
+    await plane.publisher.push(GROUP, clusters("a"))
+    await plane.publisher.push(GROUP, clusters("b"), options=CAREFULLY)
+    elsewhere = Plane()
+    await elsewhere.store.open()
+    await restore(elsewhere, await archive_of(plane))
+    found = rollout(elsewhere)
+    for second in range(300):
+        found = decide(found, Facts({}, set(), set()), found.since_s + second).rollout
+    assert (found.state, found.reason) == (RolloutState.PAUSED, "restored from a backup")
+    await elsewhere.publisher.close()
+    await elsewhere.store.close()
 
 
 async def test_without_history_there_is_no_base_to_serve(plane: Plane) -> None:

@@ -19,7 +19,7 @@ def paused(records: Iterable[Record]) -> Iterator[Record]:
     for record in records:
         rollout = _rollout(record)
         if isinstance(rollout, Rollout) and rollout.is_open:
-            stopped = replace(rollout, state=RolloutState.PAUSED, since_s=time(), reason=RESTORED)
+            stopped = replace(rollout, state=RolloutState.PAUSED, since_s=time(), reason=RESTORED, connected_n=0)
             kind, group, is_live, _, revision = record.values
             yield record._replace(values=(kind, group, is_live, encode(stopped), revision))
         else:

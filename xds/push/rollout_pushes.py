@@ -173,7 +173,8 @@ class RolloutPushes:
         was_judged = running is not None and running.plan.max_errors is not None
         if plan.max_errors is None and (was_judged or _report_requests(nodes.facts)):
             plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
-        base = running.base if running is not None else planned.current.revision
+        # What somebody has promoted is what all have, also before all have ACKed it.
+        base = running.base if running is not None and not running.is_promoting else planned.current.revision
         by, message = _who(options), options.meta.message
         head, connected = planned.expect + 1, nodes.facts.connected
         usual = usual_errors(nodes.facts, running.usual_errors if running is not None else 0.0)
@@ -184,7 +185,8 @@ class RolloutPushes:
         step = self._written(_beginning(begun), "; ".join(filter(None, notes)), replace(begun, content=content))
         if running is None:
             return replace(step, nodes=nodes)
-        superseded = running.end(RolloutState.SUPERSEDED, f"revision {head} supersedes it", time(), by, message)
+        state = RolloutState.PROMOTED if running.is_promoting else RolloutState.SUPERSEDED
+        superseded = running.end(state, f"revision {head} follows", time(), by, message)
         return replace(step, nodes=nodes, superseded=superseded)
 
     async def _plan(self, group: str, running: Rollout | None, options: PushOptions) -> RolloutPlan | None:

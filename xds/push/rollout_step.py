@@ -38,7 +38,7 @@ class RolloutStep:
     """What a push does. ``detail`` says why, for people. ``rollout`` is as the push leaves it.
 
     ``write`` is its document, if the push changes it. ``nodes`` is what all servers know, where a rollout begins.
-    ``superseded`` is the rollout that ends then.
+    ``superseded`` is the rollout that this ends.
     """
 
     effect: Effect = Effect.NONE
