@@ -72,7 +72,7 @@ test: $(STAMP)
 # It runs the benchmarks too, hence their requirements. By area: make soak AREA=tests/attack, or of several:
 # AREA="tests/store tests/e2e/test_swaps.py".
 soak: $(BENCH_STAMP)
-	$(BIN)/python -m pytest -q -n $(SOAK_WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
+	$(BIN)/python -m pytest -v -n $(SOAK_WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
 		--timeout 3600 --durations=15 $(AREA)
 	$(BIN)/python -m pytest -q -n $(SOAK_WORKERS) --twins tests/spec
 
