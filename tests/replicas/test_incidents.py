@@ -17,7 +17,7 @@ from tests.support.bootstrap import Variant
 from tests.support.postgres import PostgresServer
 from tests.support.server import GROUP
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("incidents")]  # 30 Envoys each: one at a time
 
 DIALECTS = (Variant.ADS_SOTW, Variant.ADS_DELTA)
 ENVOYS = DIALECTS * 15
