@@ -300,6 +300,19 @@ async def test_endpoints_alone_go_to_all_although_a_plan_was_named_and_the_answe
     assert unchanged.rollout.effect is Effect.NONE
 
 
+@pytest.mark.usefixtures("clients")
+async def test_endpoints_that_are_pushed_with_configuration_go_to_all_and_the_answer_says_so(plane: Plane) -> None:
+    await plane.publisher.push(GROUP, web(80))
+    result = await plane.publisher.push(GROUP, [*web(81), *clusters("b")], options=CAREFULLY)
+    assert "endpoints of web go to all nodes at once" in result.rollout.detail
+    (moved,) = [one for one in web(81) if one.type_url == ENDPOINT]
+    assert assignments(plane) == dict.fromkeys(NODES, moved.version)
+    other = await plane.publisher.push(GROUP, [*web(81), *web(82, "other"), *clusters("c")])
+    assert (other.rollout.effect, "at once" in other.rollout.detail) == (Effect.SUPERSEDED, False), (
+        "only the head has it"
+    )
+
+
 def assignments(plane: Plane) -> dict[str, str]:
     found = {}
     for node in NODES:

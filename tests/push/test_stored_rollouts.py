@@ -86,8 +86,10 @@ async def test_without_history_there_is_no_base_to_serve(plane: Plane) -> None:
     archive = await archive_of(plane, history=False)
     await restore(plane, archive)
     assert have(plane, "b") == set(NODES)
+    await plane.publisher.push(GROUP, clusters("c"), options=CAREFULLY)
+    assert (len(have(plane, "c")), len(have(plane, "b"))) == (1, len(NODES) - 1), "all had b"
     await plane.publisher.rollouts.promote(GROUP, OPERATOR)
-    assert (await plane.publisher.push(GROUP, clusters("c"), options=PushOptions(all_at_once=True))).changed
+    assert (await plane.publisher.push(GROUP, clusters("d"), options=PushOptions(all_at_once=True))).changed
 
 
 async def test_the_base_is_kept_while_the_rollout_is_open() -> None:

@@ -173,15 +173,17 @@ class RolloutPushes:
         was_judged = running is not None and running.plan.max_errors is not None
         if plan.max_errors is None and (was_judged or _report_requests(nodes.facts)):
             plan = replace(plan, max_errors=DEFAULT_MAX_ERRORS)
-        # What somebody has promoted is what all have, also before all have ACKed it.
-        base = running.base if running is not None and not running.is_promoting else planned.current.revision
+        base = planned.current.revision
+        if running is not None and not running.is_promoting and self._rollouts.served_base(planned.group) is not None:
+            base = running.base  # else all have the head: somebody has promoted it, or the base is lost
         by, message = _who(options), options.meta.message
         head, connected = planned.expect + 1, nodes.facts.connected
         usual = usual_errors(nodes.facts, running.usual_errors if running is not None else 0.0)
         asked = (planned.group, plan, base, head, connected, time(), by, message, present, usual)
         begun = await run_sized(begin, *asked, resources=len(connected))
         is_nobody = begun.step == NAMED and not begun.connected_n and not nodes.selected
-        notes = ("no connected node is among those of the plan" if is_nobody else "", _load_note(plan))
+        nobody = "no connected node is among those of the plan" if is_nobody else ""
+        notes = (nobody, _endpoints_note(planned), _load_note(plan))
         step = self._written(_beginning(begun), "; ".join(filter(None, notes)), replace(begun, content=content))
         if running is None:
             return replace(step, nodes=nodes)
@@ -218,6 +220,15 @@ def _beginning(rollout: Rollout) -> Effect:
 def _load_note(plan: RolloutPlan) -> str:
     """What an answer says of a rollout whose requests are not judged."""
     return "no node reports load: failing requests are not seen" if plan.max_errors is None else ""
+
+
+def _endpoints_note(planned: PlannedChange) -> str:
+    """What an answer says of endpoints that are pushed together with what is rolled out."""
+    moved = sorted(
+        name for url in ENDPOINT_TYPES & planned.difference.keys() for name in planned.difference[url].changed
+    )
+    more = f" and {len(moved) - 1} more" if len(moved) > 1 else ""
+    return f"endpoints of {moved[0]}{more} go to all nodes at once" if moved else ""
 
 
 def content_of(ids: BlobIds, derived: Mapping[Key, DerivedResource]) -> str:
