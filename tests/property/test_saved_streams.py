@@ -333,6 +333,34 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a listener that serves without a route that the client refused gets its filter before the repair": (
+        SOTW,
+        True,
+        "cuts refusals",
+        Plan(svc="inline"),
+        [
+            Cut(missed=(Plan(r2="b", svc="r2"),)),
+            Wait(6.0),
+            Push(Plan(r1="b", trouble="route")),
+            Guard(),
+            Push(PLAIN),
+        ],
+        Plan(extra="ecds:f"),
+    ),
+    "what else serves does not count as ready because the client refused a route before": (
+        SOTW,
+        True,
+        "cuts refusals",
+        Plan(svc="inline"),
+        [
+            Cut(missed=(Plan(r2="b", svc="r2"),)),
+            Wait(6.0),
+            Push(Plan(r1="b", svc="r2", web="r1", trouble="route")),
+            Guard(),
+            Push(PLAIN),
+        ],
+        Plan(web="r2"),
+    ),
 }
 
 

@@ -175,9 +175,12 @@ def _without_needed(
         used |= releases.used_by(filtered, facts.goal)
     needed = without_resources(needed, used)
     # What listeners request that the client has in their newest versions makes these ready.
-    requested = without_resources(
-        _not_fetched(facts, before), releases.used_by(changed.added_or_changed | filtered, facts.goal)
-    )
+    missing, refused = _not_fetched(facts, before), facts.watches.never_accepted()
+    requested = without_resources(missing, releases.used_by(changed.added_or_changed | filtered, facts.goal))
+    if refused:  # a listener serves without it, so it comes after what else listeners newly name
+        guarded = releases.used_by(listeners_naming(without_names(missing, refused), facts.goal), facts.goal)
+        late = ((url, name) for url, names in refused for name in names)
+        requested = without_resources(requested, guarded.intersection(late))
     return without_names(waiting, merge_names(needed, requested))
 
 
