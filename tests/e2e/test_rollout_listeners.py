@@ -6,13 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e.rollout_site import BASE, HEAD, RolloutSite, open_site
 from tests.e2e.test_rollout_lines import wait_in_step
 from tests.support import resources as r
 from tests.support.background import Background
-from tests.support.bootstrap import Variant
+from tests.support.bootstrap import Variant, in_variants
 from tests.support.envoy import wait_body
 from tests.support.process import wait_until
 
@@ -26,7 +24,7 @@ def changed(site: RolloutSite) -> list[r.Json]:
     return [cluster, endpoints, r.listener("web", r.rds("other", source)), r.route_config("other", r.route(HEAD))]
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
+@in_variants(Variant.ADS_SOTW)
 def test_a_listener_that_is_rolled_out_refused_aborted_and_promoted_loses_no_request(
     tmp_path: Path, running: ExitStack, background: Background, variant: Variant, taken_port: int
 ) -> None:

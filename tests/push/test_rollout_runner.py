@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.mesh.test_lowered_groups import put_upstreams
 from tests.push.test_publisher import GROUP, clusters, resources
 from tests.push.test_rollouts import NODES, OPERATOR, have, rollout, served
 from tests.support import resources as r
@@ -318,6 +319,20 @@ async def test_load_from_before_the_wave_counts_for_no_node(plane: Plane) -> Non
     ):
         totals[first] = seen
         assert (await facts.gather(GROUP)).facts.requests == expected
+
+
+async def test_clusters_that_appear_amid_a_wave_bring_no_history(plane: Plane) -> None:
+    """Config entries add them for all nodes, which may have had them before: that says nothing of the push."""
+    facts = plane.publisher.rollout_facts
+    added = set[str]()
+    facts.requests_of = lambda node, names: Totals(1000, 500 * any(name in names for name in added))
+    await pushed(plane)
+    await facts.gather(GROUP)
+    await put_upstreams(plane, "web", group=GROUP)
+    added |= plane.cache.served(GROUP)[0].get(CLUSTER).resources.keys() - {"a", "b"}
+    assert added
+    found = (await facts.gather(GROUP)).facts
+    assert (found.requests, found.others) == (RequestCount(0, 0), RequestCount(0, 0))
 
 
 async def test_a_look_that_began_before_a_rollout_leaves_its_load_alone(plane: Plane) -> None:

@@ -52,13 +52,11 @@ _Wave = tuple[int, int, float]  # head, number of the wave, and when it began
 class FactsHere:
     """Gathers the facts of this server. ``requests_of`` are the totals of the load reports of a node."""
 
-    def __init__(
-        self, cache: SnapshotCache, fleet: Fleet, rollouts: Rollouts, requests_of: RequestsOf = _no_reports
-    ) -> None:
+    def __init__(self, cache: SnapshotCache, fleet: Fleet, rollouts: Rollouts) -> None:
         self._cache = cache
         self._fleet = fleet
         self._rollouts = rollouts
-        self.requests_of = requests_of
+        self.requests_of: RequestsOf = _no_reports
         self._started_s = monotonic()
         self._load: dict[str, _LoadSince] = {}
 
@@ -73,7 +71,7 @@ class FactsHere:
         look = _Look(self._cache, self._fleet, group, running)
         kinds: dict[str, str] = {}
         selected: set[str] = set()
-        connected, clusters = self._fleet.identified(group), self._clusters(group)
+        connected = self._fleet.identified(group)
         nodes = [*connected, *self._fleet.reporting(group)]
         for start in range(0, len(nodes), NODES_AT_ONCE):
             batch = nodes[start : start + NODES_AT_ONCE]
@@ -83,7 +81,7 @@ class FactsHere:
                 selected.update(node.id for node in here if selects(selector, node_record(node)))
             inside = look.add(batch)
             for node in batch:
-                load.add(node.id, self.requests_of(node.id, clusters), is_inside=node.id in inside)
+                load.add(node.id, self.requests_of(node.id, load.clusters), is_inside=node.id in inside)
             await asyncio.sleep(0)
         was_sent = self._rollouts.wave_age_s(group) >= SENT_AGAIN_S
         look.add_refusals(self._rollouts.head_since_s(group), was_sent=was_sent)
@@ -116,7 +114,9 @@ class FactsHere:
     def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
         """The load since the present wave began, without any yet."""
         wave, before = _wave(running), self._load.get(group)
-        return _LoadSince(wave, before.base if before is not None and before.wave == wave else {})
+        if before is not None and before.wave == wave:
+            return _LoadSince(wave, before.clusters, before.base)
+        return _LoadSince(wave, self._clusters(group), {})
 
 
 def _wave(rollout: Rollout | None) -> _Wave | None:
@@ -128,11 +128,12 @@ def _wave(rollout: Rollout | None) -> _Wave | None:
 class _LoadSince:
     """The requests of nodes since a wave began; without a wave, all.
 
-    ``base`` are the totals, by node, that do not count: those at the first look at it, or when they last became fewer,
-    as when the group has lost a cluster.
+    Those to the ``clusters`` that the group had then count. ``base`` are the totals, by node, that do not: those at the
+    first look at it, or when they last became fewer.
     """
 
     wave: _Wave | None
+    clusters: frozenset[str]
     base: dict[str, Totals]
     inside: RequestCount | None = None
     outside: RequestCount | None = None
