@@ -129,20 +129,20 @@ ONE_CLUSTER = f'{{"@type": "{CLUSTER}", "name": "c1", "type": "STATIC"}}'
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "pointer"),
+    ("body", "pointer"),
     [
-        (f"[{ONE_CLUSTER.replace('c1', HALF_PAIR)}]", "encoding", "/name"),
-        (f'[{{"@type": "a/b", "@name": "{HALF_PAIR}", "@value_base64": ""}}]', "encoding", "/@name"),
-        (f'[{{"@type": "a/{HALF_PAIR}", "@name": "n", "@value_base64": ""}}]', "missing_type", ""),
-        (f'{{"version": "{HALF_PAIR}", "resources": []}}', "encoding", "/version"),
-        (f'{{"versions": {{"clusters": "{HALF_PAIR}"}}, "resources": []}}', "encoding", "/versions/clusters"),
-        (f'{{"versions": {{"a/{HALF_PAIR}": "1"}}, "resources": []}}', "unknown_type", f"/versions/a~1{HALF_PAIR}"),
+        (f"[{ONE_CLUSTER.replace('c1', HALF_PAIR)}]", "/0/name"),
+        (f'[{{"@type": "a/b", "@name": "{HALF_PAIR}", "@value_base64": ""}}]', "/0/@name"),
+        (f'[{{"@type": "a/{HALF_PAIR}", "@name": "n", "@value_base64": ""}}]', "/0/@type"),
+        (f'{{"version": "{HALF_PAIR}", "resources": []}}', "/version"),
+        (f'{{"versions": {{"clusters": "{HALF_PAIR}"}}, "resources": []}}', "/versions/clusters"),
+        (f'{{"versions": {{"a/{HALF_PAIR}": "1"}}, "resources": []}}', "/versions"),
     ],
 )
-async def test_a_text_without_an_encoding_is_refused(api: Api, body: str, code: str, pointer: str) -> None:
+async def test_a_text_without_an_encoding_is_refused(api: Api, body: str, pointer: str) -> None:
     """Half of a surrogate pair: neither an answer nor a response to a proxy can contain it."""
     answer = await api.client.put(SNAPSHOT, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 422, answer.text
     (error,) = answer.json()["errors"]
-    assert (error["code"], error["pointer"]) == (code, pointer.encode().decode("unicode_escape"))
+    assert (error["code"], error["pointer"]) == ("encoding", pointer)
     assert (await api.client.get("/api/v1/groups/edge")).status_code == 404

@@ -113,6 +113,7 @@ def test_times_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, o
         ("[1, 2]", "expected sections"),
         ("{", "xds.yaml"),
         ("auth: {token_sha256: [hunter2]}", "not the token"),
+        (f'auth: {{tokens: [{{name: "a\\0b", sha256: {TOKEN_DIGEST}, scopes: [read]}}]}}', "auth.tokens.0.name"),
         (f"auth: {{token_sha256: [{TOKEN_DIGEST}, {TOKEN_DIGEST}]}}", "several entries: token_sha256, token_sha256"),
         (
             f"auth: {{token_sha256: [{TOKEN_DIGEST}], tokens: [{{name: t, sha256: {TOKEN_DIGEST}, scopes: [read]}}]}}",

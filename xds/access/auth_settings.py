@@ -54,13 +54,15 @@ def _known_scopes(value: frozenset[str]) -> frozenset[str]:
 
 
 Scopes = Annotated[frozenset[str], Field(min_length=1), AfterValidator(_known_scopes)]
+# The store has it with each change.
+Actor = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class TokenSettings(Section):
     """A token and its scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``backup``, ``xds``, ``xds:node/GLOB``,
     ``xds:group/GLOB``, ``register:SERVICE-GLOB``, ``admin``."""
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Actor
     sha256: Digest
     scopes: Scopes
 
@@ -71,7 +73,7 @@ class CertificateSettings(Section):
     uri: str = ""
     dns: str = ""
     cn: str = ""
-    name: str = Field(min_length=1, max_length=100)
+    name: Actor
     scopes: Scopes
 
     @model_validator(mode="after")

@@ -5,11 +5,9 @@ Bodies are parsed and checked in a thread, small ones of JSON excepted, whose co
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
-from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request
@@ -17,9 +15,7 @@ from fastapi import Depends, Header, Request
 from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.codec.document import parse_values
-from xds.codec.findings import FINDINGS_LIMIT, json_pointer
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
-from xds.codec.scalar import HALF_PAIR, is_encodable
 from xds.model.errors import ValidationError, Violation
 from xds.tasks.threads import run_for_caller
 
@@ -80,39 +76,7 @@ async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int)
     values = parse_values(body, media) if is_small else await run_for_caller(parse_values, body, media)
     if len(values) != 1:
         raise ValidationError([Violation("wrong_type", f"expected {noun} as one object, not {len(values)} documents")])
-    if _HALF_PAIR.search(body):
-        check_texts(values[0])
     return values[0]
-
-
-# JSON and YAML can contain half of a surrogate pair, which has no UTF-8 encoding.
-_HALF_PAIR = re.compile(rb"\\(u|U0000)d[89a-f]", re.IGNORECASE)
-
-
-def check_texts(value: object) -> None:
-    """Raises ``ValidationError`` with the place of each text that cannot be encoded."""
-    violations = [
-        Violation("encoding", HALF_PAIR, pointer=json_pointer(path))
-        for path in islice(_half_pairs(value, ()), FINDINGS_LIMIT)
-    ]
-    if violations:
-        raise ValidationError(violations)
-
-
-def _half_pairs(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """The paths of strings that cannot be encoded; for a key, the path of its object."""
-    if isinstance(value, str):
-        if not is_encodable(value):
-            yield path
-    elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _half_pairs(each, (*path, index))
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            if is_encodable(str(key)):
-                yield from _half_pairs(each, (*path, key))
-            else:
-                yield path
 
 
 _MEDIA: Mapping[str, InputFormat] = {

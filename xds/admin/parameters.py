@@ -1,4 +1,4 @@
-"""Query parameters that a route does not know, or that are given twice: 400, before anything is done.
+"""Query parameters that a route does not know, or that are given twice, and NUL in any: 400, before anything is done.
 
 A misspelt parameter would have no effect otherwise: ``?dryrun=true`` would push. What a route knows is what it and
 its dependencies declare, so a new route is checked without further code.
@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from typing import get_origin
+from urllib.parse import unquote
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
 
 from xds.model.errors import MalformedError, Violation
+from xds.model.text_flaws import CODE, flaw_of
 
 CODE_UNKNOWN, CODE_REPEATED = "unknown_parameter", "repeated_parameter"
 SHOWN = 80  # characters of a parameter's name in an error
@@ -30,9 +32,22 @@ def check_known(request: Request, more: Collection[str] = (), repeated: Collecti
     """Raises ``MalformedError`` unless the route knows all parameters. It reads ``more`` itself, those ``repeated``
     more than once.
     """
+    _check_texts(request)
     if request.scope["query_string"]:
         names, lists = _declared(request)
         _check(request, names.union(more), lists.union(repeated))
+
+
+def _check_texts(request: Request) -> None:
+    """No store could hold them. Their percent-encoding has no half surrogate pairs."""
+    if b"%00" not in request.scope["raw_path"] + request.scope["query_string"]:
+        return
+    texts = [(name, unquote(str(text)), "path") for name, text in request.path_params.items()]
+    texts += [(name, text, "query") for name, text in request.query_params.multi_items()]
+    if flawed := [(name, flaw_of(text), source) for name, text, source in texts if flaw_of(text)]:
+        raise MalformedError(
+            [Violation(CODE, flaw, pointer=f"/{name}", source=source) for name, flaw, source in flawed]
+        )
 
 
 def _declared(request: Request) -> tuple[set[str], set[str]]:

@@ -25,7 +25,9 @@ from xds.admin.models.pushes import PushOutcome, PushProgress
 from xds.admin.models.rollouts import PushedRollout
 from xds.admin.problem import RequestError, overridable
 from xds.admin.routing import Calling
+from xds.codec.findings import json_pointer
 from xds.model.errors import MalformedError, ValidationError, Violation
+from xds.model.text_flaws import CODE, find_flaws
 from xds.push.progress import PushVerdict
 from xds.push.request import PushOptions, PushResult
 from xds.rollouts.plan import TIME_LIMIT_S, RolloutPlan, read_plan
@@ -195,6 +197,8 @@ async def push_options(
         plan = json.loads(rollout) if rollout.lstrip().startswith(("{", '"')) else rollout
     except ValueError as error:
         raise MalformedError([Violation("syntax", f"not JSON: {error}", pointer="/rollout", source="query")]) from None
+    for path, flaw in find_flaws(plan):
+        raise MalformedError([Violation(CODE, flaw, pointer="/rollout" + json_pointer(path), source="query")])
     # Not `run_for_caller`: while it waits it would read the body, which has not been read yet.
     return await asyncio.to_thread(with_rollout, options, {ROLLOUT: plan})
 

@@ -8,7 +8,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -17,15 +17,16 @@ from typing import Literal
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer, short_repr
 from xds.codec.foreign_document import foreign_violation
 from xds.codec.positions import DocumentPart, TextLayout, locate
-from xds.codec.scalar import HALF_PAIR, is_encodable
 from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml, place_at
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES, type_url_of
+from xds.model.text_flaws import CODE, find_flaws, may_be_flawed
 
 TextFormat = Literal["json", "yaml", "auto"]
 
 TEXT_LIMIT = 64 * 1024 * 1024
 _LABEL_KEYS = ("version", "version_info", "versionInfo")
+_LABEL = "a version is a string"
 # Other fields of a DiscoveryResponse, and fields that the admin API adds to its answers.
 _RESPONSE_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "controlPlane"}
 _IGNORED_KEYS = {*_RESPONSE_KEYS, "group", "revision", "etag", "lowered"}
@@ -61,7 +62,8 @@ def malformed(detail: str, *, code: str = "malformed", source: str = "") -> Malf
 def parse_values(text: bytes | str, format: TextFormat = "auto", source: str = "") -> list[object]:
     """The documents of a text as plain values; empty ones are left out.
 
-    ``source`` names the file in errors. Raises ``MalformedError`` with ``line:column``.
+    ``source`` names the file in errors. Raises ``MalformedError`` with ``line:column``, and ``ValidationError`` for
+    texts that no store could hold (`xds.model.text_flaws`).
     """
     return list(read_values(text, format, source).documents.values())
 
@@ -74,7 +76,13 @@ def read_values(text: bytes | str, format: TextFormat = "auto", source: str = ""
     except TextError as error:
         raise malformed(error.detail, code="syntax", source=_place(source, error.line, error.column)) from None
     by_number = {number: document for number, document in enumerate(documents) if document is not None}
-    return TextDocuments(by_number, TextLayout(decoded, is_json, source))
+    layout = TextLayout(decoded, is_json, source)
+    for number, document in by_number.items() if may_be_flawed(decoded) else ():
+        flaws = islice(find_flaws(document), FINDINGS_LIMIT)
+        violations = [Violation(CODE, flaw, pointer=json_pointer(path)) for path, flaw in flaws]
+        if violations:
+            raise ValidationError(locate(layout, violations, number))
+    return TextDocuments(by_number, layout)
 
 
 def _place(source: str, line: int, column: int) -> str:
@@ -196,15 +204,9 @@ def _key_hint(key: str, members: Collection[str]) -> str:
 def _label(value: Mapping[str, object], violations: list[Violation]) -> str:
     given = {key: value[key] for key in _LABEL_KEYS if value.get(key) is not None}
     for key, label in given.items():
-        violations += _label_faults(label, (key,))
+        if not isinstance(label, str):
+            violations.append(Violation("wrong_type", _LABEL, pointer=json_pointer((key,))))
     return next((label for label in given.values() if isinstance(label, str) and label), "")
-
-
-def _label_faults(label: object, path: tuple[str, ...]) -> Iterator[Violation]:
-    if not isinstance(label, str):
-        yield Violation("wrong_type", "a version is a string", pointer=json_pointer(path))
-    elif not is_encodable(label):
-        yield Violation("encoding", HALF_PAIR, pointer=json_pointer(path))
 
 
 def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
@@ -214,7 +216,8 @@ def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
         violations.append(Violation("wrong_type", "expected an object of versions by type", pointer="/versions"))
         return {}
     for key, label in value.items():
-        violations += _label_faults(label, ("versions", key))
+        if not isinstance(label, str):
+            violations.append(Violation("wrong_type", _LABEL, pointer=json_pointer(("versions", key))))
         if not key.isprintable() or (type_url_of(key) == TYPE_PREFIX + key and "." not in key):
             hint = f"known are {', '.join(one.alias for one in V3_TYPES)} and type URLs"
             pointer = json_pointer(("versions", key))

@@ -36,15 +36,15 @@ from xds.codec.naming import (
 from xds.codec.parse import MessageParser, is_type_url
 from xds.codec.redaction import check_not_redacted
 from xds.codec.references import first_check_of, references_of
-from xds.codec.scalar import HALF_PAIR, is_encodable
 from xds.codec.validate import check_constraints
 from xds.codec.validate_fast import FastValidator
 from xds.codec.walk import make_canonical
 from xds.model.names import canonical_name
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT, TYPE_PREFIX
+from xds.model.text_flaws import CODE, flaw_of
 
-NAME_LIMIT = 4096
+NAME_LIMIT = 2048  # bytes: an index of PostgreSQL holds some 2,600
 # Every type URL has a slash: a message without one in its bytes holds no ``Any`` and need not be searched for them.
 # An ``Any`` whose type URL has no slash keeps the bytes it came with.
 _ANY_MARK = b"/"
@@ -240,7 +240,7 @@ class ResourceReader:
 
     def packed(self, type_url: str, body: bytes, wrapper_fields: WrapperFields | None = None) -> Resource | None:
         """Read a resource from its serialized message."""
-        if "/" not in type_url:
+        if "/" not in type_url or flaw_of(type_url) or len(type_url.encode()) > NAME_LIMIT:
             self._findings.add("missing_type", f"{type_url[:200]!r} is not a type URL")
             return None
         info = self._type_info(type_url)
@@ -340,10 +340,10 @@ class ResourceReader:
         pointer = (info.text_field or NAME_KEY,)
         if not given:
             self._findings.add("missing_name", "a resource needs a name", pointer)
-        elif len(given) > NAME_LIMIT:
-            self._findings.add("too_large", f"a name of {len(given)} characters; the limit is {NAME_LIMIT}", pointer)
-        elif not is_encodable(given):
-            self._findings.add("encoding", HALF_PAIR, pointer)
+        elif flaw := flaw_of(given):
+            self._findings.add(CODE, flaw, pointer)
+        elif (size := len(given.encode())) > NAME_LIMIT:
+            self._findings.add("too_large", f"a name of {size} bytes; the limit is {NAME_LIMIT}", pointer)
         elif given is not own and own and not info.is_named_by_wrapper and name != canonical_name(own):
             self._findings.add("name_mismatch", f"wrapped as {given[:80]!r} but named {own[:80]!r}", pointer)
         return name

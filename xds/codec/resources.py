@@ -26,6 +26,7 @@ from xds.codec.validate_fast import FastValidator
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
 from xds.model.resource import Resource
+from xds.model.text_flaws import CODE, flaw_of
 
 InputFormat = Literal["json", "yaml", "auto", "protobuf"]
 
@@ -171,6 +172,8 @@ def _consumed(values: list[object]) -> Iterator[object]:
 
 def _decode_response(body: bytes | str, reader: ResourceReader, findings: Findings) -> DecodedPush:
     response = _parse_response(body)
+    if flaw := flaw_of(response.version_info):
+        findings.add(CODE, flaw, ("version_info",))
     resources = reader.read_all(response.resources, lambda packed: reader.packed(packed.type_url, packed.value))
     return _checked(resources, findings, response.version_info)
 

@@ -20,8 +20,7 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from xds.codec.findings import SHOWN_LIMIT, short_repr
-
-HALF_PAIR = "a string with half a surrogate pair"
+from xds.model.text_flaws import CODE, flaw_of
 
 Converter = Callable[[object], object]
 
@@ -176,18 +175,9 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, int | float) and not isinstance(value, bool)
         raise wrong_type("a string", value, f'write it in quotes: "{short_repr(value)}"' if quoted else "")
-    if not is_encodable(value):
-        raise ScalarError("encoding", HALF_PAIR)
+    if flaw := flaw_of(value):
+        raise ScalarError(CODE, flaw)
     return value
-
-
-def is_encodable(value: str) -> bool:
-    """Whether a text has an encoding: JSON and YAML can contain half of a surrogate pair, which has none."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def octets(value: object) -> bytes:

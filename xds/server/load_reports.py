@@ -27,6 +27,7 @@ from xds.lrs.report_stream import (
 )
 from xds.lrs.stream_states import ReportStream
 from xds.model.node import Node
+from xds.protocol.requests import check_node_id
 from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.limits import RateLimit
 from xds.server.load_streams import LoadReportCounts, LoadStreams
@@ -234,6 +235,7 @@ class LoadReportHandler(StreamHandler):
         self.finish()
 
     def _identified(self, event: LoadNodeIdentified) -> None:
+        check_node_id(event.node.id)
         now = time()
         group = self._streams.group_of(event.node)
         self._authorize(event.node, group)

@@ -24,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from xds.access.authorisation import ANONYMOUS
+from xds.codec.findings import json_pointer
 from xds.codec.node_json import (
     as_object,
     decode_node,
@@ -37,6 +38,7 @@ from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES, canonical_name
 from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
+from xds.model.text_flaws import find_flaws, may_be_flawed
 from xds.model.units import MIB
 from xds.protocol.requests import (
     SotwRequest,
@@ -186,9 +188,13 @@ def decode_request(body: bytes, node_bytes: int = NODE_BYTES) -> tuple[Node, Sot
     if len(body) > node_bytes:
         check_node_bytes(_bytes_besides_names(body), node_bytes)
     try:
-        document = json.loads(body)
+        text = body.decode()  # `json.loads` would accept half surrogate pairs in bytes
+        document = json.loads(text)
+        flawed = next(find_flaws(document), None) if may_be_flawed(text) else None
     except (ValueError, RecursionError) as error:
         raise _malformed(f"the body is not JSON: {error}") from error
+    if flawed is not None:
+        raise _malformed(f"{flawed[1]} in {json_pointer(flawed[0]) or 'the body'}")
     try:
         return _decoded(as_object(document, "the request"))
     except ValueError as error:

@@ -526,4 +526,4 @@ async def test_an_output_that_cannot_be_encoded_is_refused(api: Api) -> None:
     await register(api, Check={"TTL": "10s"})
     answer = await put(api, "agent/check/update/service:web-1", {"Status": "passing", "Output": "half: \ud800"})
     assert answer.status_code == 400
-    assert "/Output: a string with half a surrogate pair" in answer.text
+    assert "/Output: a text with half a surrogate pair" in answer.text

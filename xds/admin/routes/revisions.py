@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, Page, Paging, answer_json, answer_model, answer_yaml, etag_header
-from xds.admin.bodies import Body, ContentType, accepts_yaml, media_of
+from xds.admin.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.admin.dependencies import Deps
 from xds.admin.fleet_progress import document_of_share, progress_of_all
 from xds.admin.middleware import Segment
@@ -32,6 +32,7 @@ from xds.tasks.threads import run_sized
 
 REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
+BODY_BYTES = 1 << 20
 
 router = api_router("revisions")
 internal = internal_router()
@@ -119,9 +120,9 @@ async def get_share(deps: Deps, group: Segment, revision: Revision) -> Response:
 @with_model(RollbackRequest, "The revision to go back to, as JSON", media_types=(JSON_TYPE,))
 async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
     """Roll back: make a new revision with the content of an earlier one. This also restores a deleted group."""
-    media_of(content_type)
+    value = await parse_one(body, content_type, "the revision to go back to", BODY_BYTES)
     try:
-        wanted = RollbackRequest.model_validate_json(body)
+        wanted = RollbackRequest.model_validate(value)
     except pydantic.ValidationError:
         raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
     pushing = await pushing.rolled_out({ROLLOUT: wanted.rollout, RETRY: wanted.retry})

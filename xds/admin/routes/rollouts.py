@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from xds.admin import operations
 from xds.admin.answers import JSON_TYPE, Paging, answer_model
-from xds.admin.bodies import Body, ContentType, media_of
+from xds.admin.bodies import Body, ContentType, parse_one
 from xds.admin.dependencies import Deps
 from xds.admin.fleet_progress import rollout_of_all
 from xds.admin.middleware import Segment
@@ -21,6 +21,8 @@ from xds.admin.problem import RequestError
 from xds.admin.push import MESSAGE_LIMIT
 from xds.admin.routing import Calling, api_router, with_model
 from xds.admin.server_door import internal_router
+
+BODY_BYTES = 64 << 10
 
 router = api_router("rollouts")
 internal = internal_router()
@@ -63,9 +65,9 @@ async def change_rollout(
     deps: Deps, group: Segment, by: Calling, body: Body, content_type: ContentType = ""
 ) -> Response:
     """Pause, resume, promote or abort the careful rollout of a group. 404 if none is going on."""
-    media_of(content_type)
+    value = await parse_one(body, content_type, "what to do", BODY_BYTES)
     try:
-        wanted = RolloutRequest.model_validate_json(body)
+        wanted = RolloutRequest.model_validate(value)
     except pydantic.ValidationError:
         detail = f'the body must be {{"action": one of {", ".join(RolloutAction)}, "message": TEXT, "head": REVISION}}'
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None

@@ -183,8 +183,8 @@ def _check_name(form: ServiceForm, name: str, findings: Findings, path: Path) ->
         findings.add("missing_name", "Missing service name", name_path)
     elif check_service_name(name):
         findings.add("invalid_service_name", check_service_name(name)[0].detail, name_path)
-    if len(form.id) > NAME_CHARACTERS or "\0" in form.id:
-        findings.add("invalid_id", f"an ID has at most {NAME_CHARACTERS} characters, and no NUL", (*path, "ID"))
+    if len(form.id) > NAME_CHARACTERS:
+        findings.add("invalid_id", f"an ID has at most {NAME_CHARACTERS} characters", (*path, "ID"))
 
 
 def _check_kind(form: ServiceForm, findings: Findings, path: Path) -> None:
@@ -302,8 +302,8 @@ def _check_node(form: CatalogForm, findings: Findings) -> None:
     if not form.address and not form.skip_node_update:
         findings.add("missing_field", "Must provide address if SkipNodeUpdate is not set", ("Address",))
     for field, text in (("Node", form.node), ("Address", form.address), ("ID", form.id)):
-        if len(text) > NAME_CHARACTERS or "/" in text or "\0" in text:
-            findings.add("bad_name", f"{short_repr(text)} is too long, or has a slash or NUL", (field,))
+        if len(text) > NAME_CHARACTERS or "/" in text:
+            findings.add("bad_name", f"{short_repr(text)} is too long, or has a slash", (field,))
     if len(form.tagged_addresses) > NAMED_PORTS:
         findings.add("too_many", f"{len(form.tagged_addresses)} addresses, at most {NAMED_PORTS}", ("TaggedAddresses",))
     check_tenancy(form.namespace, form.partition, findings, ())
