@@ -245,7 +245,10 @@ async def test_a_server_that_shows_no_life_is_waited_for_a_second(silent: str) -
         assert others.unanswered_n == 1
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]", b"nonsense\r\n\r\n", b""])
+DEEP = b"HTTP/1.1 200 OK\r\n\r\n" + b'{"items": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[1]", b"nonsense\r\n\r\n", b"", DEEP])
 async def test_an_answer_that_is_none_counts_as_silence(site: Site, answer: bytes) -> None:
     async with listening(lambda head: answer) as (url, _):
         site.rows.append(Member("c", url))

@@ -44,7 +44,7 @@ class Answer:
         """The body; None if it is not a JSON object."""
         try:
             document = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return document if isinstance(document, dict) else None
 

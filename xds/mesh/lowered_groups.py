@@ -46,7 +46,7 @@ from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource_type import CLUSTER
 from xds.push.content import Key as ResourceKey
 from xds.push.derived import ORDER_ID, OWNED_NAME, DerivedChange, DerivedResource, DerivedWrite
-from xds.store.base import Commit, DocumentWrite, Meta, Store
+from xds.store.base import Commit, DocumentWrite, Meta, Store, StoreError
 from xds.store.etags import NO_ETAG, check_etag, document_etag
 from xds.store.known_documents import KnownDocuments, reviewed
 from xds.tasks.threads import run_sized
@@ -88,6 +88,7 @@ class LoweredGroups:
         self.limit = limit
         self._records = LoweredRecords(decoder)
         self._groups: dict[str, LoweredGroup] = {}
+        self._unsettled: set[str] = set()  # groups that show what the store has, until they are lowered again
         self._uses = ChainUses()
         self._groups_of_entry: dict[Key, set[str]] = {}  # the groups that depend on a service-defaults entry
 
@@ -230,7 +231,8 @@ class LoweredGroups:
     def adopt(self, group: str, stored: Mapping[ResourceKey, DerivedResource]) -> bool:
         """Take over the ``stored`` lowered resources of a group.
 
-        False if they differ from those that this server makes, as after an upgrade to a release that lowers otherwise.
+        False if they differ from those that this server makes, as after an upgrade to a release that lowers otherwise,
+        or if the store has not taken these.
         The stored resources are served until the group is lowered again.
         """
         lowered = self._groups.get(group)
@@ -238,12 +240,12 @@ class LoweredGroups:
             return True
         content = stored_content(stored, lowered.content)
         self._groups[group] = replace(lowered, content=content)
-        return content is lowered.content
+        return content is lowered.content and group not in self._unsettled
 
     async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
         """Lower a group again, whose stored resources are others.
 
-        On an error it keeps these, and the error is shown.
+        On an error it keeps these, and the error is shown. Raises ``StoreError``.
         """
         try:
             lowered = await self.plan_document(group, self.get(group).document)
@@ -252,7 +254,11 @@ class LoweredGroups:
             except ValidationError as clash:
                 await apply(LoweringPart(self, {group: await self.plan_rest(lowered, clash)}))
         except XdsError as error:
-            return await self.keep_stored(group, str(error))
+            with_new_endpoints = await self.keep_stored(group, str(error))
+            if isinstance(error, StoreError):
+                self._unsettled.add(group)
+                raise
+            return with_new_endpoints
         return ()
 
     # Planning
@@ -407,6 +413,7 @@ class LoweredGroups:
     def _set(self, lowered: LoweredGroup) -> None:
         self._remove_entry_use(lowered.group)
         self._groups[lowered.group] = lowered
+        self._unsettled.discard(lowered.group)
         self._uses.assign(lowered.group, lowered.chains)
         key = own_entry(lowered.document)
         if key is not None:
@@ -414,6 +421,7 @@ class LoweredGroups:
 
     def _remove(self, group: str) -> None:
         self._remove_entry_use(group)
+        self._unsettled.discard(group)
         del self._groups[group]
         self._uses.assign(group, {})
 

@@ -78,6 +78,10 @@ class Backlog:
             self._derived_noted += 1
             self._start(CONFIG_ENTRIES_LINE, self.catch_up_derived, RETRY_DERIVED_S)
 
+    def note_unsettled(self, settle: Callable[[], Awaitable[None]]) -> None:
+        """The store has not taken what this server derives; ``settle`` tries again."""
+        self._start("derived resources", settle, RETRY_DERIVED_S)
+
     def note_document(self, kind: str, id: str) -> None:
         """A document is behind, of which no resource is derived."""
         self._start(f"{kind} {id}", partial(self._stored.refresh_document, kind, id))

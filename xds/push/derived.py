@@ -324,13 +324,15 @@ class Derived(GroupDocuments, Protocol):
     def adopt(self, group: str, stored: Mapping[Key, DerivedResource]) -> bool:
         """Take over the ``stored`` derived resources of a group; they are served until ``settle``.
 
-        False if they differ from those that this server makes, as after an upgrade.
+        False if they differ from those that this server makes, as after an upgrade, or if the store has not taken
+        these.
         """
 
     async def settle(self, group: str, apply: Callable[[DerivedWrite], Awaitable[None]]) -> Collection[str]:
         """Derive the resources of a group again, whose stored ones differ. On an error the group keeps these.
 
-        ``apply`` publishes a write. Returns the groups that are served other endpoints by other means.
+        ``apply`` publishes a write. Returns the groups that are served other endpoints by other means. Raises
+        ``StoreError``.
         """
 
 

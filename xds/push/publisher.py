@@ -546,9 +546,17 @@ class Publisher:
         return replace(request, derived=change or unchanged(self.derived.content(request.group)))
 
     async def _settle(self) -> None:
-        """Derive resources again where the stored ones differ, as after an upgrade."""
+        """Derive resources again where the stored ones differ, as after an upgrade; what the store refuses, later."""
         for source, group in self.stored.adopt_stored():
-            self._wake(await source.settle(group, self._apply_derived))
+            try:
+                self._wake(await source.settle(group, self._apply_derived))
+            except StoreError:
+                self._wake((group,))
+                self.backlog.note_unsettled(self._settle_again)
+
+    async def _settle_again(self) -> None:
+        async with self.stored.all_locked():
+            await self._settle()
 
     async def _derive(self, write: DerivedWrite, deleted: Collection[str]) -> dict[str, DerivedChange]:
         """What follows from a write, by group."""
