@@ -53,7 +53,7 @@ from xds.store.base import (
     UnavailableError,
 )
 from xds.store.postgres.connection import PostgresConnection, check_url, place_of
-from xds.store.postgres.database import REST_S
+from xds.store.postgres.database import COMMIT_S, REST_S
 from xds.store.postgres.engine import PostgresStore
 from xds.store.postgres.listener import TICK_S, Listener
 from xds.store.postgres.turn_rows import LONGEST_S
@@ -259,6 +259,51 @@ async def test_pushes_go_on_after_a_failover() -> None:
         assert heads == acknowledged
         await store.close()
         await check_nothing_lost(url, acknowledged[-1])
+
+
+@pytest.mark.timeout(600)
+async def test_without_its_synchronous_standby_a_push_is_answered_and_goes_on_when_it_is_back() -> None:
+    """The primary answers, but no commit returns: who pushes is told that it may have been made."""
+    with PostgresServer() as primary, PostgresServer(copy_of=primary) as standby:
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.execute("SELECT pg_reload_conf()")
+        url = primary.make_database()
+        stores = [await opened(url) for _ in range(2)]
+        await push(stores[0], full(cluster("a")), push_id="p1")
+        standby.kill()
+        for store in stores:
+            async with asyncio.timeout(4 * COMMIT_S):
+                with pytest.raises(UnavailableError):
+                    await push(store, full(cluster("b")), push_id="p2")
+                assert await store.head("g") == Head("g", 1)
+        standby.start()
+        for store in stores:
+            async with asyncio.timeout(4 * COMMIT_S):
+                commit = await committed(store, GroupPush("g", full(cluster("b"))), "p2")
+                assert commit.revision == 2
+        for store in stores:
+            await store.close()
+
+
+async def test_sessions_that_the_database_ends_amid_pushes_lose_nothing(server: PostgresServer, url: str) -> None:
+    """Of both connections, again and again: each push is made once, and the other server hears of all in order."""
+    store, other = await opened(url), await opened(url)
+    watch = watch_items(other)
+    await start(watch)
+    told, acknowledged = asyncio.Event(), list[int]()
+    pushing = asyncio.create_task(push_until_told(store, told, acknowledged))
+    ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' ORDER BY random() LIMIT 1"
+    for _ in range(40):
+        await asyncio.to_thread(server.execute, ends.format(url.rpartition("/")[2]))
+        await asyncio.sleep(0.05)
+    told.set()
+    await pushing
+    assert acknowledged == list(range(1, len(acknowledged) + 1))
+    heads = [item.head.revision for item in await take(watch, len(acknowledged)) if isinstance(item, GroupCommitted)]
+    assert heads == acknowledged
+    for each in (store, other):
+        await each.close()
+    await check_nothing_lost(url, acknowledged[-1])
 
 
 async def test_a_database_that_is_away_is_reported_until_it_is_back() -> None:

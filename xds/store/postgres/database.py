@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 import psycopg
@@ -29,6 +28,7 @@ RECONNECT_S = 5.0  # a call that loses its connection waits this long for anothe
 RETRY_EVERY_S = 0.25
 REST_S = 1.0  # after a failure, calls fail at once for this long
 OPENING_S = 20.0  # for a statement of the start, before the listener knows whether the database answers
+COMMIT_S = 15.0  # for the answer to a commit, which waits for ever for a synchronous standby that is gone
 COMMIT_LOCK = 0x7864735F31  # of all commits
 
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -48,6 +48,7 @@ class PostgresDatabase:
         self._url = url
         self.writer = secrets.token_hex(8)
         self._number = 0  # of the last transaction
+        self._is_committing = False
         self._connection: PostgresConnection | None = None
         self._down = ""  # why it cannot be used
         self._rests_until_s = 0.0
@@ -93,20 +94,21 @@ class PostgresDatabase:
         lost: psycopg.Error | None = None
         for _ in range(ATTEMPTS):
             connection = self._connected(RECONNECT_S if lost else 0.0)
-            committing = False
             try:
                 connection.raw.execute(begin.encode())
                 result = job(connection)
-                committing = True
+                self._is_committing = True
                 connection.raw.execute("COMMIT")
                 return result
             except psycopg.Error as error:
                 lost = self._lost(error, connection)
-                if committing and self._was_committed():
+                if self._is_committing and self._was_committed():
                     return result
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._is_committing = False
         raise UnavailableError(f"{self.place} cannot be written now; nothing was written") from lost
 
     def note_answer(self) -> None:
@@ -118,10 +120,10 @@ class PostgresDatabase:
         return self._down or (self.silence()[1] if self.silence is not None else "")
 
     def _is_silent(self, idle_s: float) -> bool:
-        """Whether a statement waits for a database that is silent, and not for a lock or a slow disk."""
+        """Whether a statement waits for a database that is silent, or for a commit in vain; not for a slow disk."""
         if self.silence is None:
             return idle_s > OPENING_S
-        return idle_s > ANSWER_S and self._is_down()
+        return (self._is_committing and idle_s > COMMIT_S) or (idle_s > ANSWER_S and self._is_down())
 
     def _is_down(self) -> bool:
         """Whether the listener, which goes on to try, gets no answer."""
@@ -149,11 +151,11 @@ class PostgresDatabase:
 
     def _lost(self, error: psycopg.Error, connection: PostgresConnection) -> psycopg.Error:
         """Returns the error if another attempt may succeed, else raises what it means."""
+        _roll_back(connection)
         if is_passing(error, connection.raw):
             _log.info("store.connection_lost", error_message=reason(error))
             self._disconnect()
             return error
-        _roll_back(connection)
         raise failure(error, self.place) from error
 
     def _connected(self, wait_s: float) -> PostgresConnection:
@@ -203,5 +205,8 @@ def read_once(connection: PostgresConnection, job: Job[T]) -> T:
 
 
 def _roll_back(connection: PostgresConnection) -> None:
-    with suppress(psycopg.Error):
+    """End the transaction; else the connection: it is open and of no use if its session ended amid a batch."""
+    try:
         connection.raw.execute("ROLLBACK")
+    except psycopg.Error:
+        connection.raw.close()
