@@ -10,8 +10,8 @@ from tests.property.swap_watch import Watch
 from tests.support.envoy_like import FETCH_S
 from tests.support.envoy_link import Link
 from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, spend
-from tests.support.texts import TARGET, Site, assignment_of
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
+from tests.support.texts import TARGET, Site, assignment_of, parse
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 from xds.snapshots.order import OrderRules
 
@@ -39,7 +39,7 @@ REFUSING = frozenset(("refusals", "picky"))
 ZONE = "za"
 DELAYED_S = 8.0  # at most, while something is on its way
 BACK_S = 1.5  # streams that come back do so within a moment
-PROOF_S = OrderRules().offer_timeout_s + 2.0  # of a cluster on separate streams, with its first health check
+PROOF_S = OrderRules().offer_timeout_s  # of a cluster on separate streams, before its first health check
 UNPROMPTED_S = 6.0  # longer waits are of people who read what comes
 CAUGHT_UP_S = 40.0  # whatever was in the way
 TTLS = {CLUSTER: 60.0, LISTENER: 90.0}
@@ -52,6 +52,8 @@ class World:
     def __init__(self, variant: Variant, split: bool, features: frozenset[str], first: Made) -> None:
         self.split = split
         self.features = _fair(features, variant, split)
+        # On a return; but in Delta on ADS it is known which clusters a client has.
+        self.proves_anew = split or (variant is Variant.SOTW and not COMING_BACK.isdisjoint(self.features))
         self.fleet = Fleet(2 if "replicas" in self.features else 1)
         self.server = self.fleet.servers[0]
         self.guarded = False
@@ -92,8 +94,8 @@ class World:
         self._serve(self._without_late(apart(content) if self.split else content, group), told, group)
 
     def _serve(self, content: Site, told: bool, group: str) -> None:
-        if self.split:
-            self._let_go_live(client for client in self.clients if any(link.is_up for link in client.links))
+        if self.proves_anew:
+            self._let_go_live([each for each in self.clients if any(link.is_up for link in each.links)], [content])
         self.is_moving = self.is_moving or (group not in self.pushed and bool(self.pushed))
         content, observed = self._with_observed(content) if group == "default" else (content, self.observed)
         gone, self.observed = self.observed.keys() - observed.keys(), observed
@@ -278,7 +280,7 @@ class World:
         if self.is_moving:  # "a cut while a cluster of the former group warms may lose requests"
             self.wait(CAUGHT_UP_S)
         gone = self.clients if restart else [self.clients[choice % len(self.clients)]]
-        self._let_go_live(gone, seconds)
+        self._let_go_live(gone, [made(self.guarded, False) for made in missed], seconds)
         for client in gone:
             self._disconnect(client, is_noticed=restart or seconds > BACK_S)
         for made in missed:
@@ -294,26 +296,33 @@ class World:
         for client in gone:
             self.watches[self.clients.index(client)].look(client)
             self.watches[self.clients.index(client)].note_return()
-            client.reconnect(lambda links: list(reversed(links)) if backwards else links)
+            is_backwards = backwards and not (self.split and _awaits_route(client))
+            client.reconnect(reversed if is_backwards else list)
 
-    def _let_go_live(self, clients: Iterable[EnvoyLike], away_s: float = 0.0) -> None:
-        """Clients have what they wait for, if they would give up before it could come after what happens next."""
-        if any(self._gives_up(client, away_s) for client in clients):
-            self.flush()
-            if self.split:
-                self._pass(PROOF_S)
+    def _let_go_live(self, clients: Iterable[EnvoyLike], contents: Iterable[Site], away_s: float = 0.0) -> None:
+        """Clients have what they wait for, if they would give up before it could come after what happens next.
 
-    def _gives_up(self, client: EnvoyLike, away_s: float) -> bool:
+        That is a push of these ``contents``, or a cut while they are pushed.
+        """
+        newest_s = max(map(_check_s, (*self.pushed.values(), *contents))) if self.proves_anew else 0.0
+        for client in clients:
+            warming_s = max((each.parsed.check_s for each in client.warming.values()), default=0.0)
+            proof_s = PROOF_S + max(warming_s, newest_s) if self.split else warming_s + newest_s
+            if self._gives_up(client, away_s + proof_s):
+                self.flush()
+                if self.proves_anew:
+                    self._pass(proof_s)
+
+    def _gives_up(self, client: EnvoyLike, proof_s: float) -> bool:
         """Whether a client goes live without what it waits for, if its clusters are to be proved anew.
 
         "A cluster or a listener that warms for 15 s", and "A listener that warms for a new route configuration"
-        (docs/protocol.md#what-is-not-promised). Until the clusters that warm are checked, it requests no clusters. "A
-        push that a SotW client refuses without a name, when the client reconnects": for how long is not known.
+        (docs/protocol.md#what-is-not-promised). Until the clusters that warm are checked, it requests no clusters. The
+        newest ones may warm then. "A push that a SotW client refuses without a name, when the client reconnects": for
+        how long is not known.
         """
-        warming = client.warming.values()
-        check_s = max((each.parsed.check_s for each in warming), default=0.0)
-        waiting = [each for each in (*warming, *client.opening.values()) if each.waits]
-        back_s = self.server.now + away_s + BACK_S + (PROOF_S if self.split else check_s)
+        waiting = [each for each in (*client.warming.values(), *client.opening.values()) if each.waits]
+        back_s = self.server.now + proof_s + BACK_S
         if self.slow:  # what it sends then may be on its way for so long
             back_s += UNPROMPTED_S
         may_be_stuck = self.split and self.features & REFUSING and self.features & COMING_BACK
@@ -435,6 +444,17 @@ def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[
     if split and "restarts" in features:
         features -= {"groups"}
     return features if split else features - {"singles"}
+
+
+def _awaits_route(client: EnvoyLike) -> bool:
+    """Whether it requests a route without a version: "A client on separate streams that requests a route before
+    listeners" (docs/protocol.md#what-is-not-promised).
+    """
+    return any(url == ROUTE for chain in client.opening.values() for url, _ in chain.waits)
+
+
+def _check_s(content: Site) -> float:
+    return max((parse(text).check_s for text in content[CLUSTER].values()), default=0.0)
 
 
 def _assignments(content: Site) -> set[str]:

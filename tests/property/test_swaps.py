@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -354,39 +353,21 @@ Story = tuple[Variant, bool, str, Plan, list[Action], Plan]
 def promised(story: Story) -> Story:
     """The same story without what clients that come back are not promised (docs/protocol.md#what-is-not-promised).
 
-    * They are in step when their node moves to another group: "a client that moved to another group and reconnects".
-    * In SotW and on separate streams, no cluster warms for so long that a listener goes live meanwhile: "a listener
-      that warms for a new route configuration when its client reconnects". Otherwise few worlds of a thousand lose a
-      request (seed 94 in SotW on ADS, seed 1439 in Delta on separate streams).
-    * In SotW, their node stays in its group: "a client that moved to another group and reconnects". Otherwise few
-      worlds on ADS lose requests (seed 21135, of an aggregate cluster that both groups have).
-    * On separate streams, they request listeners before routes: "a client on separate streams that requests a route
-      before listeners". Otherwise a route may be there before its clusters, though this is rare: none of some 1,500
-      worlds in each dialect lost a request.
+    * They are in step when their node moves to another group, and in SotW that has no aggregate cluster: "a client that
+      moved to another group and reconnects".
     """
     variant, split, features, first, happenings, last = story
     if COMING_BACK.isdisjoint(features.split()):
         return story
-    if variant is Variant.SOTW:
-        features = " ".join(each for each in features.split() if each != "groups")
-    is_long = variant is Variant.DELTA and not split
-    adapted = partial(_plain, is_long=is_long)
     kept: list[Action] = []
     for each in happenings:
-        if isinstance(each, Push):
-            if each.group != GROUPS[0] and not any(isinstance(one, Push) and one.group == each.group for one in kept):
-                kept.append(Wait(CAUGHT_UP_S))
-            kept.append(replace(each, plan=adapted(each.plan)))
-        elif isinstance(each, Cut):
-            missed = tuple(map(adapted, each.missed))
-            kept.append(replace(each, missed=missed, backwards=each.backwards and not split))
-        else:
+        if not isinstance(each, Push) or each.group == GROUPS[0]:
             kept.append(each)
-    return variant, split, features, adapted(first), kept, adapted(last)
-
-
-def _plain(plan: Plan, *, is_long: bool) -> Plan:
-    return replace(plan, texts=tuple(LITTLE if each == LONG and not is_long else each for each in plan.texts))
+            continue
+        if not any(isinstance(one, Push) and one.group == each.group for one in kept):
+            kept.append(Wait(CAUGHT_UP_S))
+        kept.append(replace(each, plan=replace(each.plan, whole="")) if variant is Variant.SOTW else each)
+    return variant, split, features, first, kept, last
 
 
 def play(variant: Variant, split: bool, features: str, first: Plan, happenings: Iterable[Action], last: Plan) -> None:
