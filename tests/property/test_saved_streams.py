@@ -361,6 +361,23 @@ STORIES: dict[str, Story] = {
         ],
         Plan(web="r2"),
     ),
+    "a listener that serves still does after the stream of its secret alone has come back": (
+        SOTW,
+        True,
+        "singles",
+        Plan(r1="c", inline="ab", web="inline", extra="sds:u", stays=True),
+        [
+            Go((0,)),
+            Go((0,)),
+            Go((0,)),
+            EndOne(5),
+            Guard(),
+            Push(Plan(svc="inline", extra="sds:s", stays=True), False),
+            Push(Plan(svc="inline", stays=True), False),
+            Push(Plan(extra="ecds:f", stays=True), False),
+        ],
+        Plan(svc="inline", stays=True),
+    ),
 }
 
 

@@ -257,9 +257,11 @@ class ClientState:
         """Begin the phase RETURNING."""
         self.returned_s = now_s
         self.watches.refuse(self.refused_before)
-        if not self.watches.have_acked(self.watches):  # else another stream goes on: only this type comes back
-            self.proof = self.proof.of(empty_set(self.url_of("clusters")))
-            self.released, self.lingering = at_return(facts)
+        if self.watches.have_acked(self.watches):  # another stream goes on: only this type comes back
+            self._begin(now_s, is_return=True)
+            return
+        self.proof = self.proof.of(empty_set(self.url_of("clusters")))
+        self.released, self.lingering = at_return(facts)
         transition = self._begin(now_s, is_return=True)
         if transition.held.ready is not self.released:
             self.transition = transition._replace(held=transition.held._replace(ready=self.released))
