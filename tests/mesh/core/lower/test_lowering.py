@@ -152,7 +152,7 @@ REFUSED = [
         "unreachable",
     ),
     (
-        '- {Kind: service-defaults, Name: web, ExternalSNI: "a\\0b"}',
+        '- {Kind: service-defaults, Name: web, ExternalSNI: "a\\x01b"}',
         "service-defaults/web",
         "/ExternalSNI",
         "bad_sni",
