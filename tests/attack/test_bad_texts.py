@@ -1,6 +1,6 @@
-"""Texts that no store could hold, NUL and half of a surrogate pair, at every door: refused with their place.
+"""Texts that not every store can hold, NUL and half of a surrogate pair, at every door: refused with their place.
 
-PostgreSQL stores neither. So they are refused before any store sees them, and both engines answer alike.
+PostgreSQL stores neither, SQLite stores NUL. So they are refused before a store sees them, and both answer alike.
 """
 
 from __future__ import annotations

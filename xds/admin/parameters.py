@@ -39,7 +39,7 @@ def check_known(request: Request, more: Collection[str] = (), repeated: Collecti
 
 
 def _check_texts(request: Request) -> None:
-    """No store could hold them. Their percent-encoding has no half surrogate pairs."""
+    """Not every store can hold NUL. Half of a surrogate pair has no percent-encoding."""
     if b"%00" not in request.scope["raw_path"] + request.scope["query_string"]:
         return
     texts = [(name, unquote(str(text)), "path") for name, text in request.path_params.items()]

@@ -63,7 +63,7 @@ def parse_values(text: bytes | str, format: TextFormat = "auto", source: str = "
     """The documents of a text as plain values; empty ones are left out.
 
     ``source`` names the file in errors. Raises ``MalformedError`` with ``line:column``, and ``ValidationError`` for
-    texts that no store could hold (`xds.model.text_flaws`).
+    texts that not every store can hold (`xds.model.text_flaws`).
     """
     return list(read_values(text, format, source).documents.values())
 

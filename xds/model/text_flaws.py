@@ -1,4 +1,4 @@
-"""Texts that no store could hold, which are refused where they enter: half of a surrogate pair, and NUL.
+"""Texts that not every store can hold, which are refused where they enter: half of a surrogate pair, and NUL.
 
 The first has no encoding, and PostgreSQL stores no NUL. Only escapes of JSON and YAML, ``%00`` in a URL, and binary
 messages can express them.
