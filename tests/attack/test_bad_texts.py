@@ -1,6 +1,7 @@
 """Texts that not every store can hold, NUL and half of a surrogate pair, at every door: refused with their place.
 
-PostgreSQL stores neither, SQLite stores NUL. So they are refused before a store sees them, and both answer alike.
+PostgreSQL stores neither, SQLite stores NUL. So they are refused before a store sees them, and both answer alike. What
+a resource contains may have NUL, but not its name.
 """
 
 from __future__ import annotations
@@ -61,6 +62,16 @@ def texts_in(value: object, path: Path = ()) -> Iterator[Path]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in items:
         yield from texts_in(each, (*path, key))
+
+
+def is_content(value: object, path: Path) -> bool:
+    """Whether the path leads into a resource."""
+    for key in path:
+        if isinstance(value, dict) and "@type" in value:
+            return True
+        members: Any = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, list) else {}
+        value = members.get(key)
+    return False
 
 
 def replaced(value: object, path: Path, text: str) -> object:
@@ -136,12 +147,14 @@ def test_every_text_of_every_body(server: ServerProcess, bad: str) -> None:
         bodies = dict.fromkeys(texts_of(document["components"]["schemas"], content["schema"]))
         bodies |= dict.fromkeys(texts_in(example), example)
         for at, body in bodies.items():
+            if bad is NUL and is_content(body, at):
+                continue
             sent = json.dumps(replaced(body, at, bad)).encode()
             answer = server.request(method, target, content=sent, headers=JSON)
             tried += 1
             assert answer.status_code == 422, (method, target, at, answer.text)
             assert [each["pointer"] for each in answer.json()["errors"]] == [json_pointer(at)], (target, answer.text)
-    assert tried > 100
+    assert tried > 90
     assert accepted(server) == before
 
 
@@ -174,7 +187,30 @@ def test_the_escapes_of_yaml(server: ServerProcess, escape: str) -> None:
     )
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
-    assert (error["code"], error["pointer"], error["source"]) == ("encoding", "/resources/0/name", "3:3")
+    assert (error["code"], error["pointer"], error["source"]) == ("encoding", "/name", "3:3")
+
+
+def test_what_a_resource_contains_may_have_nul_but_not_its_name(server: ServerProcess) -> None:
+    """In a snapshot, alone, and in a transaction, written as JSON or YAML."""
+    cluster = {"name": "c", "type": "STATIC", "alt_stat_name": NUL}
+    typed = {"@type": CLUSTER, **cluster}
+    doors: list[tuple[str, str, Any]] = [
+        ("PUT", "/api/v1/groups/content/snapshot", {"resources": [typed]}),
+        ("PUT", "/api/v1/groups/content/snapshot", [typed]),
+        ("PUT", "/api/v1/groups/content/resources/clusters/c", cluster),
+        ("POST", "/api/v1/transactions", {"changes": [{"group": "content", "snapshot": {"resources": [typed]}}]}),
+    ]
+    for method, path, body in doors:
+        done = server.request(method, path, content=json.dumps(body), headers=JSON)
+        assert done.status_code in (200, 201), (path, done.text)
+        (shown,) = server.get("/groups/content/snapshot")["resources"]
+        assert shown == typed, path
+        named = json.dumps(body).replace('"c"', json.dumps(NUL))
+        refused = server.request(method, path, content=named, headers=JSON)
+        assert (refused.status_code, "NUL" in refused.text) == (422, True), (path, refused.text)
+        typeless = json.dumps(body).replace(CLUSTER, CLUSTER + r"\u0000")
+        if typeless != json.dumps(body):
+            assert server.request(method, path, content=typeless, headers=JSON).status_code == 422, path
 
 
 def test_headers(server: ServerProcess) -> None:

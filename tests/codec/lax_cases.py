@@ -176,6 +176,7 @@ PLAIN: dict[str, str] = {
     "any of any": _typed(f"{_WKT}Any", f'"value":{{"@type":"{T}google.protobuf.Empty"}}'),
     "value of null": _typed(f"{_WKT}Value", '"value":null'),
     "struct of all kinds": '"metadata":{"filter_metadata":{"a":{"x":null,"y":[null,1,"",true,{"z":[]}]}}}',
+    "string with a zero byte": '"alt_stat_name":"a\\u0000b"',
     "digits in camelCase": '"outlierDetection":{"consecutive5xx":3}',
     "digits in snake_case": '"outlier_detection":{"consecutive_5xx":3}',
     "timestamp with an offset": _typed(f"{_WKT}Timestamp", '"value":"2020-01-01T00:00:00+02:00"'),
@@ -286,13 +287,12 @@ REFUSED: dict[str, str] = {
     "comment": '"alt_stat_name":"x"/* c */',
 }
 
-# Envoy's JSON takes these. Two values of one key are a slip, whatever they stand for; no text has a zero byte, because
-# names with one cannot be stored everywhere; the rest is not JSON, and YAML can say it all.
+# Envoy's JSON takes these. Two values of one key are a slip, whatever they stand for; the rest is not JSON, and YAML
+# can say it all.
 STRICT: dict[str, str] = {
     "same key twice": '"alt_stat_name":"a","alt_stat_name":"b"',
     "same message twice": '"load_assignment":{"cluster_name":"c"},"load_assignment":{"policy":{}}',
     "comma at the end": '"alt_stat_name":"x",',
     "single quotes": "'alt_stat_name':'x'",
     "key without quotes": 'alt_stat_name:"x"',
-    "string with a zero byte": '"alt_stat_name":"a\\u0000b"',
 }

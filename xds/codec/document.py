@@ -68,8 +68,10 @@ def parse_values(text: bytes | str, format: TextFormat = "auto", source: str = "
     return list(read_values(text, format, source).documents.values())
 
 
-def read_values(text: bytes | str, format: TextFormat = "auto", source: str = "") -> TextDocuments:
-    """As ``parse_values``, with the layout that `locate` needs."""
+def read_values(
+    text: bytes | str, format: TextFormat = "auto", source: str = "", *, is_content: bool = False
+) -> TextDocuments:
+    """As ``parse_values``, with the layout that `locate` needs. ``is_content``: the text is one resource."""
     decoded = _decode(text, source)
     try:
         documents, is_json = _parse(decoded, format)
@@ -78,7 +80,7 @@ def read_values(text: bytes | str, format: TextFormat = "auto", source: str = ""
     by_number = {number: document for number, document in enumerate(documents) if document is not None}
     layout = TextLayout(decoded, is_json, source)
     for number, document in by_number.items() if may_be_flawed(decoded) else ():
-        flaws = islice(find_flaws(document), FINDINGS_LIMIT)
+        flaws = islice(find_flaws(document, is_content), FINDINGS_LIMIT)
         violations = [Violation(CODE, flaw, pointer=json_pointer(path)) for path, flaw in flaws]
         if violations:
             raise ValidationError(locate(layout, violations, number))

@@ -20,7 +20,7 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from xds.codec.findings import SHOWN_LIMIT, short_repr
-from xds.model.text_flaws import CODE, flaw_of
+from xds.model.text_flaws import CODE, HALF_PAIR, flaw_of
 
 Converter = Callable[[object], object]
 
@@ -175,8 +175,8 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, int | float) and not isinstance(value, bool)
         raise wrong_type("a string", value, f'write it in quotes: "{short_repr(value)}"' if quoted else "")
-    if flaw := flaw_of(value):
-        raise ScalarError(CODE, flaw)
+    if flaw_of(value) is HALF_PAIR:
+        raise ScalarError(CODE, HALF_PAIR)
     return value
 
 

@@ -1,7 +1,8 @@
 """Texts that not every store can hold, which are refused where they enter: half of a surrogate pair, and NUL.
 
 The first has no encoding, and PostgreSQL stores no NUL. Only escapes of JSON and YAML, ``%00`` in a URL, and binary
-messages can express them.
+messages can express them. What a resource contains may have NUL: Envoy takes it, and it is stored as bytes. Its name
+and its type may not.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import re
 from collections.abc import Iterator
 
 CODE = "encoding"  # of a finding
-_NUL, _HALF_PAIR = "a text with the character NUL", "a text with half a surrogate pair"
+NUL, HALF_PAIR = "a text with the character NUL", "a text with half a surrogate pair"
 _ESCAPE = re.compile(r"\\(?:u(?:0000)?(?:d[89a-f]|0000)|x00|0)", re.IGNORECASE)
 
 
 def flaw_of(text: str) -> str:
     """What is wrong with a text; empty if nothing is."""
     try:
-        return _NUL if b"\0" in text.encode() else ""
+        return NUL if b"\0" in text.encode() else ""
     except UnicodeEncodeError:
-        return _HALF_PAIR
+        return HALF_PAIR
 
 
 def may_be_flawed(written: str) -> bool:
@@ -27,20 +28,32 @@ def may_be_flawed(written: str) -> bool:
     return "\\" in written and _ESCAPE.search(written) is not None
 
 
-def find_flaws(document: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The path of each flawed text in a plain value, and what is wrong; for a key, the path of its object."""
+def find_flaws(document: object, is_content: bool = False) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The path of each flawed text in a plain value, and what is wrong; for a key, the path of its object.
+
+    ``is_content``: the value is what a resource contains, as is each object with an ``@type``.
+    """
     path: list[str | int] = []
-    opened: list[Iterator[tuple[str | int, object]]] = [iter([(0, document)])]  # nothing recurses, however deep it is
-    while opened:
-        for key, value in opened[-1]:
+    opened: list[tuple[bool, Iterator[tuple[str | int, object]]]] = [(is_content, iter([(0, document)]))]
+    while opened:  # nothing recurses, however deep it is
+        is_content, items = opened[-1]
+        for key, value in items:
             path[len(opened) - 1 :] = [key]
-            if flaw := flaw_of(str(key)):
+            if flaw := _flaw_of(str(key), is_content):
                 yield tuple(path[1:-1]), flaw
             elif isinstance(value, str):
-                if flaw := flaw_of(value):
+                if flaw := _flaw_of(value, is_content):
                     yield tuple(path[1:]), flaw
-            elif isinstance(value, dict | list):
-                opened.append(iter(value.items()) if isinstance(value, dict) else enumerate(value))
+            elif isinstance(value, dict):
+                opened.append((is_content or "@type" in value, iter(value.items())))
+                break
+            elif isinstance(value, list):
+                opened.append((is_content, iter(enumerate(value))))
                 break
         else:
             opened.pop()
+
+
+def _flaw_of(text: str, is_content: bool) -> str:
+    flaw = flaw_of(text)
+    return "" if is_content and flaw is NUL else flaw
