@@ -203,6 +203,20 @@ STORIES: dict[str, Story] = {
         ],
         Plan(stays=True),
     ),
+    "a cluster of a former group stays in its version though the new one pushed and removed it without assignment": (
+        SOTW,
+        True,
+        "cuts groups late",
+        Plan(inline="ac", web="inline", texts=("@1", "@1", "eds:x")),
+        [
+            Cut(missed=(PLAIN,)),
+            Wait(40.0),
+            Push(Plan(r2="bc", web="r2", texts=("@1", "@1", "eds:y")), group="node"),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
     "a client that missed the last push of its former group has the version before": (
         SOTW,
         False,

@@ -68,8 +68,8 @@ class GroupLogs(NamedTuple):
         """The versions that a client may have of what the log has of a type; of former groups, of all that they have.
 
         In this order: as in the set with the shown ``label``, unless the node rejected something; as the log of its
-        group has them last; as its former groups had them. A version of which the client may not be sent all parts is
-        the last choice. Of former groups without such a set, not what ``goal`` has.
+        group has them last; as its former groups had them. A version of which its group did not have all parts
+        is the last choice: no client serves with it. Of former groups without such a set, not what ``goal`` has.
         """
         if self.former or any(refused.values()):
             return self._find_last(goal, label, refused)
@@ -84,13 +84,13 @@ class GroupLogs(NamedTuple):
         last = empty_set(url)
         if not any(has_refused(log, url, refused) for log in self.all):
             last = self.labelled(url, label) or last
-        left = zip(self.all[1:], self.former, strict=True)
-        former = [*self.former_sets(url), *(log.last(url, each.revision) for log, each in left)]
-        kept = [(own.last(url), NO_NAMES), *((former_set, newest) for former_set in former)]
-        for former_set, excluded in kept:
-            lacking = {name for name, each in former_set.resources.items() if not self._has_parts(each)}
+        former = list(zip(self.all[1:], self.former_sets(url), strict=True))
+        former += [(log, log.last(url, each.revision)) for log, each in zip(self.all[1:], self.former, strict=True)]
+        kept = [(own, own.last(url), NO_NAMES), *((log, former_set, newest) for log, former_set in former)]
+        for log, former_set, excluded in kept:
+            lacking = {name for name, each in former_set.resources.items() if not _has_parts(log, each)}
             last = self._with(last, former_set, excluded | lacking)
-        for former_set, excluded in kept:
+        for _, former_set, excluded in kept:
             last = self._with(last, former_set, excluded)
         return last
 
@@ -140,26 +140,19 @@ class GroupLogs(NamedTuple):
             if any(log.is_accepted(type_url, name, suspect) for log in self.all):
                 continue
             refused = {*rejections.refused.get(name, ()), *rejections.placed.get(name, ()), suspect}
-            own = list(self.own.stand_ins(type_url, name, refused))
-            former = [
-                former_set.resources[name] for former_set in self.former_sets(type_url) if name in former_set.resources
-            ]
-            former = [each for each in former if each.version not in refused]
-            former += [each for log in self.all[1:] for each in log.stand_ins(type_url, name, refused)]
-            fitting = (each for each in former if self._has_parts(each))
-            stand_in = next(chain(own, fitting, former), None)
+            former_sets = [each for each in self.former_sets(type_url) if name in each.resources]
+            former = (each.resources[name] for each in former_sets if each.resources[name].version not in refused)
+            own, *others = (log.stand_ins(type_url, name, refused) for log in self.all)
+            stand_in = next(chain(own, former, *others), None)
             if stand_in is not None:
                 resources[name] = stand_in
         return ResourceSet(resource_type(type_url), "", resources)
 
-    def _has_parts(self, each: Resource) -> bool:
-        """Whether the client may be sent all members, assignments and secrets that a resource needs."""
-        logs = self.all
-        return all(
-            any(log.had(part) for log in logs) if part.type_url in ROUTE_TARGETS else self.own.had(part)
-            for part in each.references
-            if part.source in ("ads", "api") or part.type_url in ROUTE_TARGETS
-        )
+
+def _has_parts(log: RemovalLog, each: Resource) -> bool:
+    """Whether a group had all members, assignments and secrets that a resource needs: a client may serve with it."""
+    parts = (part for part in each.references if part.source in ("ads", "api") or part.type_url in ROUTE_TARGETS)
+    return all(map(log.had, parts))
 
 
 def _unrefused_as_of(log: RemovalLog, type_url: str, revision: int) -> ResourceSet:
