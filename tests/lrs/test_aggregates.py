@@ -58,6 +58,19 @@ def test_the_requests_of_a_node_are_those_of_the_clusters_that_are_asked_for(boo
     assert book.requests_of(node, {"web"}) is None
 
 
+def test_the_recent_requests_of_a_group_are_those_of_the_window(book: Books) -> None:
+    """Of all localities, and of the nodes of this group alone."""
+    book.open(2, locality=THERE)
+    book.open_stream(3, Node("node-3"), T0, "other")
+    for at, errors in ((100, 50), (110, 2)):
+        for stream in (1, 2, 3):
+            book.tell(stream, at, stats("web", row(successes=8, errors=errors)), stats("api", row(errors=1)))
+    assert book.recent_requests("", {"web"}, T0 + 110, 10) == Totals(16, 4)
+    assert book.recent_requests("", {"web"}, T0 + 110, 300) == Totals(32, 104)
+    assert book.recent_requests("", {"web", "api"}, T0 + 110, 10) == Totals(16, 6)
+    assert book.recent_requests("", {"other"}, T0 + 110, 10) == Totals()
+
+
 @pytest.mark.parametrize("window_s", [1, 3, 10, 20, 60, 300, 3_600])
 def test_rates_are_right_for_windows_shorter_and_longer_than_the_interval(book: Books, window_s: float) -> None:
     for at in range(10, 4_000, 10):

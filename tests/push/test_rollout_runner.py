@@ -288,7 +288,9 @@ async def test_a_push_that_removes_a_type_concerns_who_had_it(plane: Plane) -> N
 
 async def test_failing_requests_take_it_back(plane: Plane, runner: RolloutRunner) -> None:
     totals: dict[str, Totals] = {name: Totals(1000, 500) for name in NODES}  # from before
-    plane.publisher.rollout_facts.requests_of = lambda node, clusters: totals[node] if "a" in clusters else None
+    facts = plane.publisher.rollout_facts
+    facts.requests_of = lambda node, clusters: totals[node] if "a" in clusters else None
+    facts.recent_requests = lambda group, clusters, now, window_s: Totals(200, 100) if "a" in clusters else Totals()
     proxies = await pushed(plane, hold_s=60.0)
     assert rollout(plane).plan.max_errors == 0.02
     assert rollout(plane).usual_errors == pytest.approx(1 / 3)
@@ -343,15 +345,32 @@ async def test_a_look_that_began_before_a_rollout_leaves_its_load_alone(plane: P
     await plane.publisher.push(GROUP, clusters("a"))
     proxies = Proxies(plane)
     proxies.answer()
-    early = facts.gather(GROUP)
-    early.send(None)  # to its first pause
+    early = asyncio.create_task(facts.gather(GROUP))
+    await asyncio.sleep(0)  # to its first pause
     await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(rollout=PLAN))
     (first,) = have(plane, "b")
     await facts.gather(GROUP)
-    with pytest.raises(StopIteration):
-        early.send(None)
+    await early
     totals[first] = Totals(1060, 540)
     assert (await facts.gather(GROUP)).facts.requests == RequestCount(40, 100)
+
+
+async def test_a_canary_that_moves_to_another_group_is_not_away(plane: Plane, runner: RolloutRunner) -> None:
+    """An operator has changed the selector of that group. Another node is tried in its place."""
+    proxies = await pushed(plane, hold_s=60.0)
+    (first,) = have(plane, "b")
+    proxies.answer()
+    await runner.look()
+    client = proxies.clients.pop(first)
+    client.move("elsewhere")
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert (facts.inside, facts.left) == (set(), {first})
+    await runner.look()
+    (other,) = have(plane, "b") - {first}
+    client.leave()
+    facts = (await plane.publisher.rollout_facts.gather(GROUP)).facts
+    assert (facts.inside, facts.left) == ({other}, set())
+    assert rollout(plane).connected_n == 1
 
 
 async def test_load_of_nodes_that_only_report_here_counts(plane: Plane) -> None:
@@ -481,7 +500,9 @@ async def test_a_killed_server_repeats_the_decision(plane: Plane, runner: Rollou
 
 def test_facts_of_several_servers_are_joined() -> None:
     here = ServerFacts(
-        Facts({"a": "x", "b": "x"}, {"a", "b"}, {"a", "b"}, {}, {}, RequestCount(1, 10)), "2: wave 0", True
+        Facts({"a": "x", "b": "x"}, {"a", "b"}, {"a", "b"}, {}, {}, RequestCount(1, 10), left={"d", "e"}),
+        "2: wave 0",
+        True,
     )
     there = ServerFacts(
         Facts(
@@ -509,6 +530,7 @@ def test_facts_of_several_servers_are_joined() -> None:
         RequestCount(3, 30),
         RequestCount(0, 5),
         unaffected={"d"},
+        left={"e"},
     )
     alone = replace(here, is_followed=False)
     assert not merged(alone, [there]).is_followed

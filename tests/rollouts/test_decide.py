@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from xds.model.node import Node
-from xds.rollouts.decide import AWAY_S, BREAK_S, Act, Facts, RequestCount, RolloutDecision, decide
+from xds.rollouts.decide import AWAY_S, LATE_S, Act, Facts, RequestCount, RolloutDecision, decide
 from xds.rollouts.plan import read_plan
 from xds.rollouts.rollout import RolloutState, begin, decode, encode
 
@@ -99,20 +100,56 @@ def test_running__not_all_acked__waits() -> None:
     assert story.watch(61).act is Act.WRITE
 
 
-def test_running__a_short_break__stops_the_clock_of_the_hold() -> None:
+def test_running__a_short_break_of_some__does_not_touch_the_hold() -> None:
     story = Story("5")
     story.watch(50)
-    story.watch(BREAK_S - 1, acked=story.canaries[1:])
-    assert story.rollout.progress.is_holding
+    story.watch(LATE_S - 1, acked=story.canaries[1:])
+    assert story.watch(1).reason == "wave 2 of 2 (100%)"
+
+
+def test_running__a_short_break_of_half__stops_the_clock_of_the_hold() -> None:
+    """As after a push of endpoints, which all nodes of the wave have to ACK."""
+    story = Story("4")
+    story.watch(50)
+    story.watch(LATE_S - 1, acked=story.canaries[2:])
     assert story.watch(9).act is Act.NOTHING
     assert story.watch(2).act is Act.WRITE
 
 
-def test_running__time_that_began_without_all_acks__does_not_count() -> None:
+def test_running__some_node_is_always_connecting__goes_on() -> None:
+    story = Story("100%")
+    decision = story.watch(1)
+    for number in range(100):
+        acked = list(story.connected)
+        story.connected.append(f"new-{number}")
+        decision = story.watch(1, acked=acked)
+        if decision.act is not Act.NOTHING:
+            break
+    assert (decision.act, story.now_s) == (Act.PROMOTE, 1_060.0)
+    assert decision.reason == f"all {len(story.connected) - 1} nodes have ACKed"
+
+
+def test_running__who_is_there_when_a_silent_server_tells_again__has_to_ack() -> None:
+    story = Story({"waves": "5", "hold_s": 0})
+    story.watch(5, is_complete=False, acked=())
+    assert story.watch(20, acked=story.canaries[2:]).act is Act.NOTHING
+    assert story.watch(1).act is Act.WRITE
+
+
+def test_running__a_node_that_connects_and_never_acks__is_late() -> None:
+    story = Story("100%")
+    story.watch(45)
+    story.connected.append("new")
+    decision = story.watch(400, acked=FLEET)
+    assert (decision.act, story.now_s) == (Act.ROLL_BACK, 1_300.0)
+    assert decision.reason == "1 of 11 nodes have not ACKed after 300 s; new"
+
+
+def test_running__time_that_began_without_most_acks__does_not_count() -> None:
     story = Story({"waves": "5", "hold_s": 20})
     story.watch(0)
     for _ in range(20):
-        story.watch(0, acked=story.canaries[1:])
+        story.watch(0, acked=story.canaries[3:])
         story.now_s += 4.0
         assert story.watch(0).act is Act.NOTHING
 
@@ -120,7 +157,7 @@ def test_running__time_that_began_without_all_acks__does_not_count() -> None:
 def test_running__a_long_break__begins_the_hold_anew() -> None:
     story = Story("5")
     story.watch(50)
-    story.watch(BREAK_S + 1, acked=story.canaries[1:])
+    story.watch(LATE_S + 1, acked=story.canaries[1:])
     assert story.watch(59).act is Act.NOTHING
     assert story.watch(2).act is Act.WRITE
 
@@ -211,6 +248,30 @@ def test_running__half_of_the_wave_is_away__rolled_back() -> None:
     assert decision.reason == f"2 of 4 nodes of the wave ({names}) are away for 30 s"
 
 
+def test_running__nodes_that_move_to_another_group__are_not_away() -> None:
+    story = Story("50%")
+    story.watch(10)
+    moved = set(story.canaries[:3])
+    story.connected = [id for id in story.connected if id not in moved]
+    assert story.watch(40, left=moved).act is Act.NOTHING
+    crashed = set(story.canaries[3:])
+    assert crashed
+    other = deepcopy(story)
+    assert story.watch(20, left=moved).reason == "wave 2 of 2 (100%)"
+    assert other.watch(100, left=moved, away=crashed).reason == "2 of 2 nodes of the wave are away for 30 s"
+
+
+def test_running__a_canary_that_moves_to_another_group__another_one_takes_its_place() -> None:
+    story = Story("1")
+    story.watch(50)
+    moved = set(story.canaries)
+    story.connected = [id for id in story.connected if id not in moved]
+    assert story.watch(1, left=moved).act is Act.WRITE
+    assert len(story.inside()) == 1
+    assert story.watch(59, left=moved).act is Act.NOTHING
+    assert story.watch(1, left=moved).reason == "wave 2 of 2 (100%)"
+
+
 def test_running__a_canary_that_never_acked_is_away__rolled_back() -> None:
     story = Story("1")
     decision = story.watch(100, away=story.canaries)
@@ -226,7 +287,7 @@ def test_running__nobody_of_the_wave_is_connected__held_after_the_timeout() -> N
     story = Story({"selector": "node.cluster == nobody", "waves": "1"})
     decision = story.watch(1_000)
     assert (decision.act, story.rollout.state, story.now_s) == (Act.WRITE, RolloutState.HELD, 1_300.0)
-    assert decision.reason == "cannot be judged: no node of the wave is connected"
+    assert decision.reason == "could not be judged within 300 s: no node of the wave is connected"
     assert story.watch(1_000).act is Act.NOTHING
 
 
@@ -245,7 +306,10 @@ def test_running__the_push_concerns_no_node_of_the_wave__waits_then_held() -> No
     assert story.rollout.progress.unknown == "the nodes of the wave subscribe to nothing that it changes"
     decision = story.watch(60, unaffected=story.canaries)
     assert (decision.act, story.rollout.state) == (Act.WRITE, RolloutState.HELD)
-    assert decision.reason == "cannot be judged: the nodes of the wave subscribe to nothing that it changes"
+    assert (
+        decision.reason
+        == "could not be judged within 300 s: the nodes of the wave subscribe to nothing that it changes"
+    )
     assert story.now_s == 1_300.0
 
 
@@ -300,7 +364,7 @@ def test_running__a_bound_and_no_load__held_after_the_timeout(requests: RequestC
     story = Story({"max_errors": "2%"})
     decision = story.watch(1_000, requests=requests, others=GOOD)
     assert (decision.act, story.rollout.state, story.now_s) == (Act.WRITE, RolloutState.HELD, 1_300.0)
-    assert decision.reason == f"cannot be judged: {words}"
+    assert decision.reason == f"could not be judged within 300 s: {words}"
 
 
 def test_running__a_bound_of_everything__needs_no_load() -> None:
@@ -316,7 +380,14 @@ def test_running__a_server_is_silent__waits_then_held() -> None:
     story = Story()
     decision = story.watch(1_000, is_complete=False)
     assert (story.rollout.state, story.now_s) == (RolloutState.HELD, 1_300.0)
-    assert decision.reason == "cannot be judged: a server does not tell about its nodes"
+    assert decision.reason == "could not be judged within 300 s: a server does not tell about its nodes"
+
+
+def test_running__a_server_falls_silent_for_good__held() -> None:
+    story = Story()
+    story.watch(30)
+    decision = story.watch(1_000, is_complete=False)
+    assert (decision.act, story.rollout.state, story.now_s) == (Act.WRITE, RolloutState.HELD, 1_300.0)
 
 
 def test_running__a_server_is_silent_for_a_moment__the_hold_goes_on_after_it() -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.examples import examples
 from xds.model.node import Node
-from xds.rollouts.decide import STEP_LIMIT_S, Act, Facts, RequestCount, RolloutDecision, decide
+from xds.rollouts.decide import LATE_S, STEP_LIMIT_S, Act, Facts, RequestCount, RolloutDecision, decide
 from xds.rollouts.plan import RolloutPlan, read_plan
 from xds.rollouts.rollout import Rollout, RolloutState, begin, decode, encode
 
@@ -47,6 +47,7 @@ class Rollouts(RuleBasedStateMachine):
     def start(self, plan: RolloutPlan, connected: set[str]) -> None:
         self.now_s = 1_000_000.0
         self.connected = set(connected)
+        self.left: set[str] = set()
         self.acked: set[str] = set()
         self.nacked: dict[str, str] = {}
         self.unaffected: set[str] = set()
@@ -56,6 +57,9 @@ class Rollouts(RuleBasedStateMachine):
         self.head = 2
         self.ends: list[Act] = []
         self.restarted_s = self.now_s
+        # Since the wave is watched: who had not ACKed, with the time that counts.
+        self.looks: list[tuple[float, set[str]]] = []
+        self.looked_s = self.now_s
         self.rollout = begin(GROUP, plan, 1, self.head, dict.fromkeys(self.connected, ""), self.now_s)
 
     def inside(self) -> set[str]:
@@ -66,15 +70,23 @@ class Rollouts(RuleBasedStateMachine):
         unaffected = inside & self.unaffected
         acked = (inside & self.acked) - self.nacked.keys() - unaffected
         counts = self.requests, self.others
-        return Facts(connected, inside, acked, self.nacked, {}, *counts, self.is_complete, unaffected)
+        return Facts(connected, inside, acked, self.nacked, {}, *counts, self.is_complete, unaffected, self.left)
 
     @rule(node=NODES)
     def connect(self, node: str) -> None:
         self.connected.add(node)
+        self.left.discard(node)
         self.acked.discard(node)
 
     @rule(node=NODES)
     def disconnect(self, node: str) -> None:
+        self.connected.discard(node)
+        self.left.discard(node)
+
+    @rule(node=NODES)
+    def move_to_another_group(self, node: str) -> None:
+        if node in self.inside():
+            self.left.add(node)
         self.connected.discard(node)
 
     @rule()
@@ -107,7 +119,10 @@ class Rollouts(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.rollout = decode(GROUP, encode(self.rollout))
-        self.restarted_s = self.now_s
+        self._watch_anew()
+
+    def _watch_anew(self) -> None:
+        self.restarted_s, self.looks = self.now_s, []
 
     @precondition(lambda self: self.rollout.is_open)
     @rule()
@@ -118,7 +133,7 @@ class Rollouts(RuleBasedStateMachine):
     @rule()
     def resume(self) -> None:
         self.rollout = self.rollout.resume("me", "", self.now_s)
-        self.restarted_s = self.now_s
+        self._watch_anew()
 
     @precondition(lambda self: self.rollout.is_open)
     @rule()
@@ -138,7 +153,8 @@ class Rollouts(RuleBasedStateMachine):
         self.head += 1
         connected = dict.fromkeys(sorted(self.connected), "")
         self.rollout = begin(GROUP, plan, 1, self.head, connected, self.now_s, former=self.rollout)
-        self.acked, self.nacked, self.ends, self.restarted_s = set(), {}, [], self.now_s
+        self.acked, self.nacked, self.ends = set(), {}, []
+        self._watch_anew()
         assert was_promoted or all(self.rollout.had_head(Node(id)) for id in had)
 
     @rule(seconds=st.sampled_from([1, 7, 40]))
@@ -149,6 +165,9 @@ class Rollouts(RuleBasedStateMachine):
 
     def _decide(self) -> None:
         before, facts = self.rollout, self.facts()
+        counted_s = min(max(self.now_s - self.looked_s, 0.0), STEP_LIMIT_S) if self.looks else 0.0
+        self.looked_s = self.now_s
+        self.looks.append((self.looks[-1][0] + counted_s if self.looks else 0.0, set(facts.behind)))
         in_before = {id for id in FLEET if before.in_wave(Node(id))}
         decision = decide(before, facts, self.now_s)
         self.rollout = after = decision.rollout
@@ -158,7 +177,8 @@ class Rollouts(RuleBasedStateMachine):
             self.ends.append(decision.act)
         if after.wave > before.wave or (decision.act is Act.PROMOTE and not before.is_promoting):
             self._check_onward(before, facts)
-            self.restarted_s = self.now_s
+        if after.nodes != before.nodes:
+            self._watch_anew()
         if decision.act is Act.ROLL_BACK:
             assert before.plan.on_failure == "rollback" and not before.is_promoting and after.reason
 
@@ -166,7 +186,12 @@ class Rollouts(RuleBasedStateMachine):
         """A wave goes on only after its hold, with all facts, and without a failure."""
         plan = before.plan
         assert before.state is RolloutState.RUNNING and facts.is_complete
-        assert facts.acked and facts.inside - facts.nacked.keys() - facts.unaffected <= facts.acked
+        assert facts.acked and len(facts.behind) * 2 < len(facts.inside)
+        assert not set.intersection(*(behind for _, behind in self.looks)), "all who were there have ACKed"
+        end_s = self.looks[-1][0]
+        since = max((at for at, (seen_s, _) in enumerate(self.looks) if seen_s <= end_s - LATE_S), default=None)
+        if since is not None:
+            assert not set.intersection(*(behind for _, behind in self.looks[since:])), "nobody is late"
         assert len(facts.nacked) <= plan.max_nacks
         assert self.now_s - self.restarted_s >= plan.hold_s
         if plan.max_errors is not None:

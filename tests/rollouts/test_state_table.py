@@ -11,7 +11,7 @@ import pytest
 
 from xds.model.node import Node
 from xds.rollouts import decide as module
-from xds.rollouts.decide import AWAY_S, Act, Facts, RequestCount, decide
+from xds.rollouts.decide import AWAY_S, LATE_S, Act, Facts, RequestCount, decide
 from xds.rollouts.plan import read_plan
 from xds.rollouts.rollout import Progress, Rollout, RolloutState, begin
 from xds.rollouts.wave import everybody
@@ -96,9 +96,15 @@ def decided(rollout: Rollout, seen: Seen) -> tuple[Rollout, Act]:
     is_behind, most_n = known.pop("behind", False), known.pop("most_n", 5)
     facts = Facts(connected, inside, set(sorted(inside)[is_behind:]), **{"requests": GOOD, "others": GOOD, **known})
     facts = replace(facts, acked=facts.acked - facts.nacked.keys() - facts.unaffected)
-    is_acked = facts.is_acked and facts.is_complete
+    is_acked = bool(facts.acked) and not facts.behind and facts.is_complete
     progress = Progress(
-        NOW_S, wave_s, is_acked, RAN, is_acked, wave_s if is_acked else 0.0, AWAY_S if gone and most_n else 0.0, most_n
+        NOW_S,
+        wave_s,
+        is_acked,
+        held_s=wave_s if is_acked else 0.0,
+        behind_since_s=dict.fromkeys(facts.behind, -LATE_S),
+        away_s=AWAY_S if gone and most_n else 0.0,
+        most_n=most_n,
     )
     before = replace(rollout, progress=progress)
     decision = decide(before, facts, NOW_S)

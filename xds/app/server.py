@@ -209,9 +209,9 @@ class Server:
         )
 
     def _rollout_runner(self) -> RolloutRunner:
-        publisher = self.publisher
-        publisher.rollout_facts.requests_of = self.aggregates.requests_of
-        gather = FactsOfAll(publisher.rollout_facts, self.fan_out).gather
+        publisher, facts = self.publisher, self.publisher.rollout_facts
+        facts.requests_of, facts.recent_requests = self.aggregates.requests_of, self.aggregates.recent_requests
+        gather = FactsOfAll(facts, self.fan_out).gather
         publisher.rollout_pushes.gather = gather
         return RolloutRunner(publisher.rollouts, self.fleet, gather, self.members.holds_lease)
 

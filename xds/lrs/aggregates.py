@@ -229,6 +229,10 @@ class LoadAggregates:
         found = [packed for series, packed in node.totals.items() if series.cluster in clusters]
         return Totals(*unpack(sum(found), 4)) if found else None
 
+    def recent_requests(self, group: str, clusters: Container[str], now: float, window_s: float) -> Totals:
+        """The requests of a group's nodes to these clusters in a window, without drops; safe in another thread."""
+        return self._queries.requests(group, clusters, self._window(now, window_s))
+
     def target_totals(self) -> Iterator[TargetTotals]:
         """For metrics: totals by (cluster, target locality), over all sources. Their number is bounded."""
         return self._queries.target_totals()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from operator import add, attrgetter
@@ -115,6 +115,12 @@ class LoadQueries:
             for source, members in sorted(by_source.items(), key=lambda item: str(item[0]))
         )
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
+
+    def requests(self, group: str, clusters: Container[str], span: TimeSpan) -> Totals:
+        """The requests of a group's nodes to these clusters."""
+        all_series = (series for series in self._index if series.group == group and series.cluster in clusters)
+        counts = zip(*_sums(all_series, span, "locality").values(), strict=True)
+        return Totals(*map(round, map(sum, counts)))
 
     def target_totals(self) -> Iterator[TargetTotals]:
         """Totals by cluster and target locality."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time
 
 from xds.envoy.translation import variant_sets
 from xds.filter.selector import read_selector, selects
@@ -32,16 +32,13 @@ NODES_AT_ONCE = 200
 WAITING_SHOWN = 100
 MESSAGE_SHOWN = 500  # characters of the words of a node
 SENT_AGAIN_S = 2.0  # after which a node has been sent the head of its wave, if it is sent it at all
+RECENT_S = 300.0  # of this time before a rollout it is known how many requests fail usually
 KNOWS_AFTER_S = 60.0  # a server that has started just now does not know yet who follows a group
 Sets = Mapping[str, ResourceSet]
 # The totals of a node's load reports about these clusters; None for a node that reports none of them.
 RequestsOf = Callable[[str, Container[str]], Totals | None]
-
-
-def _no_reports(node_id: str, clusters: Container[str]) -> Totals | None:
-    return None
-
-
+# Those of all nodes of a group, of so many seconds until now.
+RecentRequests = Callable[[str, Container[str], float, float], Totals]
 # Gathers what all servers know of a group; with the nodes that a selector matches, if there is one.
 Gather = Callable[[str, str], Awaitable[ServerFacts]]
 
@@ -50,15 +47,16 @@ _Wave = tuple[int, int, float]  # head, number of the wave, and when it began
 
 
 class FactsHere:
-    """Gathers the facts of this server. ``requests_of`` are the totals of the load reports of a node."""
+    """Gathers the facts of this server. ``requests_of`` and ``recent_requests`` tell what load reports have counted."""
 
     def __init__(self, cache: SnapshotCache, fleet: Fleet, rollouts: Rollouts) -> None:
         self._cache = cache
         self._fleet = fleet
         self._rollouts = rollouts
-        self.requests_of: RequestsOf = _no_reports
+        self.requests_of: RequestsOf = lambda node_id, clusters: None
+        self.recent_requests: RecentRequests = lambda group, clusters, now, window_s: Totals()
         self._started_s = monotonic()
-        self._load: dict[str, _LoadSince] = {}
+        self._seen: dict[str, _SeenWave] = {}
 
     async def gather(self, group: str, selector: str = "") -> ServerFacts:
         """The facts of a group. Streams are served between batches of nodes. Raises ``ValidationError``."""
@@ -67,7 +65,7 @@ class FactsHere:
         rollout = self._rollouts.find(group)
         running = rollout if rollout is not None and rollout.is_open else None
         serves = self._serves(group, running)
-        load = self._load_of(group, running)
+        seen = self._seen_of(group, running)
         look = _Look(self._cache, self._fleet, group, running)
         kinds: dict[str, str] = {}
         selected: set[str] = set()
@@ -80,15 +78,19 @@ class FactsHere:
             if selector:
                 selected.update(node.id for node in here if selects(selector, node_record(node)))
             inside = look.add(batch)
-            for node in batch:
-                load.add(node.id, self.requests_of(node.id, load.clusters), is_inside=node.id in inside)
+            for node in batch if running is not None else ():
+                seen.add(node.id, self.requests_of(node.id, seen.clusters), is_inside=node.id in inside)
             await asyncio.sleep(0)
         was_sent = self._rollouts.wave_age_s(group) >= SENT_AGAIN_S
         look.add_refusals(self._rollouts.head_since_s(group), was_sent=was_sent)
-        if _wave(self._rollouts.find(group)) == load.wave:  # else another one began during this look
-            self._load.pop(group, None)
+        if running is None:
+            recent = await asyncio.to_thread(self.recent_requests, group, seen.clusters, time(), RECENT_S)
+            seen.outside = RequestCount(recent.errors, recent.errors + recent.successes)
+        seen.ids |= look.inside
+        if _wave(self._rollouts.find(group)) == seen.wave:  # else another one began during this look
+            self._seen.pop(group, None)
             if running is not None:
-                self._load[group] = load
+                self._seen[group] = seen
         is_new = monotonic() - self._started_s < KNOWS_AFTER_S
         facts = Facts(
             kinds,
@@ -96,9 +98,10 @@ class FactsHere:
             look.acked,
             look.nacked,
             look.waiting,
-            load.inside,
-            load.outside,
+            seen.inside,
+            seen.outside,
             unaffected=look.unaffected,
+            left=frozenset(filter(self._is_connected, seen.ids - look.inside)),
         )
         return ServerFacts(facts, serves, bool(kinds) or is_new or self._fleet.is_followed(group), selected)
 
@@ -111,12 +114,16 @@ class FactsHere:
         """The clusters of both lines. Proxies report others too, such as the one that they reach this server by."""
         return frozenset[str]().union(*(each.get(CLUSTER).resources for each in self._cache.served(group)))
 
-    def _load_of(self, group: str, running: Rollout | None) -> _LoadSince:
-        """The load since the present wave began, without any yet."""
-        wave, before = _wave(running), self._load.get(group)
+    def _is_connected(self, node_id: str) -> bool:
+        standing = self._fleet.standing(node_id, time())
+        return standing is not None and standing.has_streams
+
+    def _seen_of(self, group: str, running: Rollout | None) -> _SeenWave:
+        """What was seen since the present wave began, without any load yet."""
+        wave, before = _wave(running), self._seen.get(group)
         if before is not None and before.wave == wave:
-            return _LoadSince(wave, before.clusters, before.base)
-        return _LoadSince(wave, self._clusters(group), {})
+            return _SeenWave(wave, before.clusters, before.base, before.ids)
+        return _SeenWave(wave, self._clusters(group), {}, set())
 
 
 def _wave(rollout: Rollout | None) -> _Wave | None:
@@ -125,8 +132,8 @@ def _wave(rollout: Rollout | None) -> _Wave | None:
 
 
 @dataclass(slots=True)
-class _LoadSince:
-    """The requests of nodes since a wave began; without a wave, all.
+class _SeenWave:
+    """The nodes that were in a wave, and the requests of nodes since it began; without a wave, the recent ones.
 
     Those to the ``clusters`` that the group had then count. ``base`` are the totals, by node, that do not: those at the
     first look at it, or when they last became fewer.
@@ -135,6 +142,7 @@ class _LoadSince:
     wave: _Wave | None
     clusters: frozenset[str]
     base: dict[str, Totals]
+    ids: set[str]
     inside: RequestCount | None = None
     outside: RequestCount | None = None
 
@@ -142,7 +150,7 @@ class _LoadSince:
         """Add the requests of a node, if it reports any."""
         if totals is None:
             return
-        before = self.base.setdefault(node_id, totals) if self.wave is not None else Totals()
+        before = self.base.setdefault(node_id, totals)
         if totals.errors < before.errors or totals.successes < before.successes:
             before = self.base[node_id] = totals
         failed = float(totals.errors - before.errors)

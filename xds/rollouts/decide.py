@@ -18,9 +18,10 @@ A node that subscribes to nothing that the push changes has not ACKed it, and is
 wave needs another one that ACKs, and a counted wave takes one. Its absence counts as that of any other, since it may be
 the first sign of a crash.
 
-A node that has just connected and has not ACKed yet stops the clock of the hold; it breaks the hold after `BREAK_S`. So
-a large fleet, of which some node always starts, can be promoted. When half of the wave is away the hold is broken at
-once, or proxies that crash again and again would pass.
+A node that comes to the wave after its beginning, or gets other endpoints, has `LATE_S` for its ACK; only then it breaks
+the hold. So a large fleet, of which some node always starts, can be promoted. The clock stands while that is so of half
+of the wave. When half of the wave is away the hold is broken at once, or proxies that crash again and again would pass.
+A node that is still connected, but has moved to another group, is not away.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from xds.rollouts.rollout import Progress, Rollout, RolloutState
 from xds.rollouts.wave import next_wave, top_up
 
 AWAY_S = 30.0
-BREAK_S = 10.0
+LATE_S = 10.0
 STEP_LIMIT_S = 5.0  # the longest time between two decisions that counts
 ATTEMPTS = 100  # of the wave, or of the others, below which their failed share proves nothing
 _NAMED_IDS = 3  # in a reason
@@ -59,6 +60,7 @@ class Facts:
     """What is known of the nodes of the group now.
 
     * ``connected``: the kinds of all connected nodes, by id; ``inside``: those of them in the wave;
+    * ``left``: connected nodes that were in the wave, and are not: they have moved to another group, for example;
     * ``acked``: those in the wave that have ACKed all of the head; ``waiting``: what others wait for;
     * ``unaffected``: connected nodes that subscribe to nothing that differs between base and head; those outside of
       the wave are known while it is a counted one;
@@ -76,16 +78,12 @@ class Facts:
     others: RequestCount | None = None
     is_complete: bool = True
     unaffected: AbstractSet[str] = frozenset()
+    left: AbstractSet[str] = frozenset()
 
     @property
     def behind(self) -> AbstractSet[str]:
         """The connected nodes of the wave that the head concerns, and that have neither ACKed nor NACKed it."""
         return self.inside - self.acked - self.nacked.keys() - self.unaffected
-
-    @property
-    def is_acked(self) -> bool:
-        """Whether every connected node that is concerned has ACKed, but for those that NACKed, and at least one has."""
-        return bool(self.acked) and not self.behind
 
     @property
     def concern_nobody(self) -> bool:
@@ -151,17 +149,19 @@ def _advance(rollout: Rollout, facts: Facts, now_s: float) -> Progress:
     if not facts.is_complete:
         return replace(seen, is_acked=False)
     most_n = max(before.most_n, rollout.connected_n, len(facts.inside))
-    is_away = most_n > 0 and len(facts.inside) * 2 <= most_n
-    is_acked = facts.is_acked and not is_away
-    behind_s = 0.0 if facts.is_acked else before.behind_s + elapsed_s
-    is_holding = is_acked or (before.is_holding and not is_away and behind_s < BREAK_S)
+    stayed_n = most_n - len(facts.left)
+    is_away = stayed_n > 0 and len(facts.inside) * 2 <= stayed_n
+    came_s = seen.wave_s if before.most_n else -LATE_S  # who is there at the beginning has no time
+    behind = {id: before.behind_since_s.get(id, came_s) for id in facts.behind}
+    new_n = sum(seen.wave_s - since_s < LATE_S for since_s in behind.values())
+    is_broken = is_away or new_n < len(behind) or not (facts.acked or new_n)
+    is_acked = bool(facts.acked) and not is_broken and new_n * 2 < len(facts.inside)
     held_s = before.held_s + (elapsed_s if is_acked and before.is_acked else 0.0)
     return replace(
         seen,
         is_acked=is_acked,
-        is_holding=is_holding,
-        held_s=held_s if is_holding else 0.0,
-        behind_s=behind_s,
+        held_s=0.0 if is_broken else held_s,
+        behind_since_s=behind,
         away_s=before.away_s + elapsed_s if is_away else 0.0,
         most_n=most_n,
     )
@@ -173,17 +173,18 @@ def _judge(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     has_held = progress.is_acked and progress.held_s >= plan.hold_s
     if has_held and not progress.unknown:
         return _go_on(rollout, facts, now_s)
-    if progress.wave_s >= plan.timeout_s and (has_held or not progress.is_holding):
+    is_holding = facts.is_complete and (progress.is_acked or progress.held_s > 0.0)
+    if progress.wave_s >= plan.timeout_s and (has_held or not is_holding):
         if not has_held and progress.most_n and facts.is_complete and not facts.concern_nobody:
             return _fail(rollout, _lateness(rollout, facts), now_s)
-        return _hold(rollout, f"cannot be judged: {progress.unknown}")
-    return _note_connected(rollout, facts)
+        return _hold(rollout, f"could not be judged within {plan.timeout_s:g} s: {progress.unknown}")
+    return _note_connected(rollout, facts, now_s)
 
 
 def _finish_promotion(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
     if rollout.state is not RolloutState.RUNNING:
         return RolloutDecision(rollout)
-    is_done = facts.is_acked or facts.concern_nobody
+    is_done = facts.concern_nobody or (facts.acked and not facts.behind)
     if (is_done and facts.is_complete) or rollout.progress.wave_s >= rollout.plan.timeout_s:
         return _promote(rollout, "promoted by hand", now_s)
     return RolloutDecision(rollout)
@@ -230,13 +231,19 @@ def _all_acked(facts: Facts) -> str:
     return f"all {len(facts.acked)} nodes{concerned} have ACKed"
 
 
-def _note_connected(rollout: Rollout, facts: Facts) -> RolloutDecision:
-    """Choose more nodes for a counted wave that lacks some, and note how many nodes a wave of named nodes has."""
-    nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside, facts.unaffected)
-    if nodes == rollout.nodes and (rollout.connected_n or not facts.inside):
-        return RolloutDecision(rollout)
+def _note_connected(rollout: Rollout, facts: Facts, now_s: float) -> RolloutDecision:
+    """Choose more nodes for a counted wave that lacks some, and note how many nodes a wave of named nodes has.
+
+    With other nodes the wave is watched anew.
+    """
+    needless = facts.unaffected | facts.left
+    nodes = top_up(rollout.plan, rollout.wave, rollout.nodes, facts.connected, facts.inside, needless)
     inside = facts.inside | (nodes.ids & facts.connected.keys())
     noted = replace(rollout, nodes=nodes, connected_n=len(inside))
+    if nodes != rollout.nodes:
+        noted = replace(noted, since_s=now_s, progress=Progress(seen_s=now_s))
+    elif rollout.connected_n or not inside:
+        return RolloutDecision(rollout)
     return RolloutDecision(noted, Act.WRITE, f"{noted.connected_n} nodes in the wave")
 
 
@@ -269,10 +276,11 @@ def _failure(rollout: Rollout, facts: Facts) -> str:
         others = f", and {len(facts.nacked) - 1} more" if len(facts.nacked) > 1 else ""
         return f"{node}{others} rejected it: {words.strip()}"
     if progress.away_s >= AWAY_S:
-        away_n = progress.most_n - len(facts.inside)
-        ids = sorted(rollout.nodes.ids - facts.connected.keys())[:_NAMED_IDS]
+        stayed_n = progress.most_n - len(facts.left)
+        ids = sorted(rollout.nodes.ids - facts.connected.keys() - facts.left)[:_NAMED_IDS]
         names = f" ({', '.join(ids)})" if ids else ""
-        return f"{away_n} of {progress.most_n} nodes of the wave{names} are away for {AWAY_S:.0f} s"
+        away = f"{stayed_n - len(facts.inside)} of {stayed_n} nodes"
+        return f"{away} of the wave{names} are away for {AWAY_S:.0f} s"
     if plan.max_errors is None or requests is None or requests.attempted < ATTEMPTS or not facts.is_complete:
         return ""
     if progress.errors is None or progress.errors <= plan.max_errors:
@@ -283,7 +291,9 @@ def _failure(rollout: Rollout, facts: Facts) -> str:
 
 
 def _lateness(rollout: Rollout, facts: Facts) -> str:
-    behind, time = sorted(facts.behind), f"{rollout.plan.timeout_s:g} s"
+    progress, time = rollout.progress, f"{rollout.plan.timeout_s:g} s"
+    late = [id for id, since_s in progress.behind_since_s.items() if progress.wave_s - since_s >= LATE_S]
+    behind = sorted(late or facts.behind)
     if not behind and facts.inside:
         return f"none of {len(facts.inside)} nodes has ACKed after {time}"
     if not behind:

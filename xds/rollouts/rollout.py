@@ -57,8 +57,9 @@ class Progress:
     none.
 
     * ``seen_s``: when the last decision was made (epoch seconds); ``wave_s``: how long the wave has been watched;
-    * ``is_acked``: all its nodes had ACKed at the last decision; ``behind_s``: for how long not all have;
-    * ``is_holding``, ``held_s``: all have ACKed without break, and for how long;
+    * ``is_acked``: all its nodes had ACKed at the last decision, but for a few that are new; ``held_s``: for how long,
+      without break;
+    * ``behind_since_s``: nodes that have not ACKed, with the time of the wave at which they were first seen so;
     * ``away_s``: for how long half or more of its nodes have been away;
     * ``most_n``: the most of its nodes that were connected at one time;
     * ``errors``: the failed share of its requests, less the usual one; None without requests;
@@ -68,9 +69,8 @@ class Progress:
     seen_s: float | None = None
     wave_s: float = 0.0
     is_acked: bool = False
-    behind_s: float = 0.0
-    is_holding: bool = False
     held_s: float = 0.0
+    behind_since_s: Mapping[str, float] = field(default_factory=dict)
     away_s: float = 0.0
     most_n: int = 0
     errors: float | None = None

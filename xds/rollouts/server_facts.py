@@ -42,7 +42,7 @@ class ServerFacts:
 
 _MAPPINGS, _SETS, _COUNTS = (
     ("connected", "nacked", "waiting"),
-    ("inside", "acked", "unaffected"),
+    ("inside", "acked", "unaffected", "left"),
     ("requests", "others"),
 )
 
@@ -83,6 +83,7 @@ def merged(own: ServerFacts, others: Iterable[ServerFacts], silent: Sequence[str
         total(each.others for each in known),
         not silent and len(known) == len(every),
         unaffected=unaffected,
+        left=frozenset[str]().union(*(each.left for each in known)) - inside,
     )
     selected = frozenset[str]().union(*(each.selected for each in every))
     is_followed = bool(silent) or any(each.is_followed for each in every)

@@ -83,7 +83,7 @@ class LastRollout:
       the plan names;
     * ``nodes``: present until its end: the connected nodes by their line;
     * ``errors``: present if requests of the wave were reported: their failed share, less that of the other nodes;
-    * ``unknown``: present while the wave cannot be judged: what is missing;
+    * ``unknown``: present until its end while the wave cannot be judged: what is missing;
     * ``reason``: present if it is held or has ended for a reason: why;
     * ``by``: present if it is known who began it, or acted on it last; ``server``: the server took it back;
     * ``why``: present if there is one: the message of that;
@@ -206,7 +206,7 @@ def rollout_fields(rollout: Rollout, nodes: WaveNodes | None) -> dict[str, Any]:
         "size": str(rollout.step),
         "nodes": nodes if rollout.is_open else None,
         "errors": round(errors, 4) if errors is not None else None,
-        "unknown": unknown if is_running else "",
+        "unknown": unknown if rollout.is_open else "",
         "reason": rollout.reason,
         "by": rollout.by,
         "why": rollout.message,
