@@ -45,7 +45,7 @@ class GroupLogs(NamedTuple):
         sets = []
         for log, left in zip(self.all[1:], self.former, strict=True):
             key = (log, log.state, type_url, left.revision)
-            sets.append(self.cache.releases.last_sets.get(key, _unrefused_as_of, log, type_url, left.revision))
+            sets.append(self.cache.releases.results.by(key, _unrefused_as_of, log, type_url, left.revision))
         return sets
 
     def note_shown(self, type_url: str, label: str) -> None:
@@ -74,7 +74,7 @@ class GroupLogs(NamedTuple):
         if self.former or any(refused.values()):
             return self._find_last(goal, label, refused)
         key = (self.own, self.own.state, goal.id, label)
-        return self.cache.releases.last_sets.get(key, self._find_last, goal, label, refused)
+        return self.cache.releases.results.by(key, GroupLogs._find_last, self, goal, label, refused)
 
     def _find_last(self, goal: ResourceSet, label: str, refused: RefusedVersions) -> ResourceSet:
         url, own = goal.type.type_url, self.own
@@ -117,9 +117,7 @@ class GroupLogs(NamedTuple):
         """
         former = self.former_sets(resource_set.type.type_url)
         key = (resource_set.id, names, clusters.id, self.own, self.own.state, *(each.id for each in former))
-        return self.cache.releases.last_sets.get(
-            key, _naming_none, resource_set, dict(names), clusters, self.own, former
-        )
+        return self.cache.releases.results.by(key, _naming_none, resource_set, dict(names), clusters, self.own, former)
 
     def latest_unaccepted(self, type_url: str, versions: Mapping[str, str]) -> frozenset[str]:
         """The names among these that came with the latest push, of those versions that no client is known to have."""

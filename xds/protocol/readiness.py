@@ -34,7 +34,7 @@ from xds.protocol.cluster_parts import (
 )
 from xds.protocol.expected_requests import unproved_by_assignments
 from xds.protocol.facts import ClientFacts
-from xds.snapshots.cold import ColdInputs
+from xds.snapshots.cold import ColdInputs, find_cold
 
 NO_TIMES: Mapping[str, float] = MappingProxyType({})
 
@@ -225,7 +225,7 @@ def _find_cold(facts: ClientFacts, lacking: frozenset[str], warm_from_s: Mapping
         is_aggregated=is_aggregated,
         awaits_assignments=facts.is_in_return and not watches.of(facts.url_of("endpoints")),
     )
-    cold = facts.releases.cold(inputs)
+    cold = facts.releases.results.of(find_cold, inputs, facts.releases)
     if not is_aggregated and (unproved := facts.unproved(acked) & goal.resources.keys()):
         cold |= {name for name in unproved if warm_from_s.get(name) != 0.0}
     if cold and facts.view.order.proceed_on_nack:

@@ -52,8 +52,8 @@ def at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
     """
     if facts.former_groups or any(facts.refused.values()):
         return _at_return(facts)
-    key = (_at_return, facts.released, facts.lingering, facts.goal, facts.watches.has_v2, facts.log, facts.log.state)
-    return facts.releases.returned.get(key, _at_return, facts)
+    key = (facts.released, facts.lingering, facts.goal, facts.watches.has_v2, facts.log, facts.log.state)
+    return facts.releases.results.by(key, _at_return, facts)
 
 
 def _at_return(facts: ClientFacts) -> tuple[Snapshot, Lingering]:
@@ -86,7 +86,7 @@ def with_left(facts: ClientFacts, url: str, label: str = "") -> tuple[Snapshot, 
     if not last.resources:
         return facts.released, facts.lingering
     key = (facts.released, facts.lingering, facts.goal, last.id, facts.log, facts.log.number)
-    return facts.releases.returned.get(key, _with_left, facts, last)
+    return facts.releases.results.by(key, _with_left, facts, last)
 
 
 def _with_left(facts: ClientFacts, last: ResourceSet) -> tuple[Snapshot, Lingering]:
@@ -104,7 +104,7 @@ def with_shown(facts: ClientFacts, watch: Watch, known: ResourceSet) -> tuple[Sn
     """
     untold_names, log = watch.shown.untold_names, facts.log
     key = (facts.released, facts.lingering, facts.goal, known.id, untold_names, log, log.number)
-    return facts.releases.returned.get(key, _with_shown, facts, known, untold_names)
+    return facts.releases.results.by(key, _with_shown, facts, known, untold_names)
 
 
 def _with_shown(facts: ClientFacts, known: ResourceSet, untold_names: frozenset[str]) -> tuple[Snapshot, Lingering]:

@@ -18,10 +18,10 @@ def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
     )
 
 
-def members_of(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """The aggregate clusters among these names, with the names of their members."""
+def members_of(clusters: ResourceSet, names: Iterable[str] | None = None) -> Mapping[str, frozenset[str]]:
+    """The aggregate clusters among these names, or all, with the names of their members."""
     by_aggregate = dict[str, set[str]]()
-    for name in names:
+    for name in clusters.resources if names is None else names:
         for each in clusters.resources[name].references:
             if each.type_url in ROUTE_TARGETS:
                 by_aggregate.setdefault(name, set()).add(each.name)
@@ -39,11 +39,6 @@ def clusters_by_part(clusters: ResourceSet, alias: str, source: str = "") -> Map
             if alias_of(each.type_url) == alias and each.source == (source or each.source):
                 by_part.setdefault(each.name, set()).add(name)
     return {part: frozenset(names) for part, names in by_part.items()}
-
-
-def unassigned(users: Mapping[str, frozenset[str]], assignments: ResourceSet) -> frozenset[str]:
-    """The clusters in ``users`` (`clusters_by_part`) with an assignment that is not in the set."""
-    return clusters_with(users, users.keys() - assignments.resources.keys())
 
 
 def clusters_with(users: Mapping[str, frozenset[str]], parts: Set[str]) -> frozenset[str]:

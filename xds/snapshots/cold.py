@@ -1,20 +1,16 @@
 """The clusters of a push that are cold for a client: a function of what was sent and accepted.
 
-All clients in the same state share the result (`Releases.cold`). `Readiness` adds what depends on time.
+All clients in the same state share the result. `Readiness` adds what depends on time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, empty_set
-from xds.snapshots.set_diff import DiffOf
-
-ClustersOf = Callable[[ResourceSet, frozenset[str], str], frozenset[str]]  # `Releases.clusters_of`
-MembersOf = Callable[[ResourceSet], Mapping[str, frozenset[str]]]  # `Releases.members`
-Unassigned = Callable[[ResourceSet, ResourceSet, str], frozenset[str]]  # `Releases.unassigned`
+from xds.snapshots.release import Releases
 
 
 class ColdInputs(NamedTuple):
@@ -44,46 +40,45 @@ class ColdInputs(NamedTuple):
     awaits_assignments: bool
 
 
-def find_cold(
-    inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, members_of: MembersOf, unassigned: Unassigned
-) -> frozenset[str]:
-    """The names of the cold clusters, but for those that warm on separate streams."""
-    goal, acked = inputs.goal, inputs.acked
+def find_cold(inputs: ColdInputs, releases: Releases) -> frozenset[str]:
+    """The names of the cold clusters, but for those that warm on separate streams.
+
+    Equal results are one object, which is compared at no cost.
+    """
+    goal, acked, diff = inputs.goal, inputs.acked, releases.diff
     cold = set(diff(acked, goal).added)
     if acked is not goal:
         cold |= goal.among(diff(inputs.released, acked).incomplete_aggregates)
     for offered in inputs.offered:  # it may have removed clusters already
         cold |= diff(offered, goal).added
     if inputs.is_aggregated:
-        cold |= _lacking_parts(inputs, diff, clusters_of, members_of, unassigned)
+        cold |= _lacking_parts(inputs, releases)
     if inputs.unrequested:
         cold |= diff(inputs.proved, goal).added & inputs.unrequested
     cold |= inputs.rejected
     if inputs.unassigned:  # of the clusters in use, those whose newest version leads to another assignment
         cold |= inputs.unassigned.intersection(diff(inputs.released, goal).newly_assigned)
-    return frozenset(cold)
+    return releases.results.of(frozenset, frozenset(cold))
 
 
-def _lacking_parts(
-    inputs: ColdInputs, diff: DiffOf, clusters_of: ClustersOf, members_of: MembersOf, unassigned: Unassigned
-) -> frozenset[str]:
+def _lacking_parts(inputs: ColdInputs, releases: Releases) -> frozenset[str]:
     """The unproved clusters whose assignments and secrets are not ACKed yet.
 
     The ACK of CDS alone does not prove these. Envoy also uses a cluster whose assignment or secret it rejected, or
     whose assignment was reported as missing. Those of the version that the client holds count too: a new version may
     take the place of an aggregate without a member that serves. A reconnected client requests its assignments last.
     """
-    goal, acked, proved = inputs.goal, inputs.acked, inputs.proved
-    unproved = diff(proved, goal).added
+    goal, acked = inputs.goal, inputs.acked
+    unproved = releases.diff(inputs.proved, goal).added
     if not unproved:
         return NO_NAMES
     if inputs.awaits_assignments:
-        return unproved & unassigned(goal, empty_set("type.googleapis.com/none"), "ads")
+        return unproved & releases.unassigned(goal, empty_set("type.googleapis.com/none"), "ads")
     sets = (goal, acked) if acked is not goal else (goal,)
-    named = (clusters_of(resource_set, names, alias) for resource_set in sets for alias, names in inputs.unaccepted)
+    named = (releases.clusters_of(one, names, alias) for one in sets for alias, names in inputs.unaccepted)
     lacking = inputs.unassigned.union(*named)
     if acked is not goal and lacking:
-        lacking |= _with_no_member(members_of(acked), lacking)
+        lacking |= _with_no_member(releases.members(acked), lacking)
     return lacking & unproved
 
 

@@ -14,11 +14,10 @@ from math import ceil
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
-from xds.snapshots.memo import Memo
+from xds.snapshots.memo import Results
 
 # docs/protocol.md#removals: ends are "rounded up to 5 s so that clients share responses".
 GRID_S = 5.0
-_MEMO_ENTRIES = 4096
 
 # Names by type URL, sorted by type URL, without empty sets. Hashable, so that it can key memos.
 NamesByType = tuple[tuple[str, frozenset[str]], ...]
@@ -91,27 +90,20 @@ def without_names(names: NamesByType, others: NamesByType) -> NamesByType:
 class Lingerings:
     """Makes `Lingering` values, each once for all clients."""
 
-    def __init__(self) -> None:
-        self._made: Memo[tuple[object, ...], Lingering] = Memo(_MEMO_ENTRIES)
-        self._names: Memo[tuple[Lingering, Snapshot], NamesByType] = Memo(_MEMO_ENTRIES)
-
-    def begin_age(self) -> None:
-        """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
-        self._made.begin_age()
-        self._names.begin_age()
+    def __init__(self, results: Results) -> None:
+        self._results = results
 
     def names_missing_in(self, lingering: Lingering, goal: Snapshot) -> NamesByType:
         """The lingering names that ``goal`` lacks."""
         if not lingering.removals:
             return NO_NAMES_BY_TYPE
-        return self._names.get((lingering, goal), lambda: _names_missing_in(lingering, goal))
+        return self._results.of(_names_missing_in, lingering, goal)
 
     def with_removed(self, lingering: Lingering, revision: int, names: NamesByType) -> Lingering:
         """``lingering`` with one more removal: of these names, by the push of this revision."""
         if not names:
             return lingering
-        key = (lingering, revision, names)
-        return self._made.get(key, lambda: Lingering((*lingering.removals, Removal(revision, dict(names)))))
+        return self._results.of(_with_removed, lingering, revision, names)
 
     def missing_in(self, lingering: Lingering, goal: Snapshot) -> Lingering:
         """``lingering`` without the names that ``goal`` has.
@@ -120,24 +112,7 @@ class Lingerings:
         """
         if not lingering.removals:
             return lingering
-        return self._made.get(("missing", lingering, goal), lambda: _missing_in(lingering, goal))
-
-    def merge(self, several: Iterable[Lingering]) -> Lingering:
-        """All removals of several `Lingering` values, each once."""
-        removals: dict[tuple[object, ...], Removal] = {}
-        for each in (each for lingering in several for each in lingering.removals):
-            key = (each.revision, names_by_type(each.names), each.ends_s)
-            removals[key] = each
-        return self._of(tuple(removals.values()))
-
-    def without_names(self, lingering: Lingering, names: NamesByType) -> Lingering:
-        """``lingering`` without these names."""
-        if not names:
-            return lingering
-        remaining = (
-            replace(each, names=dict(without_names(names_by_type(each.names), names))) for each in lingering.removals
-        )
-        return self._of(tuple(each for each in remaining if each.names))
+        return self._results.of(_missing_in, lingering, goal)
 
     def with_ends(
         self,
@@ -150,9 +125,7 @@ class Lingerings:
 
         ``later``: removals that end later than the others, with their ends.
         """
-        return self._made.get(
-            (lingering, ends_s, used, later), lambda: _with_ends(lingering, ends_s, used, dict(later))
-        )
+        return self._results.of(_with_ends, lingering, ends_s, used, later)
 
     def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
         """``lingering`` without the removals that have ended at ``now_s``."""
@@ -166,9 +139,7 @@ class Lingerings:
         return self._of(lingering.removals[-limit:])
 
     def _of(self, removals: tuple[Removal, ...]) -> Lingering:
-        if not removals:
-            return NOTHING_LINGERS
-        return self._made.get(("of", *removals), lambda: Lingering(removals))
+        return self._results.of(Lingering, removals) if removals else NOTHING_LINGERS
 
 
 def removed_names(
@@ -229,13 +200,21 @@ def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
     return Lingering(tuple(removals)) if removals else NOTHING_LINGERS
 
 
-def _with_ends(lingering: Lingering, ends_s: float, used: NamesByType, later: Mapping[Removal, float]) -> Lingering:
+def _with_removed(lingering: Lingering, revision: int, names: NamesByType) -> Lingering:
+    return Lingering((*lingering.removals, Removal(revision, dict(names))))
+
+
+def _with_ends(
+    lingering: Lingering, ends_s: float, used: NamesByType, later: tuple[tuple[Removal, float], ...]
+) -> Lingering:
+    later_s = dict(later)
+
     def is_unused(removal: Removal) -> bool:
         return all(names.isdisjoint(removal.names.get(url, ())) for url, names in used)
 
     return Lingering(
         tuple(
-            replace(each, ends_s=later.get(each, ends_s)) if each.ends_s is None and is_unused(each) else each
+            replace(each, ends_s=later_s.get(each, ends_s)) if each.ends_s is None and is_unused(each) else each
             for each in lingering.removals
         )
     )

@@ -1,10 +1,10 @@
-"""A bounded memo. It drops the least recently used entries first, where use is counted in ages."""
+"""Bounded memos. They drop the least recently used entries first, where use is counted in ages."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -83,3 +83,24 @@ class Memo(Generic[K, V]):
 
     def _weight(self, key: K, value: V) -> int:
         return self._cost(key, value) if self._cost is not None else 0
+
+
+class Results:
+    """What functions of shared values return, computed once for all clients."""
+
+    def __init__(self, entries: int) -> None:
+        self._memo: Memo[tuple[object, ...], Any] = Memo(entries)
+
+    def of(self, make: Callable[[*A], V], *arguments: *A) -> V:
+        """What the function returns for these arguments: shared objects, or values."""
+        result: V = self._memo.get((make, *arguments), make, *arguments)
+        return result
+
+    def by(self, key: tuple[object, ...], make: Callable[[*A], V], *arguments: *A) -> V:
+        """The same, where the result depends on no more of the arguments than on ``key``."""
+        result: V = self._memo.get((make, *key), make, *arguments)
+        return result
+
+    def begin_age(self) -> None:
+        """As `Memo.begin_age`."""
+        self._memo.begin_age()

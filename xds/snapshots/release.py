@@ -8,85 +8,45 @@ snapshots and sets involved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, Snapshot, mix
-from xds.snapshots.cluster_references import clusters_by_part, clusters_with, members_of, unassigned
-from xds.snapshots.cold import ColdInputs, find_cold
+from xds.snapshots.cluster_references import clusters_by_part, clusters_with, members_of
 from xds.snapshots.diffs import NAMES_BUDGET
 from xds.snapshots.leftover import leftover_names
-from xds.snapshots.linger import (
-    Lingering,
-    Lingerings,
-    NamesByType,
-    names_by_type,
-)
-from xds.snapshots.memo import Memo, Situation
+from xds.snapshots.linger import Lingering, Lingerings, NamesByType, names_by_type
+from xds.snapshots.memo import Memo, Results, Situation
 from xds.snapshots.plan import Plan, Step
 from xds.snapshots.set_diff import DiffOf
-from xds.snapshots.trees import (
-    ResourceId,
-    used_by,
-)
+from xds.snapshots.trees import ResourceId, used_by
 
+_RESULTS = 16_384
 _MEMO_ENTRIES = 1024
+V = TypeVar("V")
 
 ShownSet = tuple[Mapping[str, str], ResourceSet]  # the versions that a client showed, and the set of them
 
 
 class Releases:
-    """Makes releases, and plans the way from one to another; ``diff`` is the difference between two sets."""
+    """Makes releases, and plans the way from one to another; ``diff`` is the difference between two sets.
+
+    ``results`` are those of all rules that clients share. ``advances``: of `find_advance`; ``shown_sets``: of
+    `returning`.
+    """
 
     def __init__(self, diff: DiffOf) -> None:
         self.diff = diff
-        self.lingerings = Lingerings()
-        self._mixed: Memo[tuple[int, int, frozenset[str]], ResourceSet] = Memo(_MEMO_ENTRIES)
-        self._unique_sets: Memo[tuple[int, bytes], ResourceSet] = Memo(_MEMO_ENTRIES)
-        self._releases: Memo[tuple[Snapshot, Snapshot, NamesByType], Snapshot] = Memo(_MEMO_ENTRIES)
-        self._plans: Memo[tuple[Snapshot, Snapshot], Plan] = Memo(_MEMO_ENTRIES)
-        self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
-        self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[ResourceId]] = Memo(_MEMO_ENTRIES)
-        self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
-        self._cold: Memo[ColdInputs, frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._unique_names: Memo[frozenset[str], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._leftovers: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._users: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._unrequested: Memo[tuple[int, frozenset[str], str], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._by_part: Memo[tuple[int, str, str], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
-        self._unassigned: Memo[tuple[int, int, str], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._replaced: Memo[tuple[Snapshot, int], Snapshot] = Memo(_MEMO_ENTRIES)
-        self.advances: Memo[Situation, Any] = Memo(_MEMO_ENTRIES)  # of `find_advance`, which imports this
-        self.returned: Memo[tuple[object, ...], tuple[Snapshot, Lingering]] = Memo(_MEMO_ENTRIES)  # of `returning`
-        self.last_sets: Memo[tuple[object, ...], ResourceSet] = Memo(_MEMO_ENTRIES)  # of `GroupLogs.last`
+        self.results = Results(_RESULTS)
+        self.lingerings = Lingerings(self.results)
+        self.advances: Memo[Situation, Any] = Memo(_MEMO_ENTRIES)
         self.shown_sets: Memo[tuple[object, ...], ShownSet] = Memo(
             _MEMO_ENTRIES, NAMES_BUDGET, lambda key, shown: 2 * len(shown[1])
         )
 
     def begin_age(self) -> None:
         """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
-        for memo in (
-            self.lingerings,
-            self._mixed,
-            self._unique_sets,
-            self._releases,
-            self._plans,
-            self._steps,
-            self._used,
-            self._members,
-            self._leftovers,
-            self._cold,
-            self._unique_names,
-            self._users,
-            self._unrequested,
-            self._by_part,
-            self._unassigned,
-            self._replaced,
-            self.shown_sets,
-            self.last_sets,
-            self.advances,
-            self.returned,
-        ):
+        for memo in (self.results, self.advances, self.shown_sets):
             memo.begin_age()
 
     def mixed(self, base: ResourceSet, earlier: ResourceSet, held: frozenset[str]) -> ResourceSet:
@@ -96,7 +56,7 @@ class Releases:
         """
         if not held or base is earlier:
             return base
-        return self._mixed.get((base.id, earlier.id, held), lambda: self._mix(base, earlier, held))
+        return self.results.of(self._mix, base, earlier, held)
 
     def _mix(self, base: ResourceSet, earlier: ResourceSet, held: frozenset[str]) -> ResourceSet:
         mixed = mix(base, earlier, held)
@@ -104,7 +64,7 @@ class Releases:
             return base
         if earlier.mixture is not None and earlier.mixture.base is base and earlier.digest == mixed.digest:
             return earlier
-        return self._unique_sets.get((base.id, mixed.digest), lambda: mixed)
+        return self.results.by((base, mixed.digest), _same, mixed)
 
     def release(self, released: Snapshot, goal: Snapshot, held: NamesByType) -> Snapshot:
         """``goal`` with the names ``held`` as they were released.
@@ -113,7 +73,7 @@ class Releases:
         """
         if not held:
             return goal
-        return self._releases.get((released, goal, held), lambda: self._release(released, goal, held))
+        return self.results.of(self._release, released, goal, held)
 
     def _release(self, released: Snapshot, goal: Snapshot, held: NamesByType) -> Snapshot:
         mixed = {url: self.mixed(goal.get(url), released.get(url), names) for url, names in held}
@@ -126,18 +86,15 @@ class Releases:
 
     def plan(self, released: Snapshot, goal: Snapshot) -> Plan:
         """The way from a release to a pushed snapshot."""
-        return self._plans.get((released, goal), Plan, released, goal, self.diff)
+        return self.results.of(Plan, released, goal, self.diff)
 
     def step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
         """The step from a release to a pushed snapshot."""
-        return self._steps.get((released, goal, lingering), self._find_step, released, goal, lingering)
-
-    def _find_step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
-        return self.plan(released, goal).step(lingering)
+        return self.results.of(Plan.step, self.plan(released, goal), lingering)
 
     def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[ResourceId]:
         """All tree parts that these listeners of a snapshot refer to, directly or indirectly."""
-        return self._used.get((listeners, snapshot), lambda: used_by(listeners, snapshot))
+        return self.results.of(used_by, listeners, snapshot)
 
     def without_removed(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
         """``old`` without the names that ``new`` lacks."""
@@ -145,26 +102,22 @@ class Releases:
 
     def members(self, clusters: ResourceSet) -> Mapping[str, frozenset[str]]:
         """All aggregate clusters of a set, each with the names of its members."""
-        return self._members.get(clusters.id, lambda: members_of(clusters, clusters.resources))
+        return self.results.of(members_of, clusters)
 
     def leftovers(self, resource_set: ResourceSet) -> frozenset[str]:
         """The names of a set that are `Leftover`s."""
-        return self._leftovers.get(resource_set.id, leftover_names, resource_set)
+        return self.results.of(leftover_names, resource_set)
 
     def clusters_of(self, clusters: ResourceSet, parts: frozenset[str], alias: str = "endpoints") -> frozenset[str]:
         """The clusters of a set that refer to one of these assignments, or secrets (``alias``)."""
-        if not parts:
-            return NO_NAMES
-        return self._users.get((clusters.id, parts, alias), self._find_users, clusters, parts, alias)
+        return self.results.of(self._find_users, clusters, parts, alias) if parts else NO_NAMES
 
     def _find_users(self, clusters: ResourceSet, parts: frozenset[str], alias: str) -> frozenset[str]:
         return clusters_with(self.by_part(clusters, alias), parts)
 
     def unrequested(self, clusters: ResourceSet, requested: frozenset[str], source: str) -> frozenset[str]:
         """The clusters of a set with an assignment from ``source`` that is not among the ``requested`` ones."""
-        return self._unrequested.get(
-            (clusters.id, requested, source), self._find_unrequested, clusters, requested, source
-        )
+        return self.results.of(self._find_unrequested, clusters, requested, source)
 
     def _find_unrequested(self, clusters: ResourceSet, requested: frozenset[str], source: str) -> frozenset[str]:
         users = self.by_part(clusters, "endpoints", source)
@@ -172,34 +125,30 @@ class Releases:
 
     def unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
         """The clusters with a missing assignment that clients request from ``source`` (``ads`` or ``api``)."""
-        key = (clusters.id, assignments.id, source)
-        return self._unassigned.get(key, self._find_unassigned, clusters, assignments, source)
+        return self.results.of(self._find_unassigned, clusters, assignments, source)
 
     def _find_unassigned(self, clusters: ResourceSet, assignments: ResourceSet, source: str) -> frozenset[str]:
-        return unassigned(self.by_part(clusters, "endpoints", source), assignments)
-
-    def cold(self, inputs: ColdInputs) -> frozenset[str]:
-        """The cold clusters of a client (`find_cold`). Equal ones are one object, which is compared at no cost."""
-        return self._cold.get(inputs, self._find_cold, inputs)
-
-    def _find_cold(self, inputs: ColdInputs) -> frozenset[str]:
-        cold = find_cold(inputs, self.diff, self.clusters_of, self.members, self.unassigned)
-        return self._unique_names.get(cold, lambda: cold)
+        users = self.by_part(clusters, "endpoints", source)
+        return clusters_with(users, users.keys() - assignments.resources.keys())
 
     def by_part(self, clusters: ResourceSet, alias: str, source: str = "") -> Mapping[str, frozenset[str]]:
         """The clusters of a set by the names of their parts (`clusters_by_part`)."""
-        return self._by_part.get((clusters.id, alias, source), clusters_by_part, clusters, alias, source)
+        return self.results.of(clusters_by_part, clusters, alias, source)
 
     def replaced(self, released: Snapshot, resource_set: ResourceSet) -> Snapshot:
         """The release with this set in place of that of its type."""
         if released.get(resource_set.type.type_url) is resource_set:
             return released
-        return self._replaced.get((released, resource_set.id), lambda: released.with_set(resource_set))
+        return self.results.of(Snapshot.with_set, released, resource_set)
 
     def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
         """The release with these names as an earlier release has them."""
         reverted = self.release(earlier, released, ((type_url, names),))
         return released if reverted.sets == released.sets else reverted
+
+
+def _same(value: V) -> V:
+    return value
 
 
 def merge_names(*parts: NamesByType) -> NamesByType:

@@ -71,7 +71,7 @@ class SetDiff:
         if self.old is self.new:
             return NO_NAMES
         before = self._before
-        members = members_of(self.new, self.new.resources)
+        members = members_of(self.new)
         return frozenset(name for name, each in members.items() if not before.keys() >= each)
 
     @cached_property
