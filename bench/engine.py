@@ -34,7 +34,7 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.cohort import Cohorts, CohortStream
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
-from xds.protocol.dialect import AnyDialect, Variant
+from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.events import Event, Send
 from xds.protocol.sotw import SOTW
 from xds.protocol.stream import DiscoveryStream
@@ -45,7 +45,7 @@ BODY_BYTES = 120
 ENVOY_NODE_BYTES = 61_084
 NODES_REPEATS = 2_000
 
-DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
+DIALECTS: Mapping[Variant, Dialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
 DECODER = RequestDecoder()  # a server has one
 
 Message = wire_pb2.DiscoveryRequest | wire_pb2.DeltaDiscoveryRequest

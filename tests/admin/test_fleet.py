@@ -15,7 +15,7 @@ from xds.fleet.polls import Poll
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import ResourceSet
-from xds.protocol.requests import SotwRequest
+from xds.protocol.requests import Request
 from xds.protocol.sotw import fetch
 
 A = static_cluster("a", 80)
@@ -75,7 +75,7 @@ async def test_a_node_that_polls(api: Api) -> None:
     assert view is not None
 
     def poll(held: str = "") -> str:
-        fetched = fetch(view, SotwRequest(CLUSTER, version_info=held))
+        fetched = fetch(view, Request(CLUSTER, version_info=held))
         api.plane.fleet.polled(node, view.group, Poll(CLUSTER, held, fetched), time())
         return fetched.version_info
 

@@ -9,7 +9,7 @@ from xds.codec.resources import decode_resource
 from xds.model.resource import default_version_info, derived_version_info, version_stem
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
-from xds.protocol.requests import SotwRequest
+from xds.protocol.requests import Request
 from xds.protocol.sotw import fetch
 from xds.snapshots.cache import SnapshotCache, View
 from xds.snapshots.overlay import apply_overrides
@@ -47,8 +47,8 @@ def test_an_overlay_and_a_fetched_part_have_one_hash(label: str, begins: str) ->
     assert laid.version_info == f"{begins}+{laid.digest.hex()[:8]}" != base.version_info
     for served in (base, laid):
         view = View("g", Snapshot("g", 5, {ENDPOINT: served}), SnapshotCache().no_view.log)
-        whole = fetch(view, SotwRequest(ENDPOINT, names=frozenset("ab")))
+        whole = fetch(view, Request(ENDPOINT, names=frozenset("ab")))
         assert whole.version_info == f"{begins}+{served.digest.hex()[:8]}"
-        part = fetch(view, SotwRequest(ENDPOINT, names=frozenset("a")))
+        part = fetch(view, Request(ENDPOINT, names=frozenset("a")))
         assert part.version_info.startswith(f"{begins}+") and part.version_info.count("+") == 1
         assert part.version_info != whole.version_info

@@ -19,7 +19,7 @@ from xds.server.observer import SharedObservations, StreamObserver
 
 SENT = response(resource_set("clusters", "1", a="x", b="x"))
 SEND, ACKED = Send(CLUSTER, "n", b"body", SENT), Acked(CLUSTER, "n", SENT)
-REQUEST = RequestKey(CLUSTER, "n", frozenset(), None)
+REQUEST = RequestKey(CLUSTER, "n", frozenset(), frozenset())
 
 
 class Streams:

@@ -28,7 +28,7 @@ from xds.protocol.hold_reasons import Reports
 from xds.protocol.known_content import KnownContent, ShownContent
 from xds.protocol.proof import Proof
 from xds.protocol.rejections import Refused, Rejections
-from xds.protocol.requests import DeltaRequest, Request, SotwRequest
+from xds.protocol.requests import Request
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.subscription import Subscription
 from xds.protocol.transition import Transition
@@ -339,9 +339,7 @@ def test_clients_that_come_with_something_of_their_own_share_no_first_step(
 def test_a_request_that_needs_a_response_is_not_handled_before_its_turn(
     variant: Variant, clients: list[Client]
 ) -> None:
-    asked: Request = SotwRequest(CLUSTER, NAMED_CLUSTER, nonce="old")
-    if variant is Variant.DELTA:
-        asked = DeltaRequest(CLUSTER, NAMED_CLUSTER, nonce="old")
+    asked = Request(CLUSTER, NAMED_CLUSTER, nonce="old")
     first, second, *_ = (client.stream for client in clients)
     assert isinstance(second, CohortStream)
     assert any(isinstance(event, Send) for event in first.receive(asked, 0.0))
@@ -356,9 +354,7 @@ def test_a_short_request_is_decoded_once_and_a_long_one_is_not_looked_up_whole(
     """A long one has a node of its own, which is cut off before."""
     server.push(content("1") | {LISTENER: {"l": "2"}})
     nonce = clients[0].stream._offers.watches[LISTENER].ack.nonce
-    asked: Request = SotwRequest(LISTENER, nonce=nonce)
-    if variant is Variant.DELTA:
-        asked = DeltaRequest(LISTENER, nonce=nonce)
+    asked = Request(LISTENER, nonce=nonce)
     decoded: list[bytes] = []
 
     def decode(data: bytes, check: CheckCount) -> Request:

@@ -10,7 +10,7 @@ from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Event, Send
-from xds.protocol.requests import DeltaRequest, ErrorDetail, Request, SotwRequest
+from xds.protocol.requests import ErrorDetail, Request
 from xds.protocol.stream import DiscoveryStream
 
 Sent = tuple[str, tuple[str, ...], tuple[str, ...], str]
@@ -40,9 +40,9 @@ def copied(client: Client) -> DiscoveryStream:
 def answer(client: Client, send: Send, error: str = "") -> Request:
     detail = ErrorDetail(13, error) if error else None
     if client.variant is Variant.DELTA:
-        return DeltaRequest(send.type_url, nonce=send.nonce, error=detail)
+        return Request(send.type_url, nonce=send.nonce, error=detail)
     names = frozenset(NAMES.get(send.type_url, ()))
-    return SotwRequest(send.type_url, names, send.response.version_info, send.nonce, detail)
+    return Request(send.type_url, names, send.response.version_info, send.nonce, detail)
 
 
 def sends(events: Iterable[Event]) -> list[Send]:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.sansio import Server
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
-from xds.protocol.requests import SotwRequest
+from xds.protocol.requests import Request
 from xds.protocol.sotw import Fetched, fetch
 from xds.snapshots.cache import View
 
@@ -21,7 +21,7 @@ def view(server: Server) -> View:
 
 def ask(server: Server, url: str, *names: str, version_info: str = "") -> Fetched:
     """One poll."""
-    return fetch(view(server), SotwRequest(url, frozenset(names), version_info))
+    return fetch(view(server), Request(url, frozenset(names), version_info))
 
 
 @pytest.mark.parametrize(("url", "names"), [(CLUSTER, ()), (CLUSTER, ("a",)), (ENDPOINT, ("a", "missing"))])

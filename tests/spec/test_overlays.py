@@ -14,7 +14,7 @@ from tests.support.texts import Site, push
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
-from xds.protocol.requests import SotwRequest
+from xds.protocol.requests import Request
 from xds.protocol.sotw import fetch
 from xds.snapshots.cache import View
 
@@ -279,6 +279,6 @@ def test_a_fetch_is_answered_for_the_locality_of_its_node(server: Server) -> Non
     server.push(SITE)
     server.lay_over({"za": {"web": "+a"}})
     for zone, body in (("za", b"web=1+a"), ("zb", b"web=1")):
-        found = fetch(served(server, zone), SotwRequest(ENDPOINT, frozenset({"web"})))
+        found = fetch(served(server, zone), Request(ENDPOINT, frozenset({"web"})))
         assert [resource.body for resource in found.resources] == [body]
         assert found.version_info.startswith("1+") and found.version_info.count("+") == 1

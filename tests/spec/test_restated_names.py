@@ -10,7 +10,7 @@ from xds.model.errors import RemoteProtocolError
 from xds.model.names import canonical_names
 from xds.proto import wire_pb2
 from xds.protocol.decode import CUT_FROM_BYTES, KEPT_BYTES, RequestDecoder, cut_names
-from xds.protocol.requests import DeltaRequest, ErrorDetail, SotwRequest
+from xds.protocol.requests import ErrorDetail, Request
 
 TYPE_URL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 # Names and texts that look like the field behind the names.
@@ -20,11 +20,11 @@ DECODER = RequestDecoder()
 FILLER = [f"cluster-{index}" for index in range(500)]
 
 
-def whole(data: bytes) -> SotwRequest:
+def whole(data: bytes) -> Request:
     """The request as protobuf alone reads it."""
     message = wire_pb2.DiscoveryRequest.FromString(data)
     error = ErrorDetail(message.error_detail.code, message.error_detail.message)
-    return SotwRequest(
+    return Request(
         type_url=message.type_url,
         names=canonical_names(message.resource_names),
         version_info=message.version_info,
@@ -67,9 +67,7 @@ def test_a_request_that_is_too_long_to_be_kept_is_read_whole(repeated: str) -> N
     delta = wire_pb2.DeltaDiscoveryRequest(
         type_url=TYPE_URL, response_nonce="1", node=b"node", resource_names_subscribe=names
     ).SerializeToString()
-    assert DECODER.decode_delta(delta) == DeltaRequest(
-        TYPE_URL, subscribe=canonical_names(names), nonce="1", node=b"node"
-    )
+    assert DECODER.decode_delta(delta) == Request(TYPE_URL, names=canonical_names(names), nonce="1", node=b"node")
 
 
 @given(cut=st.integers(0, 6000), junk=st.binary(max_size=6))

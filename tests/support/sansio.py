@@ -23,7 +23,7 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.cohort import Cohorts, CohortStream
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
-from xds.protocol.dialect import AnyDialect, Variant
+from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.events import Event, Send, TransitionAdvanced
 from xds.protocol.name_budget import NameBudgets
 from xds.protocol.requests import StreamLimits
@@ -36,7 +36,7 @@ from xds.snapshots.order import OrderRules
 from xds.snapshots.overlay import Overlay, Override
 
 LabelOf = Callable[[int, bytes], str]
-DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
+DIALECTS: Mapping[Variant, Dialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
 DEADLINES_AT_MOST = 1000  # within one advance of the clock
 Content = Mapping[str, Mapping[str, str]]  # type URL -> name -> text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from xds.protocol.ack import RequestKind
-from xds.protocol.dialect import AnyDialect
+from xds.protocol.dialect import Dialect
 from xds.protocol.events import Acked, Event, Nacked, Stale
 from xds.protocol.requests import Request
 from xds.protocol.watch import Watch
@@ -16,7 +16,7 @@ def note_answer(
     watch: Watch,
     kind: RequestKind,
     request: Request,
-    dialect: AnyDialect,
+    dialect: Dialect,
     watches: Collection[Watch],
     releases: Releases,
 ) -> Event | None:
@@ -31,7 +31,7 @@ def note_answer(
         elif request.nonce != watch.ack.nonce:
             watch.refuse_superseded(request.error.message)
         return Stale(type_url, request.nonce)
-    if kind is RequestKind.ACK or (kind is RequestKind.NACK and _is_of_earlier(watch, request, dialect)):
+    if kind is RequestKind.ACK or (kind is RequestKind.NACK and _is_of_earlier(watch, request)):
         if len(watches) > 1:
             _note_read(watch, watches)
         return Acked(type_url, request.nonce, watch.accept())
@@ -42,16 +42,16 @@ def note_answer(
     return None
 
 
-def _note_nack(watch: Watch, request: Request, dialect: AnyDialect, releases: Releases) -> Event:
+def _note_nack(watch: Watch, request: Request, dialect: Dialect, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
     is_whole = dialect.sends_whole_set(watch.type)
     offer, guilty = watch.reject(request.error.message, releases, is_whole=is_whole)
     return Nacked(watch.type.type_url, request.nonce, offer.response, request.error, guilty)
 
 
-def _is_of_earlier(watch: Watch, request: Request, dialect: AnyDialect) -> bool:
+def _is_of_earlier(watch: Watch, request: Request) -> bool:
     error = request.error
-    return error is not None and watch.is_of_earlier(error.message, dialect.accepted_version(request))
+    return error is not None and watch.is_of_earlier(error.message, request.version_info)
 
 
 def _note_read(answered: Watch, watches: Iterable[Watch]) -> None:

@@ -18,7 +18,7 @@ from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
 from xds.protocol.decode import CUT_FROM_BYTES, CheckCount
 from xds.protocol.events import Event, Send
-from xds.protocol.requests import Request, SotwRequest, check_type
+from xds.protocol.requests import Request, check_type
 from xds.protocol.stream import DiscoveryStream
 from xds.protocol.watch import Watch
 from xds.snapshots.cache import View
@@ -53,7 +53,7 @@ class RequestKey(NamedTuple):
     type_url: str
     nonce: str
     names: frozenset[str]
-    removed: frozenset[str] | None
+    removed: frozenset[str]
     shown: str | ShownVersions = ""
 
 
@@ -192,7 +192,8 @@ class CohortStream(DiscoveryStream):
 
     def _arrive(self, request: Request, now_s: float) -> list[Event]:
         """Handle the first request of a stream. It says who the client is; what follows is the same for many."""
-        self._check_request(check_type(request.type_url, self._type_url, self._limits), request, NO_NAMES)
+        type_url = check_type(request.type_url, self._type_url, self._limits)
+        self._check_request(type_url, request, NO_NAMES, request.names)
         events: list[Event] = []
         self._identify(request, events, now_s)
         key = self._key_of(request)
@@ -273,10 +274,8 @@ class CohortStream(DiscoveryStream):
         if request.error is not None or (request.node and request.node[: len(self._node_prefix)] != self._node_prefix):
             return None
         type_url = request.type_url or self._type_url
-        if isinstance(request, SotwRequest):
-            return RequestKey(type_url, request.nonce, request.names, None, request.version_info)
-        shown = ShownVersions(request.initial_versions) if request.initial_versions else ""
-        return RequestKey(type_url, request.nonce, request.subscribe, request.unsubscribe, shown)
+        shown = ShownVersions(request.initial_versions) if request.initial_versions else request.version_info
+        return RequestKey(type_url, request.nonce, request.names, request.unsubscribe, shown)
 
     def _arrival(self, key: RequestKey | None) -> Hashable | None:
         """The key of the first request of a new client; None if it has something of its own."""

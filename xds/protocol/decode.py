@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES, canonical_name, canonical_names
 from xds.proto import wire_pb2
-from xds.protocol.requests import NO_VERSIONS, DeltaRequest, ErrorDetail, SotwRequest
+from xds.protocol.requests import NO_VERSIONS, ErrorDetail, Request
 from xds.snapshots.memo import Memo
 from xds.wire.fields import WireFormatError, bytes_field, decode_varint
 
@@ -40,6 +40,7 @@ _TYPE_PREFIX = b"type.googleapis.com/"
 # that is not known already, before its names are read: hundreds of thousands of strings take ten times as long to read
 # as the request takes to parse.
 CheckCount = Callable[[str, bytes | memoryview, int, int, int], None]  # `DiscoveryStream.check_count`
+Read = Callable[[bytes, bytes | memoryview, CheckCount], Request]
 
 
 def accept_any_count(type_url: str, node: bytes | memoryview, names: int, versions: int, size: int) -> None:
@@ -52,8 +53,8 @@ class RequestDecoder:
     __slots__ = ("_delta", "_names", "_sotw", "_versions")
 
     def __init__(self) -> None:
-        self._sotw: Memo[bytes, SotwRequest] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
-        self._delta: Memo[bytes, DeltaRequest] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
+        self._sotw: Memo[bytes, Request] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
+        self._delta: Memo[bytes, Request] = Memo(_MEMO_ENTRIES, _MEMO_BYTES, _request_cost)
         # Names by their bytes: all streams that request the same thousands of names share one set.
         self._names: Memo[bytes, frozenset[str] | None] = Memo(
             _MEMO_ENTRIES, _MEMO_BYTES, lambda region, names: _NAME_COST * len(region)
@@ -64,33 +65,15 @@ class RequestDecoder:
     # Each client has a node of its own, and the rest of its request in common with others. The node is cut off a long
     # request, and off one that begins with it, as the first ones of streams do.
 
-    def decode_sotw(self, data: bytes, check: CheckCount = accept_any_count) -> SotwRequest:
+    def decode_sotw(self, data: bytes, check: CheckCount = accept_any_count) -> Request:
         """Decode a DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes, and what ``check`` raises."""
-        if len(data) > KEPT_BYTES:
-            return self._read_sotw(data, b"", check)
-        node: memoryview | None = None
-        if len(data) >= CUT_FROM_BYTES or (data and data[0] == SOTW_NODE_TAG):
-            node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
-        request = self._sotw.get(data, lambda: self._read_sotw(data, node or b"", check))
-        if node is None or request.node:
-            return request
-        return SotwRequest(request.type_url, request.names, request.version_info, request.nonce, request.error, node)
+        return _decode(data, self._sotw, SOTW_NODE_TAG, self._read_sotw, check)
 
-    def decode_delta(self, data: bytes, check: CheckCount = accept_any_count) -> DeltaRequest:
+    def decode_delta(self, data: bytes, check: CheckCount = accept_any_count) -> Request:
         """Decode a DeltaDiscoveryRequest; raises as ``decode_sotw``."""
-        if len(data) > KEPT_BYTES:
-            return self._read_delta(data, b"", check)
-        node: memoryview | None = None
-        if len(data) >= CUT_FROM_BYTES or (data and data[0] == DELTA_NODE_TAG):
-            node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)
-        request = self._delta.get(data, lambda: self._read_delta(data, node or b"", check))
-        if node is None or request.node:
-            return request
-        subscribe, unsubscribe, versions = request.subscribe, request.unsubscribe, request.initial_versions
-        nonce, error, stated = request.nonce, request.error, request.stated
-        return DeltaRequest(request.type_url, subscribe, unsubscribe, versions, nonce, error, node, stated)
+        return _decode(data, self._delta, DELTA_NODE_TAG, self._read_delta, check)
 
-    def _read_sotw(self, data: bytes, node: bytes | memoryview, check: CheckCount) -> SotwRequest:
+    def _read_sotw(self, data: bytes, node: bytes | memoryview, check: CheckCount) -> Request:
         names: frozenset[str] | None = None
         if CUT_FROM_BYTES <= len(data) <= KEPT_BYTES:
             names, data = self._restated_names(data, node, check) or (names, data)
@@ -105,9 +88,9 @@ class RequestDecoder:
         elif names is None:
             names = _locator_names(message.resource_locators) if message.resource_locators else NO_NAMES
         error = _error(message) if message.HasField("error_detail") else None
-        return SotwRequest(message.type_url, names, message.version_info, message.response_nonce, error, message.node)
+        return Request(message.type_url, names, message.version_info, message.response_nonce, error, message.node)
 
-    def _read_delta(self, data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> DeltaRequest:
+    def _read_delta(self, data: bytes, cut_off: bytes | memoryview, check: CheckCount) -> Request:
         message = wire_pb2.DeltaDiscoveryRequest()
         _parse(message, data)
         count = len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe)
@@ -126,7 +109,7 @@ class RequestDecoder:
             versions = self._shared_versions(versions) if len(data) < CUT_FROM_BYTES else versions
         error = _error(message) if message.HasField("error_detail") else None
         nonce, node = message.response_nonce, message.node
-        return DeltaRequest(message.type_url, subscribe, unsubscribe, versions, nonce, error, node)
+        return Request(message.type_url, subscribe, "", nonce, error, node, unsubscribe, versions)
 
     def _shared_versions(self, versions: Mapping[str, str]) -> Mapping[str, str]:
         """These versions; equal ones are one object, so that clients which show them share what follows from them."""
@@ -145,7 +128,17 @@ class RequestDecoder:
         return (names, rest) if names is not None else None
 
 
-def _request_cost(data: bytes, request: SotwRequest | DeltaRequest) -> int:
+def _decode(data: bytes, known: Memo[bytes, Request], node_tag: int, read: Read, check: CheckCount) -> Request:
+    if len(data) > KEPT_BYTES:
+        return read(data, b"", check)
+    node: memoryview | None = None
+    if len(data) >= CUT_FROM_BYTES or (data and data[0] == node_tag):
+        node, data = cut_node(data, node_tag) or (node, data)
+    request = known.get(data, read, data, node or b"", check)
+    return request if node is None or request.node else request.with_node(node)
+
+
+def _request_cost(data: bytes, request: Request) -> int:
     return _REQUEST_OVERHEAD + 8 * len(data)
 
 

@@ -9,7 +9,7 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.heartbeats import next_heartbeat_s, renewable
-from xds.protocol.requests import DeltaRequest, Shown, StreamLimits, UnknownOf
+from xds.protocol.requests import Request
 from xds.protocol.subscription import InterestChange, Subscription
 from xds.protocol.warming import WatchesByType
 from xds.protocol.watch import Watch
@@ -19,47 +19,23 @@ from xds.snapshots.interest import InterestTable
 from xds.snapshots.responses import Response, encode_alias_only, encode_delta
 
 
-class DeltaDialect(Dialect[DeltaRequest]):
+class DeltaDialect(Dialect):
     """Requests contain changes of the interest; responses contain the difference to the content of the client."""
 
     variant = Variant.DELTA
     states_whole_interest = False
 
-    def decoder(self, decoder: RequestDecoder) -> Callable[..., DeltaRequest]:
+    def decoder(self, decoder: RequestDecoder) -> Callable[..., Request]:
         return decoder.decode_delta
 
-    def check_names(
-        self, request: DeltaRequest, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
-    ) -> None:
-        added, removed = request.subscribe, request.unsubscribe
-        after = subscribed | added if subscribed and added else subscribed or added
-        limits.check_names((*added, *removed) if removed else added, subscribed, after, unknown_of)
+    def names_after(self, request: Request, subscribed: frozenset[str]) -> frozenset[str]:
+        return subscribed | request.names if subscribed and request.names else subscribed or request.names
 
-    def names_others(self, request: DeltaRequest, subscribed: frozenset[str]) -> bool:
-        return bool(request.subscribe or request.unsubscribe or request.initial_versions)
-
-    def count_names(self, request: DeltaRequest) -> int:
-        return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)
-
-    def requested_names(self, request: DeltaRequest) -> frozenset[str]:
-        return request.subscribe
-
-    def stated_names(self, request: DeltaRequest) -> frozenset[str]:
-        return request.stated
-
-    def change_interest(
-        self, subscription: Subscription, request: DeltaRequest, interests: InterestTable
-    ) -> InterestChange:
-        return subscription.change(request.subscribe, request.unsubscribe, interests)
-
-    def accepted_version(self, request: DeltaRequest) -> str:
-        return ""
+    def change_interest(self, subscription: Subscription, request: Request, interests: InterestTable) -> InterestChange:
+        return subscription.change(request.names, request.unsubscribe, interests)
 
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         return False
-
-    def shown(self, watch: Watch, request: DeltaRequest) -> Shown:
-        return Shown(versions=request.initial_versions)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
@@ -121,4 +97,4 @@ class DeltaDialect(Dialect[DeltaRequest]):
             watch.renew_at(due_s)
 
 
-DELTA: Dialect[DeltaRequest] = DeltaDialect()
+DELTA: Dialect = DeltaDialect()

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from xds.model.snapshot import ResourceSet
 from xds.protocol.decode import RequestDecoder
-from xds.protocol.requests import Shown, StreamLimits, UnknownOf
+from xds.protocol.requests import Request
 from xds.protocol.subscription import InterestChange, Subscription
 from xds.protocol.warming import WatchesByType
 from xds.protocol.watch import Watch
@@ -41,11 +41,8 @@ class Variant(StrEnum):
     DELTA = "delta"
 
 
-R_contra = TypeVar("R_contra", contravariant=True)
-
-
-class Dialect(Encoding, Protocol[R_contra]):
-    """One variant of the protocol; ``R_contra`` is the class of its requests. Dialects have no state.
+class Dialect(Encoding, Protocol):
+    """One variant of the protocol. Dialects have no state.
 
     ``states_whole_interest``: a request replaces the interest that earlier requests stated.
     """
@@ -55,40 +52,16 @@ class Dialect(Encoding, Protocol[R_contra]):
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    def decoder(self, decoder: RequestDecoder) -> Callable[..., Any]:
-        """The method of ``decoder`` that reads this dialect's requests; it returns such requests."""
+    def decoder(self, decoder: RequestDecoder) -> Callable[..., Request]:
+        """The method of ``decoder`` that reads this dialect's requests."""
         ...
 
-    def check_names(
-        self, request: R_contra, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
-    ) -> None:
-        """Raise ``LimitError`` for too many names. ``subscribed`` are the names before this request."""
+    def names_after(self, request: Request, subscribed: frozenset[str]) -> frozenset[str]:
+        """The names that the client subscribes to after a request; those before it were ``subscribed``."""
         ...
 
-    def names_others(self, request: R_contra, subscribed: frozenset[str]) -> bool:
-        """Whether a request may name others than ``subscribed``. Few requests do, and only those are checked."""
-        ...
-
-    def count_names(self, request: R_contra) -> int:
-        """The number of names in all fields of a request."""
-        ...
-
-    def requested_names(self, request: R_contra) -> frozenset[str]:
-        """The names that the first request of a type subscribes to."""
-        ...
-
-    def stated_names(self, request: R_contra) -> frozenset[str]:
-        """All names that a request subscribes to, or that its client shows."""
-        ...
-
-    def change_interest(
-        self, subscription: Subscription, request: R_contra, interests: InterestTable
-    ) -> InterestChange:
+    def change_interest(self, subscription: Subscription, request: Request, interests: InterestTable) -> InterestChange:
         """Apply the request to the interest; returns the change."""
-        ...
-
-    def accepted_version(self, request: R_contra) -> str:
-        """The version_info that the client accepted last, as the request says; empty if the dialect does not say."""
         ...
 
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
@@ -96,10 +69,6 @@ class Dialect(Encoding, Protocol[R_contra]):
         ...
 
     # -- a client that reconnects -----------------------------------------------------------------------------------
-
-    def shown(self, watch: Watch, request: R_contra) -> Shown:
-        """What the first request of a type shows of an earlier connection."""
-        ...
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Note that the client subscribed to these names, perhaps again."""
@@ -116,6 +85,3 @@ class Dialect(Encoding, Protocol[R_contra]):
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
         """Set the time of the next heartbeat, after the response ``sent``, or if no response was needed (None)."""
         ...
-
-
-AnyDialect = Dialect[Any]

@@ -17,7 +17,7 @@ from xds.protocol import warming
 from xds.protocol.ack import ResponseState
 from xds.protocol.client import ClientState
 from xds.protocol.cluster_parts import PARTS, may_be_in_use
-from xds.protocol.dialect import AnyDialect
+from xds.protocol.dialect import Dialect
 from xds.protocol.events import Event, OfferTimedOut, Send, Synced
 from xds.protocol.heartbeats import next_heartbeat_s, renewable, separated
 from xds.protocol.watch import Watch
@@ -31,7 +31,7 @@ class Offers:
 
     __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
 
-    def __init__(self, cache: SnapshotCache, dialect: AnyDialect, offer_timeout_s: float) -> None:
+    def __init__(self, cache: SnapshotCache, dialect: Dialect, offer_timeout_s: float) -> None:
         self._cache = cache
         self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from xds.model.errors import LimitError
-from xds.protocol.dialect import AnyDialect
+from xds.protocol.dialect import Dialect
 from xds.protocol.requests import Request, StreamLimits
 
 PARKED_REQUESTS_LIMIT = 1000  # of a type
@@ -16,7 +16,7 @@ class ParkedRequests:
 
     __slots__ = ("_by_type", "_dialect", "_limits")
 
-    def __init__(self, dialect: AnyDialect, limits: StreamLimits) -> None:
+    def __init__(self, dialect: Dialect, limits: StreamLimits) -> None:
         self._dialect = dialect
         self._limits = limits
         self._by_type: dict[str, list[Request]] = {}
@@ -31,7 +31,7 @@ class ParkedRequests:
         parked = self._by_type.setdefault(type_url, [])
         if self._dialect.states_whole_interest:
             parked.clear()
-        names = sum(map(self._dialect.count_names, (*parked, request)))
+        names = sum(len(each.names) + len(each.unsubscribe) + len(each.initial_versions) for each in (*parked, request))
         if names > self._limits.names_per_subscription or len(parked) > PARKED_REQUESTS_LIMIT:
             raise LimitError("parked_requests", "too many requests while no group matches")
         parked.append(request)
@@ -39,7 +39,7 @@ class ParkedRequests:
     def names(self) -> Iterator[str]:
         """The names of all requests."""
         for _, request in self.requests():
-            yield from self._dialect.stated_names(request)
+            yield from request.stated
 
     def requests(self) -> Iterator[tuple[str, Request]]:
         """All requests with their type URLs, grouped by type in the order of the first requests."""

@@ -32,51 +32,6 @@ class ErrorDetail:
     message: str
 
 
-# Requests are never changed. They are not frozen because each ACK creates one, and a frozen one takes three times as
-# long.
-@dataclass(slots=True)
-class SotwRequest:
-    """A DiscoveryRequest.
-
-    ``names`` are canonical. ``node`` is still serialized, because only the first node of a stream is decoded.
-    """
-
-    type_url: str
-    names: frozenset[str] = NO_NAMES
-    version_info: str = ""
-    nonce: str = ""
-    error: ErrorDetail | None = None
-    node: bytes | memoryview = b""
-
-
-@dataclass(slots=True)
-class DeltaRequest:
-    """A DeltaDiscoveryRequest.
-
-    ``subscribe`` and ``unsubscribe`` are canonical names. ``initial_versions`` has the resources that the client holds
-    from an earlier stream, name to resource version. ``node`` is still serialized.
-    """
-
-    type_url: str
-    subscribe: frozenset[str] = NO_NAMES
-    unsubscribe: frozenset[str] = NO_NAMES
-    initial_versions: Mapping[str, str] = field(default_factory=lambda: NO_VERSIONS)
-    nonce: str = ""
-    error: ErrorDetail | None = None
-    node: bytes | memoryview = b""
-    _stated: frozenset[str] | None = field(default=None, compare=False)
-
-    @property
-    def stated(self) -> frozenset[str]:
-        """All names that it subscribes to, or that its client holds; the streams with equal requests share them."""
-        if self._stated is None:
-            self._stated = self.subscribe.union(self.initial_versions) if self.initial_versions else self.subscribe
-        return self._stated
-
-
-Request = SotwRequest | DeltaRequest
-
-
 class Shown(NamedTuple):
     """What the first request of a type shows: the version_info (SotW), or resource versions by name (Delta)."""
 
@@ -85,6 +40,48 @@ class Shown(NamedTuple):
 
     def __bool__(self) -> bool:
         return bool(self.label or self.versions)
+
+
+# Requests are never changed. They are not frozen because each ACK creates one, and a frozen one takes three times as
+# long.
+@dataclass(slots=True)
+class Request:
+    """A DiscoveryRequest (SotW), or a DeltaDiscoveryRequest.
+
+    * ``names``: all names that the client requests (SotW), or those that it subscribes to (Delta), canonical;
+    * ``unsubscribe``: the canonical names that it gives up (Delta);
+    * ``version_info``: that of the last response that the client ACKed (SotW);
+    * ``initial_versions``: the resources that it holds from an earlier stream, name to resource version (Delta);
+    * ``node`` is still serialized, because only the first node of a stream is decoded.
+    """
+
+    type_url: str
+    names: frozenset[str] = NO_NAMES
+    version_info: str = ""
+    nonce: str = ""
+    error: ErrorDetail | None = None
+    node: bytes | memoryview = b""
+    unsubscribe: frozenset[str] = NO_NAMES
+    initial_versions: Mapping[str, str] = field(default_factory=lambda: NO_VERSIONS)
+    _stated: frozenset[str] | None = field(default=None, compare=False)
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """All names that it subscribes to, or that its client holds; the streams with equal requests share them."""
+        if self._stated is None:
+            self._stated = self.names.union(self.initial_versions) if self.initial_versions else self.names
+        return self._stated
+
+    @property
+    def shown(self) -> Shown:
+        """What it shows of an earlier connection, if it is the first one of a type."""
+        return Shown(self.version_info, self.initial_versions)
+
+    def with_node(self, node: bytes | memoryview) -> Request:
+        """The request with this node."""
+        versions, stated = self.initial_versions, self.stated
+        fields = (self.type_url, self.names, self.version_info, self.nonce, self.error, node, self.unsubscribe)
+        return Request(*fields, versions, stated)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from xds.model.snapshot import ResourceSet, content_digest
 from xds.protocol import warming
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.requests import Shown, SotwRequest, StreamLimits, UnknownOf
+from xds.protocol.requests import Request
 from xds.protocol.subscription import InterestChange, Subscription
 from xds.protocol.warming import WatchesByType
 from xds.protocol.watch import Watch
@@ -37,47 +37,24 @@ from xds.snapshots.responses import (
 NO_SUCH_RESOURCE = "no such resource"
 
 
-class SotwDialect(Dialect[SotwRequest]):
+class SotwDialect(Dialect):
     """Requests contain the whole interest. A full-state type is sent whole, and absence means deletion."""
 
     variant = Variant.SOTW
     states_whole_interest = True
 
-    def decoder(self, decoder: RequestDecoder) -> Callable[..., SotwRequest]:
+    def decoder(self, decoder: RequestDecoder) -> Callable[..., Request]:
         return decoder.decode_sotw
 
-    def check_names(
-        self, request: SotwRequest, subscribed: frozenset[str], limits: StreamLimits, unknown_of: UnknownOf
-    ) -> None:
-        limits.check_names(request.names, subscribed, request.names, unknown_of)
-
-    def names_others(self, request: SotwRequest, subscribed: frozenset[str]) -> bool:
-        return request.names is not subscribed and request.names != subscribed
-
-    def count_names(self, request: SotwRequest) -> int:
-        return len(request.names)
-
-    def requested_names(self, request: SotwRequest) -> frozenset[str]:
+    def names_after(self, request: Request, subscribed: frozenset[str]) -> frozenset[str]:
         return request.names
 
-    def stated_names(self, request: SotwRequest) -> frozenset[str]:
-        return request.names
-
-    def change_interest(
-        self, subscription: Subscription, request: SotwRequest, interests: InterestTable
-    ) -> InterestChange:
+    def change_interest(self, subscription: Subscription, request: Request, interests: InterestTable) -> InterestChange:
         return subscription.replace(request.names, interests)
-
-    def accepted_version(self, request: SotwRequest) -> str:
-        return request.version_info
 
     def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         """Rule 14: "a repeat of the last ACK after a changed parent is Envoy's re-request (rule 43)"."""
         return warming.note_repeated_ack(watch, watches)
-
-    def shown(self, watch: Watch, request: SotwRequest) -> Shown:
-        watch.note_label(request.version_info)
-        return Shown(label=request.version_info)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Nothing to note: every SotW request repeats all names, so a repeated name needs no answer."""
@@ -134,7 +111,7 @@ class SotwDialect(Dialect[SotwRequest]):
         """No heartbeat. Rule 73: "No heartbeats in SotW", because Envoy would remove the cluster."""
 
 
-SOTW: Dialect[SotwRequest] = SotwDialect()
+SOTW: Dialect = SotwDialect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +135,7 @@ class Fetched:
         return encode_sotw(self.type_url, self.version_info, self.version_info, parts, identifier)
 
 
-def fetch(view: View, request: SotwRequest) -> Fetched:
+def fetch(view: View, request: Request) -> Fetched:
     """The response to one request from a view. The ``type_url`` of the request must be set."""
     type = resource_type(request.type_url)
     subscription = Subscription(legacy_wildcard=type.legacy_wildcard)

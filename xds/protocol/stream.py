@@ -32,7 +32,7 @@ from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
 from xds.protocol.cluster_parts import PARTS
 from xds.protocol.decode import node_prefix
-from xds.protocol.dialect import AnyDialect
+from xds.protocol.dialect import Dialect
 from xds.protocol.events import (
     AckRepeated,
     AckWaitTimedOut,
@@ -91,7 +91,7 @@ class DiscoveryStream:
         *,
         cache: SnapshotCache,
         clients: ClientTable,
-        dialect: AnyDialect,
+        dialect: Dialect,
         peer: str,
         type_url: str = "",
         limits: StreamLimits = StreamLimits(),
@@ -144,9 +144,11 @@ class DiscoveryStream:
         type_url = check_type(request.type_url, self._type_url, self._limits)
         watch = self._offers.watches.get(type_url)
         subscribed = watch.subscription.interest.names if watch is not None else NO_NAMES
-        names_others = self._dialect.names_others(request, subscribed)
+        after = self._dialect.names_after(request, subscribed)
+        names_others = after is not subscribed and after != subscribed
+        names_others = names_others or bool(request.unsubscribe or request.initial_versions)
         if watch is None or names_others:
-            self._check_request(type_url, request, subscribed)
+            self._check_request(type_url, request, subscribed, after)
         events: list[Event] = []
         self._identify(request, events, now_s)
         if names_others:
@@ -268,7 +270,9 @@ class DiscoveryStream:
         client = self._client
         return [status_of(watch, client) for watch in self._offers.watches.values()] if client is not None else []
 
-    def _check_request(self, type_url: str, request: Request, subscribed: frozenset[str]) -> None:
+    def _check_request(
+        self, type_url: str, request: Request, subscribed: frozenset[str], after: frozenset[str]
+    ) -> None:
         """Raises ``LimitError`` for too many types or names, before anything changes."""
         parked = self._parked.types if self._parked is not None else ()
         if (
@@ -276,9 +280,8 @@ class DiscoveryStream:
             and len({*self._offers.watches, *parked}) >= self._limits.types_per_stream
         ):
             raise LimitError("types_per_stream", "too many resource types on one stream")
-        self._dialect.check_names(
-            request, subscribed, self._limits, partial(self._unknown_names, type_url, request.node)
-        )
+        named = (*request.names, *request.unsubscribe) if request.unsubscribe else request.names
+        self._limits.check_names(named, subscribed, after, partial(self._unknown_names, type_url, request.node))
 
     def check_count(self, type_url: str, node: bytes | memoryview, names: int, versions: int, size: int) -> None:
         """Refuse a request for more or longer names than any may have, before these are read. Raises ``LimitError``."""
@@ -300,7 +303,7 @@ class DiscoveryStream:
 
     def _spend_names(self, type_url: str, request: Request, subscribed: frozenset[str]) -> frozenset[str]:
         """Count the newly requested names that no resource has, and return them. Raises ``LimitError``."""
-        stated = self._dialect.stated_names(request)
+        stated = request.stated
         unknown = self._unknown_names(type_url, request.node, stated - subscribed if subscribed else stated)
         self._budgets.spend(self._peer, self, unknown)
         self._limits.check_unknown(unknown)
@@ -442,7 +445,8 @@ class DiscoveryStream:
         watch = Watch(type, reads_errors=self.node is not None and self.node.reads_errors)
         in_rank_order = sorted((*self._offers.watches.values(), watch), key=lambda watch: watch.type.rank)
         self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
-        client.add_watch(watch, self._dialect.requested_names(request), self._dialect.shown(watch, request), now_s)
+        watch.note_label(request.version_info)
+        client.add_watch(watch, request.names, request.shown, now_s)
         if watch.known.base is not None:  # the TTLs of the shown versions have run since the last connection
             self._dialect.plan_heartbeat(watch, now_s, None)
         return watch

@@ -19,7 +19,7 @@ from xds.model.node import Node
 from xds.protocol.clients import ClientTable
 from xds.protocol.cohort import Cohorts, CohortStream, Outcome
 from xds.protocol.decode import RequestDecoder
-from xds.protocol.dialect import AnyDialect
+from xds.protocol.dialect import Dialect
 from xds.protocol.events import (
     Event,
     Identified,
@@ -68,7 +68,7 @@ class DiscoveryHandler(StreamHandler):
         self,
         deps: DiscoveryDependencies,
         service: DiscoveryService,
-        dialect: AnyDialect,
+        dialect: Dialect,
         context: CallContext,
         slot: AdmissionSlot,
         identity: Identity,

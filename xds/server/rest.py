@@ -40,13 +40,9 @@ from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
 from xds.model.text_flaws import find_flaws, may_be_flawed
 from xds.model.units import MIB
-from xds.protocol.requests import (
-    SotwRequest,
-    StreamLimits,
-    check_node_id,
-    check_type,
-)
-from xds.protocol.sotw import SOTW, Fetched, fetch
+from xds.protocol.requests import Request as DiscoveryRequest
+from xds.protocol.requests import StreamLimits, check_node_id, check_type
+from xds.protocol.sotw import Fetched, fetch
 from xds.server.counters import Metrics
 from xds.server.identity import Authorize, NodeAuthorizer, peer_name
 from xds.server.services import REST_LABEL, REST_PATHS
@@ -183,7 +179,7 @@ class RenderedJson:
         return text
 
 
-def decode_request(body: bytes, node_bytes: int = NODE_BYTES) -> tuple[Node, SotwRequest]:
+def decode_request(body: bytes, node_bytes: int = NODE_BYTES) -> tuple[Node, DiscoveryRequest]:
     """A DiscoveryRequest in proto3 JSON, snake_case or camelCase. Raises ``RemoteProtocolError`` for anything else."""
     if len(body) > node_bytes:
         check_node_bytes(_bytes_besides_names(body), node_bytes)
@@ -206,11 +202,11 @@ def _bytes_besides_names(body: bytes) -> int:
     return len(body) - max((match.end() - match.start() for match in _NAMES.finditer(body)), default=0)
 
 
-def _decoded(fields: Json) -> tuple[Node, SotwRequest]:
+def _decoded(fields: Json) -> tuple[Node, DiscoveryRequest]:
     names = field_of(fields, "resource_names", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("resource_names must be a list of strings")
-    request = SotwRequest(
+    request = DiscoveryRequest(
         type_url="",
         names=frozenset(map(canonical_name, names)),
         version_info=text_of(fields, "version_info"),
@@ -261,7 +257,7 @@ def fetch_for(
     fleet: Fleet,
     limits: StreamLimits,
     node: Node,
-    request: SotwRequest,
+    request: DiscoveryRequest,
     type_url: str,
     authorize: Callable[[Node, str], None],
     api: str = "",
@@ -276,7 +272,7 @@ def fetch_for(
     check_node_id(node.id)
     view = cache.resolve(node, api)
     resources = view.snapshot.get(type_url).resources if view is not None else {}
-    SOTW.check_names(request, NO_NAMES, limits, lambda names: names.difference(resources))
+    limits.check_names(request.names, NO_NAMES, request.names, lambda names: names.difference(resources))
     authorize(node, view.group if view is not None else "")
     fetched = fetch(view, replace(request, type_url=type_url)) if view is not None else None
     fleet.polled(node, view.group if view is not None else "", Poll(type_url, request.version_info, fetched), time())

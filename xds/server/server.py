@@ -20,7 +20,7 @@ from xds.protocol.clients import ClientTable
 from xds.protocol.cohort import Cohorts
 from xds.protocol.decode import RequestDecoder
 from xds.protocol.delta import DELTA
-from xds.protocol.dialect import AnyDialect
+from xds.protocol.dialect import Dialect
 from xds.protocol.name_budget import NameBudgets
 from xds.protocol.sotw import SOTW
 from xds.push.progress import converged_at
@@ -258,7 +258,7 @@ class XdsServer:
             methods[service.fetch_method] = self._fetch_handler(service)
         return grpc.method_handlers_generic_handler(service.service, methods)
 
-    def _discovery_handler(self, service: DiscoveryService, dialect: AnyDialect) -> Any:
+    def _discovery_handler(self, service: DiscoveryService, dialect: Dialect) -> Any:
         deps = self.deps
         return self._stream_handler(service.label, lambda *call: DiscoveryHandler(deps, service, dialect, *call))
 

@@ -20,7 +20,7 @@ from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.clients import ClientTable
 from xds.protocol.group_logs import GroupLogs
-from xds.protocol.requests import DeltaRequest, Request
+from xds.protocol.requests import Request
 from xds.snapshots.cache import SnapshotCache, View
 from xds.wire.node import decode_node
 
@@ -40,7 +40,7 @@ class VersionGuard:
 
         ``node`` is that of the stream, None for its first request.
         """
-        shown = request.initial_versions if isinstance(request, DeltaRequest) else request.version_info
+        shown = request.initial_versions or request.version_info
         if not shown or request.nonce or not self._is_cut_off():
             return
         node = node if node is not None else decode_node(request.node, NODE_BYTES)
