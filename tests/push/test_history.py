@@ -79,12 +79,12 @@ async def test_removals_end_after_a_restart_as_before(plane: Plane, monkeypatch:
     """Times are on the clock of the streams, which a reboot sets back."""
     await pushed(plane, 2)
     gone = next(iter(plane.cache.log(GROUP).versions(CLUSTER, "b0")))
-    before_s = plane.cache.log(GROUP).end_s(gone)
+    before_s = plane.cache.log(GROUP).end_s(gone.type_url, gone.name, gone.version)
     after = await after_s(plane, 30.0, monkeypatch)
-    after_restart_s = after.cache.log(GROUP).end_s(gone)
+    after_restart_s = after.cache.log(GROUP).end_s(gone.type_url, gone.name, gone.version)
     monkeypatch.setattr(stored_state, "monotonic", lambda: monotonic() - 7_000.0)
     rebooted = await plane.reloaded()
-    after_reboot_s = rebooted.cache.log(GROUP).end_s(gone)
+    after_reboot_s = rebooted.cache.log(GROUP).end_s(gone.type_url, gone.name, gone.version)
     assert before_s is not None and after_restart_s is not None and after_reboot_s is not None
     assert after_restart_s == pytest.approx(before_s, abs=1.0)
     assert after_reboot_s == pytest.approx(before_s - 30.0 - 7_000.0, abs=1.0)

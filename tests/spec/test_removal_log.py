@@ -57,7 +57,7 @@ class Group:
         return log
 
     def end_s(self, name: str, content: str = "1") -> float | None:
-        return self.log.end_s(make_resource(CLUSTER, name, content))
+        return self.log.end_s(CLUSTER, name, make_resource(CLUSTER, name, content).version)
 
 
 def version(type_url: str, name: str, content: str) -> str:
@@ -265,7 +265,8 @@ def test_a_new_process_that_reads_the_pushes_has_the_same_log() -> None:
     log = group.in_a_new_process()
     assert texts(log) == texts(group.log) == {"a": "1", "b": "2"}
     for name, content in (("a", "1"), ("b", "2")):
-        assert log.end_s(make_resource(CLUSTER, name, content)) == group.end_s(name, content) == 500 + 600 + SETTLE_S
+        version = make_resource(CLUSTER, name, content).version
+        assert log.end_s(CLUSTER, name, version) == group.end_s(name, content) == 500 + 600 + SETTLE_S
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["same-process", "restarted"])

@@ -51,9 +51,8 @@ def with_ends(facts: ClientFacts, now_s: float, drain_until_s: float, *, drains:
     docs/protocol.md#removals: "where a listener changed or was removed, they stay another `listener_drain_s`"; "a later
     push does not shorten a drain".
     """
-    order, rules = facts.view.order, facts.rules
-    delay_s = _group_or_server(order.removal_delay_s, rules.removal_delay_s)
-    drain_s = _group_or_server(order.listener_drain_s, rules.listener_drain_s)
+    rules = facts.log.rules  # those of the group
+    delay_s, drain_s = rules.removal_delay_s, rules.listener_drain_s
     if drains and _drains_listeners(facts):
         drain_until_s = on_grid(now_s + drain_s + delay_s)
     if not facts.lingering.lacks_end:
@@ -77,13 +76,9 @@ def _end_in_log(facts: ClientFacts, removal: Removal, unknown_s: float) -> float
     ends = [0.0]
     for url, names in removal.names.items():
         for name in names:
-            resource = facts.released.get(url).resources.get(name)
-            end_s = None
-            if not facts.former_groups:
-                log = facts.log
-                end_s = (
-                    log.end_s(resource) if resource is not None else log.end_of_name_s(url, name)
-                )  # None: an untold name
+            resource = facts.released.get(url).resources.get(name)  # None: an untold name
+            version = resource.version if resource is not None else None
+            end_s = facts.log.end_s(url, name, version) if not facts.former_groups else None
             ends.append(on_grid(end_s) if end_s is not None else unknown_s)
     return max(ends)
 
@@ -109,11 +104,6 @@ def _members_in_use(facts: ClientFacts) -> NamesByType:
             name for aggregate, names in aggregates if aggregate not in lingering for name in names & lingering
         )
     return names_by_type({url: members})
-
-
-def _group_or_server(group_s: float | None, server_s: float) -> float:
-    """The setting of the group; that of the server if the group has none."""
-    return group_s if group_s is not None else server_s
 
 
 def without_unsent_names(facts: ClientFacts, removed: NamesByType) -> NamesByType:

@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
@@ -28,6 +28,8 @@ VERSIONS_KEPT = 10  # different ones of one name, and the last one before that a
 _ACCEPTED_KEPT = 8
 _NEVER = 1 << 62
 _NONE: Mapping[str, Resource] = MappingProxyType({})
+T = TypeVar("T")
+A = TypeVarTuple("A")
 
 NodeVersion = tuple[str, str, str]  # type URL, name, version
 
@@ -108,9 +110,7 @@ class RemovalLog:
         self._accepted: dict[str, list[ResourceSet]] = {}  # the last sets that clients ACKed, by type URL
         self._listeners_changed_s: float | None = None
         self._sets: dict[tuple[str, str], ResourceSet | None] = {}  # full-state sets by type and label, None: several
-        self._last: dict[tuple[str, int], tuple[int, ResourceSet]] = {}  # as `last`, with `state`
-        self._names: dict[str, tuple[int, frozenset[str]]] = {}  # as `names`, with the number
-        self._came_back: dict[str, tuple[int, frozenset[str]]] = {}  # as `came_back`, with the number
+        self._answers: tuple[int, dict[tuple[object, ...], Any]] = (0, {})  # those given since `state` was this
 
     def note_push(
         self, snapshot: Snapshot, at_s: float, *, is_stored: bool = False, is_of_others: bool = False
@@ -222,7 +222,7 @@ class RemovalLog:
         if any(name not in each.push.unaccepted.get(type_url, ()) for each in same):
             return []
         pushes = [each.since for each in same]
-        newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
+        newest = self._newest_set(type_url).resources.get(name)
         if newest is not None and newest.version == version:
             return [] if self._has_accepted(newest) else [*pushes, newest_since]
         return pushes
@@ -235,14 +235,23 @@ class RemovalLog:
         Without what pushes after this revision removed. A name of which every version was refused is left out. A
         cluster whose assignment nobody can have, or of which the client may lack members, is the last choice.
         """
-        state, memo = self.state, self._last.get((type_url, revision))
-        if memo is None or memo[0] != state:
-            stand_ins = (self._most_served(type_url, name, revision) for name in self.names(type_url))
-            resources = {each.name: each for each in stand_ins if each is not None}
-            last = ResourceSet(resource_type(type_url), "", resources) if resources else empty_set(type_url)
-            self._last = {key: each for key, each in self._last.items() if each[0] == state}
-            self._last[type_url, revision] = memo = (state, last)
-        return memo[1]
+        return self._answer(self._find_last, type_url, revision)
+
+    def _find_last(self, type_url: str, revision: int) -> ResourceSet:
+        stand_ins = (self._most_served(type_url, name, revision) for name in self.names(type_url))
+        resources = {each.name: each for each in stand_ins if each is not None}
+        return ResourceSet(resource_type(type_url), "", resources) if resources else empty_set(type_url)
+
+    def _answer(self, find: Callable[[*A], T], *arguments: *A) -> T:
+        """What was found before is kept until `state` changes."""
+        state, key = self.state, (find.__name__, *arguments)
+        if self._answers[0] != state:
+            self._answers = state, {}
+        answers = self._answers[1]
+        if key not in answers:
+            answers[key] = find(*arguments)
+        answer: T = answers[key]
+        return answer
 
     @property
     def state(self) -> int:
@@ -275,8 +284,11 @@ class RemovalLog:
 
     def _versions_of(self, each: Reference) -> Iterator[Resource]:
         """The newest version of a name, and those that pushes removed or changed."""
-        newest = self._newest.get(each.type_url).resources.get(each.name) if self._newest is not None else None
+        newest = self._newest_set(each.type_url).resources.get(each.name)
         return chain([newest] if newest is not None else [], self.versions(each.type_url, each.name))
+
+    def _newest_set(self, type_url: str) -> ResourceSet:
+        return self._newest.get(type_url) if self._newest is not None else empty_set(type_url)
 
     def _first_since(self, each: Reference) -> int:
         """The push that a name of the newest set came with, in any version that the log has; 0 for before."""
@@ -289,28 +301,22 @@ class RemovalLog:
             return True
         return self.is_accepted(each.type_url, each.name, each.version)
 
-    def _is_newest(self, each: Reference) -> bool:
-        """Whether a name is in the newest set."""
-        return self._newest is not None and each.name in self._newest.get(each.type_url).resources
-
     def had(self, each: Reference) -> bool:
         """Whether a name is in the newest set, or was in one that a push replaced."""
-        return self._is_newest(each) or each.name in self.names(each.type_url)
+        return each.name in self._newest_set(each.type_url).resources or each.name in self.names(each.type_url)
 
-    def end_s(self, resource: Resource) -> float | None:
-        """Until when connections may need a removed resource; None if the log does not have this version."""
-        has_version = any(each.version == resource.version for each in self.versions(resource.type_url, resource.name))
-        return self.end_of_name_s(resource.type_url, resource.name) if has_version else None
-
-    def end_of_name_s(self, type_url: str, name: str) -> float | None:
-        """Until when connections may need a removed name in some version; None if the log does not have it."""
-        pushes = (push for push in reversed(self._pushes) if name in push.removed.get(type_url, _NONE))
-        return next((push.end_s for push in pushes), None)
+    def end_s(self, type_url: str, name: str, version: str | None) -> float | None:
+        """Until when connections may need a removed name in a version, or in some; None if the log does not have it."""
+        push, versions = self._last_push_of(type_url, name), self.versions(type_url, name)
+        return push.end_s if push and (version is None or any(each.version == version for each in versions)) else None
 
     def removed_by(self, type_url: str, name: str) -> int:
         """The revision of the last push that removed or changed a name; 0 for none."""
-        pushes = (push.revision for push in reversed(self._pushes) if name in push.removed.get(type_url, _NONE))
-        return next(pushes, 0)
+        push = self._last_push_of(type_url, name)
+        return push.revision if push is not None else 0
+
+    def _last_push_of(self, type_url: str, name: str) -> _Push | None:
+        return next((push for push in reversed(self._pushes) if name in push.removed.get(type_url, _NONE)), None)
 
     def named_at(self, type_url: str, label: str) -> frozenset[str] | None:
         """The names of a type to which the listeners of pushes with this label referred; None without such a push."""
@@ -330,27 +336,23 @@ class RemovalLog:
 
     def has(self, type_url: str, name: str, version: str) -> bool:
         """Whether a version of a name is the newest one, or one that a push removed or changed."""
-        newest = self._newest.get(type_url).resources.get(name) if self._newest is not None else None
-        if newest is not None and newest.version == version:
-            return True
-        return any(each.version == version for each in self.versions(type_url, name))
+        return any(each.version == version for each in self._versions_of(Reference(type_url, name)))
 
     def has_known(self, type_url: str, name: str, version: str) -> bool:
         """Whether a push of the log had a version of a name, however many versions there were since."""
         is_forgotten = any((type_url, name, version) in push.forgotten for push in self._pushes)
         return is_forgotten or self.has(type_url, name, version)
 
-    def names(self, type_url: str) -> Collection[str]:
+    def names(self, type_url: str) -> frozenset[str]:
         """The names of a type that pushes removed or changed."""
-        memo = self._names.get(type_url)
-        if memo is None or memo[0] != self.number:
-            names = frozenset[str]().union(*(push.removed.get(type_url, _NONE) for push in self._pushes))
-            self._names[type_url] = memo = (self.number, names)
-        return memo[1]
+        return self._answer(self._find_names, type_url)
+
+    def _find_names(self, type_url: str) -> frozenset[str]:
+        return frozenset[str]().union(*(push.removed.get(type_url, _NONE) for push in self._pushes))
 
     def earlier(self, type_url: str) -> ResourceSet:
         """Each name in the version before its last change; a new name that no client accepted is left out."""
-        newest = self._newest.get(type_url) if self._newest is not None else empty_set(type_url)
+        newest = self._newest_set(type_url)
         unaccepted = self.unaccepted(type_url, {n: each.version for n, each in newest.resources.items()})
         kept = {n: each for n, each in newest.resources.items() if n not in unaccepted}
         return ResourceSet(newest.type, "", {**kept, **self.last(type_url).resources})
@@ -360,7 +362,7 @@ class RemovalLog:
 
         Of types that are not full-state, what later pushes added is in it.
         """
-        newest = self._newest.get(type_url) if self._newest is not None else empty_set(type_url)
+        newest = self._newest_set(type_url)
         before: dict[str, Resource] = {}
         came = set[str]()
         for push in reversed(self._pushes):
@@ -418,17 +420,15 @@ class RemovalLog:
 
     def came_back(self, type_url: str) -> frozenset[str]:
         """The names that a push removed or changed, and that the newest set has in that version again."""
-        memo = self._came_back.get(type_url)
-        if memo is None or memo[0] != self.number:
-            newest = self._newest.get(type_url).resources if self._newest is not None else {}
-            names = frozenset(
-                name
-                for name in self.names(type_url)
-                if (now := newest.get(name)) is not None
-                and any(each.version == now.version for each in self.versions(type_url, name))
-            )
-            self._came_back[type_url] = memo = (self.number, names)
-        return memo[1]
+        return self._answer(self._find_came_back, type_url)
+
+    def _find_came_back(self, type_url: str) -> frozenset[str]:
+        newest = self._newest_set(type_url).resources
+        return frozenset(
+            name
+            for name in self._newest_set(type_url).among(self.names(type_url))
+            if any(each.version == newest[name].version for each in self.versions(type_url, name))
+        )
 
     def labelled(self, type_url: str, label: str) -> ResourceSet | None:
         """The set of a full-state type that a push served under this label; None for none, or if several differ."""
@@ -467,8 +467,7 @@ class RemovalLog:
             for push in self._pushes
         ]
         log._accepted = {url: list(sets) for url, sets in self._accepted.items()}
-        log._sets, log._last = dict(self._sets), dict(self._last)
-        log._names, log._came_back = dict(self._names), dict(self._came_back)
+        log._sets, log._answers = dict(self._sets), (0, {})
         return log
 
     def translated(self, translate: Callable[[ResourceSet], ResourceSet | None], newest: Snapshot) -> RemovalLog:
@@ -542,7 +541,7 @@ class RemovalLog:
             key for key, resource_set in self._sets.items() if resource_set is not None and key[0] in ROUTE_TARGETS
         ]
         for url, label in clusters[: -PUSHES_KEPT - 2]:  # sets of clusters may be large
-            if self._newest is None or self._newest.get(url).version_info != label:
+            if self._newest_set(url).version_info != label:
                 self._sets[url, label] = None
 
     def _forget_versions(self) -> None:
@@ -567,11 +566,8 @@ class RemovalLog:
             oldest.unaccepted.get(url, set()).difference_update(names)
 
     def _is_newest_refused(self) -> bool:
-        newest = self._newest
-        return newest is not None and any(
-            (resource := newest.get(url).resources.get(name)) is not None and resource.version == version
-            for url, name, version in self._refused
-        )
+        newest = ((self._newest_set(url).resources.get(name), version) for url, name, version in self._refused)
+        return any(each is not None and each.version == version for each, version in newest)
 
 
 def kept_s(rules: OrderRules) -> float:
