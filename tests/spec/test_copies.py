@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 import pytest
 
 from tests.support.sansio import Client, Server
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.protocol.clients import ClientTable
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Event, Send
+from xds.protocol.name_budget import NameBudgets
 from xds.protocol.requests import ErrorDetail, Request
 from xds.protocol.stream import DiscoveryStream
 
@@ -33,8 +36,17 @@ def client(server: Server, variant: Variant) -> Client:
 
 
 def copied(client: Client) -> DiscoveryStream:
-    assert client.stream.client_key is not None
-    return client.stream.copy(*client.server.clients.copy(client.stream.client_key))
+    """The stream with a copy of the state of its client, as one that leaves a cohort goes on."""
+    stream, server = DiscoveryStream.__new__(DiscoveryStream), client.server
+    for slot in DiscoveryStream.__slots__:
+        setattr(stream, slot, getattr(client.stream, slot))
+    assert stream.client_key is not None and stream._client is not None
+    stream._client, watches = stream._client.copy()
+    stream._clients, stream._budgets = ClientTable(server.cache, server.rules), NameBudgets(1 << 20)
+    stream._clients.own(stream.client_key, stream._client)
+    stream._offers = copy(stream._offers)
+    stream._offers.watches = {url: watches[watch] for url, watch in stream._offers.watches.items()}
+    return stream
 
 
 def answer(client: Client, send: Send, error: str = "") -> Request:
@@ -62,33 +74,33 @@ def go_on(client: Client, stream: DiscoveryStream, inbox: list[Send], error: str
 
 @pytest.mark.parametrize("error", ["", "no good"])
 def test_a_copy_behaves_as_its_client(client: Client, error: str) -> None:
-    copy = copied(client)
+    clone = copied(client)
     waiting = [send for send, _ in client.inbox]
     assert waiting, "clusters are in flight"
     told = go_on(client, client.stream, list(waiting), error)
     assert {url for url, *_ in told} == set(NEXT) or error
-    assert go_on(client, copy, list(waiting), error) == told
-    assert copy.status() == client.stream.status()
+    assert go_on(client, clone, list(waiting), error) == told
+    assert clone.status() == client.stream.status()
 
 
 def test_changes_of_a_client_do_not_change_its_copy(client: Client) -> None:
-    copy = copied(client)
-    before, due = copy.status(), copy.deadline()
+    clone = copied(client)
+    before, due = clone.status(), clone.deadline()
     assert before == client.stream.status()
     waiting = [send for send, _ in client.inbox]
     go_on(client, client.stream, waiting)
     client.stream.tick(client.server.now + 1000)
-    assert (copy.status(), copy.deadline()) == (before, due)
+    assert (clone.status(), clone.deadline()) == (before, due)
     assert client.stream.status() != before
 
 
 @pytest.mark.usefixtures("without_twins")
 def test_changes_of_a_copy_do_not_change_the_client(client: Client) -> None:
-    copy = copied(client)
+    clone = copied(client)
     before = client.stream.status()
-    go_on(client, copy, [send for send, _ in client.inbox], "no good")
-    copy.tick(client.server.now + 1000)
-    copy.close(client.server.now)
+    go_on(client, clone, [send for send, _ in client.inbox], "no good")
+    clone.tick(client.server.now + 1000)
+    clone.close(client.server.now)
     assert client.stream.status() == before
     assert len(client.server.clients) == 1
     client.settle()

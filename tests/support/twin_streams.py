@@ -126,14 +126,6 @@ class TwinStream(CohortStream):
         assert self._second.resolve() is view
         return view
 
-    def copy(self, clients: ClientTable, watches: Any) -> DiscoveryStream:
-        """A copy has no twins."""
-        clone = super().copy(clients, watches)
-        alone = DiscoveryStream.__new__(DiscoveryStream)
-        for slot in DiscoveryStream.__slots__:
-            setattr(alone, slot, getattr(clone, slot))
-        return alone
-
 
 def _plain(value: Any, nonces: Mapping[str, str], variant: Variant) -> Any:
     """What two equal events have in common, though objects differ in them and responses have nonces of their own."""

@@ -105,12 +105,6 @@ class AckState:
         self.newest_number = max(self.newest_number, offer.response.number)
         self.dirty_since_s = None
 
-    def become_accepted(self) -> Offer:
-        """The response in flight was ACKed; returns it."""
-        offer = self._end_flight()
-        self.state = ResponseState.SETTLED
-        return offer
-
     def become_settled(self) -> None:
         """Nothing has to be sent. Rejected content stays rejected if it is pushed again."""
         self.state = ResponseState.SETTLED
@@ -119,21 +113,12 @@ class AckState:
         """The only content to send is content that the client rejected: it is not sent (rule 16)."""
         self.state = ResponseState.REJECTED
 
-    def become_rejected(self) -> Offer:
-        """The response in flight was NACKed; returns it."""
-        offer = self._end_flight()
-        self.state = ResponseState.REJECTED
-        return offer
-
-    def supersede(self) -> Offer:
-        """Stop waiting for the answer to the response in flight; returns the response. Its answer will be stale."""
-        offer = self._end_flight()
-        self.state = ResponseState.SETTLED
-        return offer
-
-    def _end_flight(self) -> Offer:
+    def end_flight(self, state: ResponseState) -> Offer:
+        """The response in flight was ACKed, or a newer one takes its place, so that its answer will be stale (SETTLED);
+        or it was NACKed (REJECTED). Returns it.
+        """
         if self.in_flight is None:
             raise LocalProtocolError("no response in flight")
         offer, self.in_flight = self.in_flight, None
-        self.dirty_since_s = None
+        self.state, self.dirty_since_s = state, None
         return offer

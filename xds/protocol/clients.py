@@ -13,7 +13,6 @@ from xds.model.snapshot import Snapshot
 from xds.protocol.client import ClientState
 from xds.protocol.group_logs import LeftGroup
 from xds.protocol.rejections import NOTHING_REFUSED, RefusedVersions, Versions
-from xds.protocol.watch import Watch
 from xds.snapshots.cache import NO_SNAPSHOT, SnapshotCache, View
 from xds.snapshots.order import OrderRules
 
@@ -61,12 +60,6 @@ class ClientTable:
             state.refused_before = self.rejected.get(key[1], NOTHING_REFUSED)
         state.streams += 1
         return state
-
-    def copy(self, key: ClientKey) -> tuple[ClientTable, dict[Watch, Watch]]:
-        """A table with a copy of one client only, and the copy of each of its watches (for `DiscoveryStream.copy`)."""
-        clone = ClientTable(self._cache, self._rules)
-        clone._states[key], watches = self._require_state(key).copy()
-        return clone, watches
 
     def exit(self, key: ClientKey) -> None:
         """A stream of the client ended. Its state is dropped with its last stream (rule 80)."""

@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 from xds.model.names import NO_NAMES
 from xds.protocol.client import ClientState
-from xds.protocol.clients import ClientTable
 from xds.protocol.decode import CUT_FROM_BYTES, CheckCount
 from xds.protocol.events import Event, Send
 from xds.protocol.requests import Request, check_type
@@ -157,12 +156,6 @@ class CohortStream(DiscoveryStream):
         self._cohort: Cohort | None = None
         self._has_unknown_names = False
         self._is_lonely = False  # nobody else was in its situation
-
-    def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
-        clone = super().copy(clients, watches)
-        assert isinstance(clone, CohortStream)
-        clone._cohort = None
-        return clone
 
     @property
     def client(self) -> ClientState | None:

@@ -37,12 +37,6 @@ class Offers:
         self._offer_timeout_s = offer_timeout_s
         self.watches: Mapping[str, Watch] = {}
 
-    def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
-        """The offers of a copied stream; ``watches`` are the copies of its watches."""
-        clone = Offers(self._cache, self._dialect, self._offer_timeout_s)
-        clone.watches = {url: watches[watch] for url, watch in self.watches.items()}
-        return clone
-
     def offer_all(self, client: ClientState, events: list[Event], now_s: float, encoded_limit: int) -> bool:
         """Offer type by type. True if types remain for the next call, which is due at once.
 

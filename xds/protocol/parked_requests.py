@@ -46,9 +46,3 @@ class ParkedRequests:
         for type_url, requests in self._by_type.items():
             for request in requests:
                 yield type_url, request
-
-    def copy(self) -> ParkedRequests:
-        """An independent object with the same requests."""
-        clone = ParkedRequests(self._dialect, self._limits)
-        clone._by_type = {type_url: list(requests) for type_url, requests in self._by_type.items()}
-        return clone

@@ -17,8 +17,7 @@ invalid request changes no subscription and no response state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from xds.model.errors import LimitError
@@ -122,20 +121,6 @@ class DiscoveryStream:
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._remaining_since_s: float | None = None  # since when types wait for the next call
         self._parked: ParkedRequests | None = None
-
-    def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
-        """An independent stream in the same state, with a copy of its client (`ClientTable.copy`).
-
-        The copy shares the cache and all settings.
-        """
-        clone = copy(self)
-        clone._clients = clients
-        clone._budgets = NameBudgets(self._limits.unknown_name_bytes)
-        clone._client = clients.state(self.client_key) if self.client_key is not None else None
-        clone._offers = self._offers.copy(watches)
-        if self._parked is not None:
-            clone._parked = self._parked.copy()
-        return clone
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 

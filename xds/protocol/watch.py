@@ -222,7 +222,7 @@ class Watch:
 
     def accept(self) -> Response:
         """The client ACKed the response in flight; returns it."""
-        offer = self.ack.become_accepted()
+        offer = self.ack.end_flight(ResponseState.SETTLED)
         response = offer.response
         self.superseded = ()
         if self.heartbeats is not None:
@@ -258,7 +258,7 @@ class Watch:
         ``is_whole``: the response contains all resources of the client. Returns the response, and the names of the
         resources that are now known to be rejected.
         """
-        offer = self.ack.become_rejected()
+        offer = self.ack.end_flight(ResponseState.REJECTED)
         guilty = self._refuse(offer, message, is_whole=is_whole)
         self.note_removed(offer.response.resource_set, releases)
         # Envoy applies the others where it names the bad ones.
@@ -401,7 +401,7 @@ class Watch:
 
     def supersede(self) -> Response:
         """A newer response replaces the unanswered one in flight; returns the older response."""
-        response = self._mark_uncertain(self.ack.supersede().response)
+        response = self._mark_uncertain(self.ack.end_flight(ResponseState.SETTLED).response)
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = self.heartbeats.superseded_names.union(response.names)
         self.superseded = (*self.superseded, (self.ack.nonce, response))[-_SUPERSEDED_LIMIT:]

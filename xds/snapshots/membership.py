@@ -81,16 +81,8 @@ class Membership:
 
     def match_without(self, node: Node, group: str) -> GroupMatch | None:
         """The group that a node would have without ``group``. Counts no failures; may run in another thread."""
-        exists = self._exists
-        chosen = self.choose(node)
-        if chosen is not None:
-            return GroupMatch(chosen, FUNCTION) if chosen != group and exists(chosen) else None
-        if self._rules:
-            record = node_record(node)
-            for rule in self._rules:
-                if rule.group != group and exists(rule.group) and self._reason(rule, record)[0]:
-                    return GroupMatch(rule.group, SELECTOR)
-        return match_group(node, lambda name: name != group and exists(name))
+        fitting = (each.match for each in self.candidates(node) if each.matched and each.match.group != group)
+        return next(fitting, None)
 
     def candidates(self, node: Node) -> Iterator[GroupCandidate]:
         """All groups that a node may belong to, in order of precedence. The first that matched is its group."""
