@@ -3,18 +3,7 @@
 A client is a proxy, identified by peer address and node id. Its streams share one state, so a client with one stream
 per type is ordered too. The state refers to shared snapshots and sets, so it does not grow with their resources.
 
-    state          content released to the client        what waits, and for what       what ends the state
-    NEW, IN STEP   the newest snapshot and lingering     nothing (``transition`` is     `follow`: part of a push has to
-                   resources                             None)                          wait; `add_watch`: older content
-    MOVING         the same, without held resources      listener trees, for the ACKs   `advance`: all is ACKed and all
-                                                         and proofs in `transition`     clusters are warm
-    RETURNING      of the trees what the client shows    the same, and for requests     `expire`
-    without group  none, or the content sent before      the client, for a group        `follow`: a group matches
-    removed resource
-    NO END YET     the resource as it was                its end, for the ACKs of all   `advance`: these ACKs
-                                                         that could refer to it
-    LINGERING      the resource as it was                its removal, for its end       `expire`; `end_lingering`;
-                                                                                        `follow`: it is pushed again
+docs/internals/engine.md#states-of-a-client has its states; ``transition`` is None where nothing waits or lacks an end.
 """
 
 from __future__ import annotations
@@ -29,6 +18,7 @@ from xds.protocol.cluster_parts import PARTS, proved_at_start, unassigned
 from xds.protocol.expected_requests import awaits_cluster_request, is_returning
 from xds.protocol.facts import ClientFacts, urls_of
 from xds.protocol.group_logs import LeftGroup
+from xds.protocol.hold import Held
 from xds.protocol.hold_reasons import Reports
 from xds.protocol.known_content import ShownContent
 from xds.protocol.proof import NO_PROOF, Proof
@@ -61,7 +51,6 @@ from xds.protocol.returning import (
 )
 from xds.protocol.transition import (
     Transition,
-    begin,
     deadline_s,
     expire,
     is_acked,
@@ -442,7 +431,7 @@ class ClientState:
                 until_s = now_s + self.rules.return_s
             elif self.returned_s is not None and is_returning(facts, now_s):
                 until_s = self.returned_s + self.rules.return_s
-            transition = begin(facts, now_s, until_s)
+            transition = Transition(now_s, Held(facts.released), returning_until_s=until_s)
         if transition.held.is_fetch_over or transition.has_timed_out:
             transition = transition._replace(held=transition.held._replace(is_fetch_over=False), has_timed_out=False)
         self.transition = transition

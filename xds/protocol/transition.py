@@ -1,27 +1,9 @@
 """The transition of one client to the newest snapshot: what has to wait, and for what (docs/protocol.md#order).
 
 A transition is not tied to one push. It always covers the difference between the content released to this client and
-the newest snapshot. The difference is split into listener trees (`trees`), and each tree is in one phase:
-
-    phase of a tree  what the client is sent              what the tree waits for          what ends the phase
-    CLUSTERS         the clusters that the tree refers    every cold cluster that it       the ACK of CDS, or proof for
-                     to, with EDS and SDS; nothing of     refers to (`readiness`)          single clusters;
-                     the tree itself                                                       order_timeout_s
-    LISTENERS        extension configurations, listeners  the ACKs of LDS and ECDS         the ACKs
-                     and new routes; a listener after the
-                     changed ones that it names
-    FETCHING         the same                             everything that the listeners    the ACKs; order_timeout_s
-                                                          newly name
-    ROUTES           changed routes too                   their ACKs                       the ACKs
-    LINGERING        everything but removals              nothing                          the end of lingering
-
-    phase of a client
-    RETURNING        updates of the content that it       its requests for the types that  return_s; order_timeout_s
-                     shows; nothing of types whose        it had before, above all CDS     while it is known to use CDS
-                     content is unknown                                                    and has not requested it
-
-"Routes" are scoped routes, route configurations and virtual hosts. A tree with warm clusters only skips CLUSTERS.
-Lingering outlasts the transition (`ClientState.lingering`). A rejected resource stops its tree in the phase it is in.
+the newest snapshot. The difference is split into listener trees (`trees`), each of which is in one of the phases there;
+a rejected resource stops its tree in the phase it is in. A client that returns is in the phase RETURNING at first
+(docs/internals/engine.md#states-of-a-client). Lingering outlasts the transition (`ClientState.lingering`).
 """
 
 from __future__ import annotations
@@ -114,11 +96,6 @@ class Expired(NamedTuple):
     overdue: frozenset[str]
     is_unproved: bool
     is_missing_due: bool
-
-
-def begin(facts: ClientFacts, now_s: float, until_s: float | None) -> Transition:
-    """The transition of a client that begins now. ``until_s``: the end of the phase RETURNING, if it is in it."""
-    return Transition(now_s, Held(facts.released), returning_until_s=until_s)
 
 
 def with_step(before: Transition, held: Held, readiness: Readiness, now_s: float) -> Transition:
