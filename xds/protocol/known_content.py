@@ -25,7 +25,6 @@ class ShownContent(NamedTuple):
 
     * ``has_set``: ``known`` is what it showed, until it ACKs a response or unsubscribes from a name;
     * ``is_unknown``: it showed a label of no known set, so it may have anything, until it ACKs a response;
-    * ``leftover_names``: the names that it showed in a version that the server does not have (`Leftover`);
     * ``untold_names``: the clusters of the removal log that it did not show (Delta): told as removed when they end;
     * ``has_versions``: it showed versions (Delta), so what it has of a refused response is not known;
     * ``requested``: the assignments or secrets that its first request named, if it showed some of them: it has what
@@ -34,7 +33,6 @@ class ShownContent(NamedTuple):
 
     has_set: bool = False
     is_unknown: bool = False
-    leftover_names: frozenset[str] = NO_NAMES
     untold_names: frozenset[str] = NO_NAMES
     has_versions: bool = False
     requested: frozenset[str] = NO_NAMES

@@ -130,16 +130,7 @@ def shown_content(facts: ClientFacts, known: ResourceSet, shown: Shown) -> tuple
         else:
             logged = frozenset[str]().union(*(log.names(url) for log in facts.logs.all))
             uncertain |= logged.difference(known.resources, facts.goal.get(url).resources)
-    leftover_names = facts.releases.leftovers(known)
-    return (
-        ShownContent(
-            has_set=True,
-            leftover_names=leftover_names,
-            untold_names=untold_names,
-            has_versions=bool(shown.versions),
-        ),
-        uncertain,
-    )
+    return ShownContent(has_set=True, untold_names=untold_names, has_versions=bool(shown.versions)), uncertain
 
 
 def taken_back(facts: ClientFacts, goal: Snapshot) -> list[tuple[Watch, frozenset[str]]]:
@@ -359,9 +350,8 @@ def unsaid_names(facts: ClientFacts, type_url: str) -> frozenset[str]:
     These are `Leftover`s that linger, or clusters of a former group, also before clusters are requested.
     """
     url = facts.url_of("clusters")
-    lingering, watches = facts.lingering.names.get(url, NO_NAMES), facts.watches.of(url)
-    has_leftovers = not all(lingering.isdisjoint(watch.shown.leftover_names) for watch in watches)
-    may_follow_former = facts.former_groups and (lingering or (not watches and facts.is_in_return))
-    if not may_follow_former and not has_leftovers:
+    lingering = facts.lingering.names.get(url, NO_NAMES)
+    may_follow_former = facts.former_groups and (lingering or (not facts.watches.of(url) and facts.is_in_return))
+    if not may_follow_former and lingering.isdisjoint(facts.releases.leftovers(facts.released.get(url))):
         return NO_NAMES
     return facts.watches.names(type_url).difference(facts.goal.get(type_url).resources, facts.log.names(type_url))

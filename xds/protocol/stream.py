@@ -298,7 +298,9 @@ class DiscoveryStream:
         """As `NameHolder.unknown_names_cost`."""
         cost = cost_of(tuple(self._parked.names())) if self._parked is not None else 0
         for type_url, watch in self._offers.watches.items():
-            names = watch.subscription.interest.names | watch.shown.leftover_names
+            known = watch.known.base
+            names = watch.subscription.interest.names
+            names |= self._cache.releases.leftovers(known) if known is not None else NO_NAMES
             cost += cost_of(self._unknown_names(type_url, b"", names))
         return cost
 
