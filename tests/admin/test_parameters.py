@@ -11,9 +11,9 @@ from fastapi.routing import APIRoute
 
 from tests.admin.conftest import Api
 from tests.support.resources import static_cluster
-from xds.admin.parameters import check_parameters
+from xds.admin.routing import check_request
 from xds.app.admin import create_app, openapi_document
-from xds.consul.routing import PARAMETERS, check_consul_parameters
+from xds.consul.routing import PARAMETERS, check_consul_request
 
 SNAPSHOT = "/api/v1/groups/edge/snapshot"
 BODY = {"resources": [static_cluster("a", 80)]}
@@ -136,7 +136,7 @@ async def test_every_operation_describes_its_own_parameters(
 
 async def test_every_route_is_checked(api: Api) -> None:
     """Those of Consul too, which the description leaves out."""
-    checks = {check_parameters, check_consul_parameters}
+    checks = {check_request, check_consul_request}
     routes = [route for route in create_app(api.services).routes if isinstance(route, APIRoute)]
     unchecked = {route.path for route in routes if not checks & {each.call for each in route.dependant.dependencies}}
     assert {path for path in unchecked if not UNCHECKED.fullmatch(path)} == set()

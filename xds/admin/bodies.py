@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request
 
-from xds.admin.dependencies import Dependencies, Deps
+from xds.admin.dependencies import Dependencies, dependencies_of
 from xds.admin.problem import RETRY_AFTER_S, RequestError
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
@@ -20,8 +20,9 @@ from xds.model.errors import ValidationError, Violation
 from xds.tasks.threads import run_for_caller
 
 
-async def read_body(request: Request, deps: Deps) -> AsyncIterator[bytes]:
+async def read_body(request: Request) -> AsyncIterator[bytes]:
     """The whole body. Raises ``RequestError``: 413 above the limit, 503 if all bodies together need too much memory."""
+    deps = dependencies_of(request)
     chunks: list[bytes] = []
     size = 0
     try:

@@ -23,11 +23,6 @@ SHOWN = 80  # characters of a parameter's name in an error
 CLOSE = 0.6  # how similar a known name is to be suggested
 
 
-async def check_parameters(request: Request) -> None:
-    """A dependency of all routes of the API. Raises ``MalformedError`` (400)."""
-    check_known(request)
-
-
 def check_known(request: Request, more: Collection[str] = (), repeated: Collection[str] = ()) -> None:
     """Raises ``MalformedError`` unless the route knows all parameters. It reads ``more`` itself, those ``repeated``
     more than once.

@@ -18,7 +18,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from xds.admin.answers import answer_model
-from xds.admin.dependencies import Dependencies, Deps
+from xds.admin.dependencies import Dependencies, dependencies_of
 from xds.admin.fleet_progress import progress_of_all
 from xds.admin.models.findings import Finding
 from xds.admin.models.pushes import PushOutcome, PushProgress
@@ -92,18 +92,18 @@ IF_MATCH = (
 )
 
 
-def revision_precondition(absent: str) -> Callable[[Dependencies, str | None, str | None], Awaitable[Precondition]]:
+def revision_precondition(absent: str) -> Callable[[Request, str | None, str | None], Awaitable[Precondition]]:
     """A dependency: the precondition of a write to something with revisions, from its headers.
 
     ``absent`` says in the description what ``If-None-Match: *`` asks for.
     """
 
     async def stated(
-        deps: Deps,
+        request: Request,
         if_match: str | None = Header(None, description=IF_MATCH),
         if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
     ) -> Precondition:
-        check_precondition_present(deps, if_match, if_none_match)
+        check_precondition_present(dependencies_of(request), if_match, if_none_match)
         return read_precondition(if_match, if_none_match)
 
     return stated
@@ -124,30 +124,24 @@ DryRun = Annotated[bool, Query(description="Validate, and show what would change
 Message = Annotated[str, Query(max_length=MESSAGE_LIMIT, description="Why the change is made; the history has it")]
 
 
-async def keyless_options(
-    by: Calling,
-    dry_run: DryRun = False,
-    allow_empty: Annotated[
-        bool, Query(description="Permit that connected nodes lose their whole configuration; otherwise 409")
-    ] = False,
-    message: Message = "",
-    strict: Strict = False,
-) -> PushOptions:
-    """The options of a change that needs no idempotency key, from its query."""
-    return PushOptions("", None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
-
-
-KeylessOptions = Annotated[PushOptions, Depends(keyless_options)]
-
-
+AllowEmpty = Annotated[
+    bool, Query(description="Permit that connected nodes lose their whole configuration; otherwise 409")
+]
 Force = Annotated[
     bool, Query(description="Permit that resources are deleted that others of the group name; otherwise 409")
 ]
 
 
-async def shared_options(options: KeylessOptions, idempotency_key: IdempotencyKey = "") -> PushOptions:
+async def shared_options(
+    by: Calling,
+    dry_run: DryRun = False,
+    allow_empty: AllowEmpty = False,
+    message: Message = "",
+    strict: Strict = False,
+    idempotency_key: IdempotencyKey = "",
+) -> PushOptions:
     """The options of a push to any number of groups, from its headers and query."""
-    return replace(options, push_id=idempotency_key)
+    return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]
@@ -176,23 +170,8 @@ def with_rollout(options: PushOptions, members: Mapping[str, object]) -> PushOpt
     return replace(options, rollout=plan if isinstance(plan, dict) else {"waves": plan})
 
 
-async def push_options(
-    options: SharedOptions,
-    precondition: GroupPrecondition,
-    rollout: Annotated[
-        str,
-        Query(
-            description="How the push is rolled out, as the member `rollout` of a body: a plan as JSON, "
-            "or `all_at_once`. Ask `/version` first: an older server may ignore it"
-        ),
-    ] = "",
-    retry: Annotated[bool, Query(description="Push again what a rollout has taken back; otherwise 409")] = False,
-) -> PushOptions:
-    """The options of a push to one group."""
-    expect, etag = precondition
-    options = replace(options, expect=expect, etag=etag, retry=retry)
-    if not rollout:
-        return options
+async def _with_plan(options: PushOptions, rollout: str) -> PushOptions:
+    """The options with the plan of a query. Raises ``MalformedError``, ``ValidationError``."""
     try:
         plan = json.loads(rollout) if rollout.lstrip().startswith(("{", '"')) else rollout
     except ValueError as error:
@@ -217,7 +196,6 @@ async def wait_preference(
     return min(float(match[1]), WAIT_LIMIT_S) if match else 0.0
 
 
-Options = Annotated[PushOptions, Depends(push_options)]
 Wait = Annotated[float, Depends(wait_preference)]
 
 
@@ -237,9 +215,26 @@ class PushContext:
         return replace(self, options=await run_for_caller(with_rollout, self.options, members))
 
 
-async def push_context(deps: Deps, request: Request, options: Options, wait_s: Wait) -> PushContext:
-    """Everything that a pushing route needs in addition to its input."""
-    return PushContext(deps, options, wait_s, request)
+async def push_context(
+    request: Request,
+    options: SharedOptions,
+    precondition: GroupPrecondition,
+    wait_s: Wait,
+    rollout: Annotated[
+        str,
+        Query(
+            description="How the push is rolled out, as the member `rollout` of a body: a plan as JSON, "
+            "or `all_at_once`. Ask `/version` first: an older server may ignore it"
+        ),
+    ] = "",
+    retry: Annotated[bool, Query(description="Push again what a rollout has taken back; otherwise 409")] = False,
+) -> PushContext:
+    """Everything that a route needs in addition to its input to push to one group."""
+    expect, etag = precondition
+    options = replace(options, expect=expect, etag=etag, retry=retry)
+    if rollout:
+        options = await _with_plan(options, rollout)
+    return PushContext(dependencies_of(request), options, wait_s, request)
 
 
 Pushing = Annotated[PushContext, Depends(push_context)]
@@ -293,7 +288,7 @@ def preference_headers(pushing: PushContext) -> dict[str, str]:
 
 def etag_precondition(
     prefix: str, absent: str, shown: str = "Succeed only if the present etag is this one, such as"
-) -> Callable[[Dependencies, str | None, str | None], Awaitable[str]]:
+) -> Callable[[Request, str | None, str | None], Awaitable[str]]:
     """A dependency: the etag that a document without revisions must have; empty if any will do.
 
     ``prefix`` is that of its etags. ``absent`` says in the description what ``If-None-Match: *`` asks for, ``shown``
@@ -301,13 +296,13 @@ def etag_precondition(
     """
 
     async def expected(
-        deps: Deps,
+        request: Request,
         if_match: str | None = Header(
             None, description=f'{shown} `"{prefix}-1f3a9c07"`; `*`: there must be one. Otherwise 412'
         ),
         if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
     ) -> str:
-        return _wanted_etag(deps, prefix, if_match, if_none_match)
+        return _wanted_etag(dependencies_of(request), prefix, if_match, if_none_match)
 
     return expected
 

@@ -25,7 +25,7 @@ from xds.access.caller import Caller
 from xds.access.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 from xds.admin.answers import JSON_TYPE, YAML_TYPE
 from xds.admin.operations import ANY, Operation
-from xds.admin.parameters import check_parameters
+from xds.admin.parameters import check_known
 from xds.admin.problem import RequestError
 
 _log = structlog.get_logger(logger_name="xds.admin.routing")
@@ -100,7 +100,7 @@ def api_router(tag: str) -> ApiRouter:
     Its routes are complete when they are defined. FastAPI would build the routes of an included router in the first
     request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
-    return ApiRouter(tag, authorize, check_parameters)
+    return ApiRouter(tag, check_request)
 
 
 def operation_id(route: APIRoute) -> str:
@@ -170,8 +170,14 @@ def identity_of(request: Request) -> Identity:
     return cast(Identity, getattr(request.state, "identity", ANONYMOUS))
 
 
-async def authorize(request: Request) -> None:
-    """A dependency of all routes of the API. Raises ``RequestError`` (403)."""
+async def check_request(request: Request) -> None:
+    """A dependency of all routes of the API. Raises ``RequestError`` (403), ``MalformedError`` (400)."""
+    authorize(request)
+    check_known(request)
+
+
+def authorize(request: Request) -> None:
+    """Raises ``RequestError`` (403) unless the caller has the scope that the route needs."""
     scope = _needed(request)
     if scope != ANY:
         demand(request, scope)

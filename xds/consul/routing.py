@@ -22,12 +22,13 @@ PARAMETERS = _REPEATED | {
 }
 
 
-async def check_consul_parameters(request: Request) -> None:
-    """A dependency of all of Consul's paths. Raises ``MalformedError`` (400)."""
+async def check_consul_request(request: Request) -> None:
+    """A dependency of all of Consul's paths. Raises ``RequestError`` (403), ``MalformedError`` (400)."""
+    authorize(request)
     check_known(request, PARAMETERS, _REPEATED)
 
 
 def consul_router(prefix: str = "") -> APIRouter:
     """A router of Consul's paths, which the description leaves out. They check scopes and Consul's parameters."""
-    checks = [Depends(authorize), Depends(check_consul_parameters)]
+    checks = [Depends(check_consul_request)]
     return APIRouter(prefix=f"{CONSUL_API.prefix.rstrip('/')}{prefix}", dependencies=checks, include_in_schema=False)

@@ -16,7 +16,7 @@ from xds.access.tokens import ADMIN, write_scope
 from xds.admin import operations
 from xds.admin.answers import answer_model
 from xds.admin.bodies import Body, ContentType, media_of
-from xds.admin.dependencies import Deps
+from xds.admin.dependencies import dependencies_of
 from xds.admin.problem import RequestError, place_in_transaction
 from xds.admin.push import (
     RETRY,
@@ -166,10 +166,10 @@ class _DecodedTransaction:
 
 
 async def transaction_context(
-    deps: Deps, request: Request, options: SharedOptions, wait_s: Wait, force: Force = False
+    request: Request, options: SharedOptions, wait_s: Wait, force: Force = False
 ) -> PushContext:
     """Everything that a transaction needs in addition to its body."""
-    return PushContext(deps, replace(options, force=force), wait_s, request)
+    return PushContext(dependencies_of(request), replace(options, force=force), wait_s, request)
 
 
 @router.serve(operations.TRANSACT)

@@ -15,15 +15,18 @@ from xds.admin.dependencies import Dependencies, Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.push import (
-    KeylessOptions,
+    AllowEmpty,
+    DryRun,
+    Message,
     PushContext,
+    Strict,
     Wait,
     etag_precondition,
     preference_headers,
     status_of,
     wait_for_outcome,
 )
-from xds.admin.routing import api_router, demand, with_body
+from xds.admin.routing import Calling, api_router, demand, with_body
 from xds.mesh import operations
 from xds.mesh.core.lower.upstreams import read_upstreams
 from xds.mesh.lowered_groups import etag_of
@@ -44,9 +47,16 @@ DOCUMENT_BYTES = 4 << 20
 Expected = Annotated[str, Depends(etag_precondition("u", "succeed only if the group has no upstreams"))]
 
 
-async def writing_options(options: KeylessOptions, etag: Expected) -> PushOptions:
+async def writing_options(
+    by: Calling,
+    etag: Expected,
+    dry_run: DryRun = False,
+    allow_empty: AllowEmpty = False,
+    message: Message = "",
+    strict: Strict = False,
+) -> PushOptions:
     """The options of a write. A repeated write of the same document changes nothing, so it needs no key."""
-    return replace(options, etag=etag)
+    return PushOptions("", None, by.meta(message), dry_run, allow_empty, etag, strict, by.peer)
 
 
 Writing = Annotated[PushOptions, Depends(writing_options)]
