@@ -36,19 +36,15 @@ def dump_record(resource: Resource) -> bytes:
         return _wrapped(resource)
     # The bytes of ``_wrapped`` in 0.6 us instead of 2.9 us: nearly all resources have only a type, a body and a name.
     body, name = resource.body, resource.name.encode()
-    packed = _type_field(resource.type_url) + (b"\x12" + _size(body) + body if body else b"")
-    return b"\x12" + _size(packed) + packed + (b"\x1a" + _size(name) + name if name else b"")
+    packed = _type_field(resource.type_url) + (b"\x12" + encode_varint(len(body)) + body if body else b"")
+    after = b"\x1a" + encode_varint(len(name)) + name if name else b""
+    return b"\x12" + encode_varint(len(packed)) + packed + after
 
 
 @lru_cache(_TYPES_REMEMBERED)
 def _type_field(type_url: str) -> bytes:
     octets = type_url.encode()
-    return b"\x0a" + _size(octets) + octets if octets else b""
-
-
-def _size(octets: bytes) -> bytes:
-    """The length prefix of a field."""
-    return encode_varint(len(octets))
+    return b"\x0a" + encode_varint(len(octets)) + octets if octets else b""
 
 
 def _wrapped(resource: Resource) -> bytes:
