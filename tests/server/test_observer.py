@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,3 +92,10 @@ async def test_what_was_noted_is_told_before_a_stream_does_something_alone_or_en
     streams.observers[1].closed(1.0, "OK", "")
     assert streams.states() == [[Sync.SYNCED]]
     assert streams.metrics.type(CLUSTER).responses == 2
+
+
+async def test_a_stream_that_has_acked_everything_keeps_no_table_of_times() -> None:
+    streams = Streams(1)
+    streams.observers[0].observe([SEND], 1.0)
+    streams.observers[0].observe([ACKED], 2.0)
+    assert sys.getsizeof(streams.observers[0].sent_at) == sys.getsizeof({})
