@@ -143,6 +143,7 @@ class RolloutWorld(World):
         self._note_texts(content, is_hidden=group == GROUP and self._is_outside())
 
     def _serve_as(self, rollout: Rollout, content: Site, told: bool) -> None:
+        self._let_go_live_before(content)
         self.rollout, self._is_rolling = rollout, True
         self._serve(content, told, GROUP)
         self._is_rolling = False

@@ -91,11 +91,15 @@ class World:
         self._publish(content, told or not self.slow, group if "groups" in self.features else "default")
 
     def _publish(self, content: Site, told: bool, group: str) -> None:
-        self._serve(self._without_late(apart(content) if self.split else content, group), told, group)
+        content = apart(content) if self.split else content
+        self._let_go_live_before(content)
+        self._serve(self._without_late(content, group), told, group)
 
-    def _serve(self, content: Site, told: bool, group: str) -> None:
+    def _let_go_live_before(self, content: Site) -> None:
         if self.proves_anew:
             self._let_go_live([each for each in self.clients if any(link.is_up for link in each.links)], [content])
+
+    def _serve(self, content: Site, told: bool, group: str) -> None:
         self.is_moving = self.is_moving or (group not in self.pushed and bool(self.pushed))
         content, observed = self._with_observed(content) if group == "default" else (content, self.observed)
         gone, self.observed = self.observed.keys() - observed.keys(), observed
@@ -130,10 +134,9 @@ class World:
 
     def _complete(self) -> None:
         """The late assignments are there."""
-        for group, content in list(self.late.items()):
-            features, self.features = self.features, self.features - {"late"}
-            self._publish(content, True, group)
-            self.features = features
+        late, self.late = self.late, {}
+        for group, content in late.items():
+            self._serve(content, True, group)
 
     def _note_content(self) -> None:
         for watch in self.watches:
@@ -311,7 +314,7 @@ class World:
             if self._gives_up(client, away_s + proof_s):
                 self.flush()
                 if self.proves_anew:
-                    self._pass(proof_s)
+                    self.wait(proof_s)
 
     def _gives_up(self, client: EnvoyLike, proof_s: float) -> bool:
         """Whether a client goes live without what it waits for, if its clusters are to be proved anew.
