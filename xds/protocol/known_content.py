@@ -82,8 +82,7 @@ class KnownContent:
 
     def forget_all(self) -> None:
         """The client subscribed to the wildcard again: everything must be sent (rule 53)."""
-        names = self.base.resources if self.base is not None else ()
-        self.uncertain = dict.fromkeys((*names, *self.uncertain), UNKNOWN_VERSION)
+        self.mark_unanswered((*(self.base.resources if self.base is not None else ()), *self.uncertain))
 
     def mark_uncertain(self, names: Iterable[str], limit: int = UNCERTAIN_LIMIT) -> None:
         """The client may hold these names in any version or not at all, because a response was not ACKed.
