@@ -13,7 +13,7 @@ from tests.services.test_bindings import BY, instances, served, sink
 from tests.support.plane import Plane
 from xds.live.by_hand import KIND as HAND_KIND
 from xds.mesh.core.lower.assignments import lower_priorities
-from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment
+from xds.mesh.core.lower.lowered import LoweredAssignment
 from xds.mesh.lowered_endpoints import LOWERED
 from xds.model.node import Locality
 from xds.services.core.binding import Binding, InstanceSelection
@@ -105,7 +105,7 @@ def endpoint(number: int) -> ServedEndpoint:
 def test_draining_instances_keep_their_priority_if_it_exists() -> None:
     """It would be a new endpoint to Envoy in another one."""
     bindings = [Binding(f"s{number}") for number in range(3)]
-    before = LoweredAssignment(WEB, tuple(map(AssignmentTarget, bindings)))
+    before = LoweredAssignment(WEB, tuple(bindings))
     after = LoweredAssignment(WEB, before.targets[:2])
     resource = lower_priorities(before, [[endpoint(n), endpoint(n + 10)] for n in range(3)])
     targets = tuple(FollowedTarget(InstanceSelection(binding)) for binding in bindings[:2])
@@ -133,7 +133,7 @@ async def test_a_known_service_is_not_waited_for_at_other_sources(
     assert endpoints is not None
     bindings = Binding("known"), Binding("new")
     targets = tuple(FollowedTarget(InstanceSelection(each)) for each in bindings)
-    lowered = LoweredAssignment(WEB, tuple(map(AssignmentTarget, bindings)))
+    lowered = LoweredAssignment(WEB, bindings)
     key = (GROUP, WEB)
     owner = endpoints.followed._owner
     endpoints.followed.begin(FollowedAssignment(key, targets, partial(lower_priorities, lowered)), owner)

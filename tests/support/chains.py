@@ -78,6 +78,5 @@ def _target(target: ChainTarget) -> str:
     told += [f"gateway={target.mesh_gateway_mode}"] if target.mesh_gateway_mode else []
     told += [f"sni={target.sni} external"] if target.is_external else []
     told += ["dialed-directly"] if target.is_dialed_directly else []
-    told += [f"region={target.locality.region}"] if target.locality is not None else []
     told += [f"filter={target.subset.filter}"] if target.subset.filter else []
     return " ".join(told)

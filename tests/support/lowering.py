@@ -16,7 +16,8 @@ from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.assignments import lower_priorities
 from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, decode_lowered, merge_lowered
-from xds.mesh.core.lower.lowering import LoweringSettings, UpstreamChain, lower_upstream
+from xds.mesh.core.lower.lowering import lower_upstream
+from xds.mesh.core.lower.upstream_context import UpstreamChain
 from xds.mesh.core.lower.upstreams import Upstream, read_upstreams
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
@@ -57,7 +58,7 @@ def lowered(document: object, entries: str | ConfigEntries = "", *, has_partitio
     for each in given.upstreams:
         chain = chain_of(each, found, has_partitions=has_partitions)
         try:
-            parts.append(lower_upstream(each, chain, given.proxies, LoweringSettings(DATACENTER)))
+            parts.append(lower_upstream(each, chain, given.proxies, DATACENTER))
         except ValidationError as error:
             violations += error.violations
     if violations:
@@ -72,7 +73,7 @@ def lower_instances(name: str, instances: Selected, rule: EndpointRule) -> Resou
 
 def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
     """The assignment with the selected instances of each target, in the order of the targets."""
-    rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
+    rules = [EndpointRule(one.port, one.only_passing) for one in assignment.targets]
     return lower_priorities(
         assignment, [by_address(_endpoints(each, rule)).values() for each, rule in zip(selected, rules, strict=True)]
     )
@@ -92,11 +93,11 @@ def assigned(assignment: LoweredAssignment, catalog: Catalog) -> Resource:
     """An assignment with the instances that its targets select, as the control plane serves it."""
     selected = []
     for target in assignment.targets:
-        selection = InstanceSelection(target.binding, DATACENTER)
+        selection = InstanceSelection(target, DATACENTER)
         instances = (
-            ServiceInstance("test", ObservedInstance(one, 0.0, 0.0)) for one in catalog.get(target.binding.service, ())
+            ServiceInstance("test", ObservedInstance(one, 0.0, 0.0)) for one in catalog.get(target.service, ())
         )
-        selected.append(list(selection.select(instances)))
+        selected.append([(one.instance, one.health) for one in selection.select(instances)])
     return lower_assignment(assignment, selected)
 
 

@@ -321,6 +321,11 @@ def _members(kind: Any) -> Mapping[str, Member]:
     }
 
 
+def named_values(message: object) -> dict[str, Any]:
+    """The values of the fields of a dataclass, by their names in JSON."""
+    return {one.name: getattr(message, one.attribute) for one in members(type(message)).values()}
+
+
 def read_message(
     kind: type[Any], given: Mapping[str, object], findings: Findings, path: Path, ignored: frozenset[str] = frozenset()
 ) -> Any:

@@ -20,6 +20,7 @@ from xds.mesh.config_entries import EntryTable
 from xds.mesh.core.chain.chain import ChainError, DiscoveryChain
 from xds.mesh.core.chain.compile import compile_recorded
 from xds.mesh.core.chain.request import CompileRequestError
+from xds.mesh.core.entries.defaults import ServiceDefaults
 from xds.mesh.core.entries.entry import entry_key, key_of
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.entries.resolver import ServiceResolver
@@ -109,7 +110,7 @@ class ServiceMeshState(MeshState):
 
     def _compiled_alone(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
         index = self._entries.index
-        resolver = index.entries.resolver(service)
+        resolver = index.entries.find(ServiceResolver, service)
         changes = {entry_key(kind, service): None for kind in (ServiceRouter.kind, ServiceSplitter.kind)}
         entries = index.entries.with_changes(changes)
         if resolver is not None and subset:
@@ -125,13 +126,14 @@ class ServiceMeshState(MeshState):
 
     def is_configured(self, service: str) -> bool:
         entries = self._entries.index.entries
-        return any(entry_of(service) is not None for entry_of in (entries.resolver, entries.router, entries.splitter))
+        kinds = (ServiceResolver.kind, ServiceRouter.kind, ServiceSplitter.kind)
+        return any(entries.get(entry_key(kind, service)) is not None for kind in kinds)
 
     def resolver(self, service: str) -> ServiceResolver | None:
-        return self._entries.index.entries.resolver(service)
+        return self._entries.index.entries.find(ServiceResolver, service)
 
     def service_meta(self, service: str) -> Mapping[str, str]:
-        defaults = self._entries.index.entries.defaults(service)
+        defaults = self._entries.index.entries.find(ServiceDefaults, service)
         return defaults.meta if defaults is not None else NO_META
 
     def services_with_virtual(self, address: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from xds.mesh.core.chain.index import chain_finding
 from xds.mesh.core.chain.request import CompileRequestError
 from xds.mesh.core.chain.uses import ChainUse
 from xds.mesh.core.entries.defaults import ServiceDefaults
-from xds.mesh.core.entries.entry import Key, entry_key
+from xds.mesh.core.entries.entry import Key, WrittenKey, entry_key
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.lowered import (
     UPSTREAM,
@@ -28,13 +28,12 @@ from xds.mesh.core.lower.lowered import (
 )
 from xds.mesh.core.lower.lowering import (
     ListenerBackend,
-    LoweringSettings,
-    UpstreamChain,
     add_listener,
     lower_backend,
     lower_upstream,
     without_address,
 )
+from xds.mesh.core.lower.upstream_context import UpstreamChain
 from xds.mesh.core.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument, with_upstream_config
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import ENDPOINT
@@ -115,6 +114,7 @@ def stored_content(stored: Mapping[ResourceKey, DerivedResource], lowered: Lower
     return replace(lowered, records=stored, parts={})  # without parts, so that all upstreams are lowered again
 
 
+PartKey = tuple[Upstream, ProxySettings, int, frozenset[WrittenKey]]
 Compile = Callable[[ChainUse], Compiled]
 
 
@@ -140,7 +140,11 @@ def use_of(upstream: Upstream) -> ChainUse:
 
 def effective(document: UpstreamsDocument, entries: ConfigEntries) -> UpstreamsDocument:
     """The document with the settings of upstreams that the service-defaults of its own service have."""
-    return with_upstream_config(document, entries.defaults(document.service)) if document.service else document
+    return (
+        with_upstream_config(document, entries.find(ServiceDefaults, document.service))
+        if document.service
+        else document
+    )
 
 
 def own_entry(document: UpstreamsDocument) -> Key | None:
@@ -151,15 +155,14 @@ def own_entry(document: UpstreamsDocument) -> Key | None:
 class GroupLowering:
     """Lowers groups with one set of config entries. ``compile_use`` returns the chain of a use with these entries."""
 
-    def __init__(
-        self, entries: ConfigEntries, compile_use: Compile, records: LoweredRecords, settings: LoweringSettings
-    ) -> None:
+    def __init__(self, entries: ConfigEntries, compile_use: Compile, records: LoweredRecords, datacenter: str) -> None:
         self._entries = entries
         self._compile_use = compile_use
         self._records = records
-        self._settings = settings
-        self._lowered_parts: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
-        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, ListenerBackend]]] = {}
+        self._datacenter = datacenter
+        # By the ``id`` of the chain, which the part keeps alive.
+        self._lowered_parts: dict[PartKey, LoweredPart] = {}
+        self._behind: dict[PartKey, ListenerBackend] = {}
         # By the ``id`` of the content, which is kept alive here.
         self._records_by_content: dict[int, tuple[Json, DerivedResource]] = {}
 
@@ -234,25 +237,23 @@ class GroupLowering:
 
         An upstream with an escape hatch has no hash, so it is lowered for each group.
         """
+        inputs = (upstream, chain, proxies, self._datacenter)
         if upstream.envoy_listener_json is not None or upstream.envoy_cluster_json is not None:
-            return LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings))
-        parts = self._lowered_parts.setdefault((upstream, proxies), [])
-        for part in parts:
-            if part.chain.chain is chain.chain and part.chain.entries == chain.entries:
-                return part
-        behind = self._behind_once(without_address(upstream), chain, proxies)
-        lowered = add_listener(upstream, chain, proxies, self._settings, behind)
-        parts.append(LoweredPart(upstream, chain, proxies, lowered))
-        return parts[-1]
+            return LoweredPart(upstream, chain, proxies, lower_upstream(*inputs))
+        key = (upstream, proxies, id(chain.chain), chain.entries)
+        part = self._lowered_parts.get(key)
+        if part is None:
+            lowered = add_listener(*inputs, self._behind_once(without_address(upstream), chain, proxies))
+            part = self._lowered_parts[key] = LoweredPart(upstream, chain, proxies, lowered)
+        return part
 
     def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> ListenerBackend:
         """The resources behind the listener, shared by upstreams that differ in the listener's address or port only."""
-        shared = self._behind.setdefault((upstream, proxies), [])
-        for known_chain, behind in shared:
-            if known_chain.chain is chain.chain and known_chain.entries == chain.entries:
-                return behind
-        shared.append((chain, lower_backend(upstream, chain, proxies, self._settings)))
-        return shared[-1][1]
+        key = (upstream, proxies, id(chain.chain), chain.entries)
+        behind = self._behind.get(key)
+        if behind is None:
+            behind = self._behind[key] = lower_backend(upstream, chain, proxies, self._datacenter)
+        return behind
 
     def _record(self, one: LoweredResource) -> DerivedResource:
         """The record of a resource. Groups that share the content share the look-up too."""

@@ -60,10 +60,8 @@ class LoweredEndpoints:
 
     def _selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
         """The instances that an assignment selects now, target by target."""
-        targets = [InstanceSelection(one.binding, self._datacenter) for one in assignment.targets]
-        return [
-            each for target in targets for each in target.select_served(self._catalog.instances(target.binding.service))
-        ]
+        targets = [InstanceSelection(one, self._datacenter) for one in assignment.targets]
+        return [each for target in targets for each in target.select(self._catalog.instances(target.binding.service))]
 
     def clash(self, group: str) -> str:
         """The error about an assignment that the group should have and that has another owner; empty for none."""
@@ -130,7 +128,7 @@ class LoweredEndpoints:
                 self._assigned[group] = {key: other for key, other in self._assigned[group].items() if key != name}
 
     def _followed_assignment(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
-        targets = (FollowedTarget(InstanceSelection(one.binding, self._datacenter)) for one in assignment.targets)
+        targets = (FollowedTarget(InstanceSelection(one, self._datacenter)) for one in assignment.targets)
         return FollowedAssignment((group, assignment.name), tuple(targets), partial(lower_priorities, assignment))
 
 

@@ -26,9 +26,7 @@ from xds.mesh.config_entries import EntryTable, MissingWrites, PlannedWrite
 from xds.mesh.core.chain.compile import Compiled
 from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.chain.uses import ChainUse, ChainUses
-from xds.mesh.core.entries.entry import Key
 from xds.mesh.core.entries.entry_set import ConfigEntries
-from xds.mesh.core.lower.lowering import LoweringSettings
 from xds.mesh.core.lower.upstreams import UpstreamsDocument, read_upstreams
 from xds.mesh.group_lowering import (
     NOTHING_LOWERED,
@@ -90,7 +88,6 @@ class LoweredGroups:
         self._groups: dict[str, LoweredGroup] = {}
         self._unsettled: set[str] = set()  # groups that show what the store has, until they are lowered again
         self._uses = ChainUses()
-        self._groups_of_entry: dict[Key, set[str]] = {}  # the groups that depend on a service-defaults entry
 
     # Reading
 
@@ -326,8 +323,8 @@ class LoweredGroups:
     async def find_touched(self, planned: PlannedWrite | MissingWrites) -> TouchedGroups:
         """The chains and groups that a planned write of config entries touches."""
         keys = {*planned.edit.put, *planned.edit.removed}
-        uses, entries = self._uses.depending_on(keys), planned.proposal.entries
-        own = frozenset().union(*(self._groups_of_entry.get(key, ()) for key in keys))
+        uses, entries = self._uses.chains.depending_on(keys), planned.proposal.entries
+        own = {group for group, one in self._groups.items() if own_entry(one.document) in keys}
         compiled = await run_sized(self._compile_again, uses, entries, resources=_SIZE_OF_CHAIN * len(uses))
         return TouchedGroups(entries, compiled, self._uses.users(uses) | own)
 
@@ -411,28 +408,14 @@ class LoweredGroups:
             self._report(group, clash)
 
     def _set(self, lowered: LoweredGroup) -> None:
-        self._remove_entry_use(lowered.group)
         self._groups[lowered.group] = lowered
         self._unsettled.discard(lowered.group)
         self._uses.assign(lowered.group, lowered.chains)
-        key = own_entry(lowered.document)
-        if key is not None:
-            self._groups_of_entry.setdefault(key, set()).add(lowered.group)
 
     def _remove(self, group: str) -> None:
-        self._remove_entry_use(group)
         self._unsettled.discard(group)
         del self._groups[group]
         self._uses.assign(group, {})
-
-    def _remove_entry_use(self, group: str) -> None:
-        lowered = self._groups.get(group)
-        key = own_entry(lowered.document) if lowered is not None else None
-        if key is not None:
-            users = self._groups_of_entry[key]
-            users.discard(group)
-            if not users:
-                del self._groups_of_entry[key]
 
     def _check_owners(self, lowered: LoweredGroup) -> None:
         if self.endpoints is not None:
@@ -443,11 +426,11 @@ class LoweredGroups:
     # Chains
 
     def _lowering(self, entries: ConfigEntries, compile_use: Compile) -> GroupLowering:
-        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.context().datacenter))
+        return GroupLowering(entries, compile_use, self._records, self.context().datacenter)
 
     def _compiled(self, entries: ConfigEntries, compiled: Mapping[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use with ``entries``. ``compiled`` has the touched chains; others in use stay the same."""
-        return compiled.get(use) or self._uses.find(use) or use.compile(self.context(), entries)
+        return compiled.get(use) or self._uses.chains.find(use) or use.compile(self.context(), entries)
 
     def _compile_once(self, entries: ConfigEntries, compiled: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use, compiled for the first group that uses it."""
@@ -457,13 +440,8 @@ class LoweredGroups:
 
     def _compile_again(self, uses: Iterable[ChainUse], entries: ConfigEntries) -> dict[ChainUse, Compiled]:
         """The chains of these uses with ``entries``. An unchanged chain stays the same object."""
-        compiled: dict[ChainUse, Compiled] = {}
-        for use in uses:
-            after, before = use.compile(self.context(), entries), self._uses.find(use)
-            present = before if before is not None and before.chain is not None else after
-            is_unchanged = (present.chain, present.consulted) == (after.chain, after.consulted)
-            compiled[use] = present if is_unchanged else after
-        return compiled
+        chains = self._uses.chains
+        return {use: chains.unchanged_or(use, use.compile(self.context(), entries)) for use in uses}
 
 
 class LoweringPart(DerivedWrite):

@@ -16,7 +16,8 @@ from xds.mesh.core.chain.index import ChainContext
 from xds.mesh.core.chain.request import CompileRequestError
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.mesh.core.lower.lowered import LoweredAssignment
-from xds.mesh.core.lower.lowering import LoweringSettings, UpstreamChain, lower_assignments
+from xds.mesh.core.lower.lowering import lower_assignments
+from xds.mesh.core.lower.upstream_context import UpstreamChain
 from xds.mesh.core.lower.upstreams import Upstream, UpstreamsDocument
 from xds.mesh.group_lowering import effective, use_of
 from xds.model.errors import ValidationError
@@ -40,7 +41,7 @@ def stored_assignments(
             chain = _chain(upstream, entries, origin)
             if chain is None:
                 continue
-            lowered = lower_assignments(upstream, chain, document.proxies, LoweringSettings(origin.datacenter))
+            lowered = lower_assignments(upstream, chain, document.proxies, origin.datacenter)
             assignments = {**{name: one for name, one in lowered.items() if name in clusters}, **assignments}
     return dict(sorted(assignments.items()))
 

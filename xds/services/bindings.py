@@ -129,7 +129,7 @@ class Bindings:
     def selected(self, bound: BoundAssignment) -> list[ServiceInstance]:
         """The instances that a binding selects now, by address and port."""
         selection = InstanceSelection(bound.binding, self._datacenter)  # not that of ``bound``: reads count nothing
-        return list(selection.select_served(self._catalog.instances(bound.binding.service)))
+        return list(selection.select(self._catalog.instances(bound.binding.service)))
 
     # As `GroupDocuments`
 

@@ -11,7 +11,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Format, to_json, to_yaml
+from xds.cli.output import Format, to_json, to_yaml, write
 from xds.mesh import calls
 from xds.mesh.commands.chain_text import chain_dot, chain_text, walk_text
 from xds.services.commands.completion import complete_service
@@ -105,8 +105,6 @@ def chain(
       xds chain web --path /admin --header x-debug=1
       xds chain web --method POST --query page=2
     """
-    from xds.cli.output import write
-
     options = shared(context)
     format = chain_format(output, options.output)
     if path or method or header or query:

@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import FilesArgument, FilesOption, MessageOption, StrictFlag, YesFlag
+from xds.cli.arguments import FilesArgument, FilesOption, MessageOption, StrictFlag, YesFlag, named_files
 from xds.cli.completion import complete_names, given_value
 from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, say, write, write_document
+from xds.cli.push_options import confirm, write_options
+from xds.cli.table import write_items
 from xds.mesh import calls
 
 config_entry = typer.Typer(
@@ -58,8 +61,6 @@ def write_entries(
       xds config-entry write web.yaml
       xds config-entry write -f entries/ --dry-run
     """
-    from xds.cli.arguments import named_files
-    from xds.cli.push_options import write_options
     from xds.mesh.commands.entry_files import read_files, show_written, write_entries
 
     options = shared(context)
@@ -77,7 +78,6 @@ def read(context: typer.Context, kind: KindArgument, name: NameArgument) -> None
       xds config-entry read service-resolver web
       xds config-entry read proxy-defaults global -o json
     """
-    from xds.cli.output import Format, write, write_document
     from xds.mesh.commands.entry_files import shown_entry
 
     options = shared(context)
@@ -99,7 +99,6 @@ def list_entries(
       xds config-entry list
       xds config-entry list service-resolver -o wide
     """
-    from xds.cli.table import write_items
     from xds.mesh.commands.entry_files import LIST, NO_ENTRIES
 
     options = shared(context)
@@ -123,7 +122,6 @@ def delete(
       xds config-entry delete service-router web --dry-run
       xds config-entry delete service-router web
     """
-    from xds.cli.push_options import confirm, write_options
     from xds.mesh.commands.entry_files import show_written
 
     options = shared(context)
@@ -169,7 +167,6 @@ def history(context: typer.Context) -> None:
       xds config-entry history
       xds config-entry history --limit 5 -o json
     """
-    from xds.cli.table import write_items
     from xds.mesh.commands.entry_files import HISTORY, NO_ENTRIES
 
     options = shared(context)
@@ -191,8 +188,6 @@ def undo(
       xds config-entry undo
       xds config-entry undo --to 3 -m "as on Monday"
     """
-    from xds.cli.output import say
-    from xds.cli.push_options import confirm, write_options
     from xds.mesh.commands.entry_files import show_written
 
     options = shared(context)

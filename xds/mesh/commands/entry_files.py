@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xds.cli.client import Client, RefusedError, problem_text
 from xds.cli.errors import CommandError, Exit
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xds.codec.positions import TextLayout
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 NO_ENTRIES = "no config entries: `xds config-entry write -f FILE` writes them"
 _HCL_SUFFIX = ".hcl"
@@ -61,18 +62,24 @@ class EntryFile:
 def read_files(paths: Iterable[Path]) -> list[EntryFile]:
     """The files, and those of directories. Raises ``CommandError`` with all of them that cannot be read."""
     from xds.mesh.core.entries.entry import read_entry_values
+
+    return _read_each(paths, lambda text, source: EntryFile(*read_entry_values(text, source=source)))
+
+
+def _read_each(paths: Iterable[Path], read: Callable[[bytes, str], T]) -> list[T]:
+    """Read each file; ``read`` gets its text and its name. Raises ``CommandError`` with all that is wrong."""
     from xds.model.errors import ValidationError
 
-    files: list[EntryFile] = []
+    results: list[T] = []
     problems: list[str] = []
     for file in _files_of(paths):
         try:
-            files.append(EntryFile(*read_entry_values(read_bytes(file), source=shown_name(file))))
+            results.append(read(read_bytes(file), shown_name(file)))
         except ValidationError as error:
             problems += map(str, error.violations)
     if problems:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    return files
+    return results
 
 
 def _files_of(paths: Iterable[Path]) -> Iterator[Path]:
@@ -166,19 +173,10 @@ def between_revisions(client: Client, old: int, new: int) -> list[EntryDifferenc
 
 def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference]:
     """The entries that a write of the files would change. Raises ``CommandError``."""
-    from xds.mesh.core.entries.entry import Key, entry_json, entry_key, key_of, read_entries
-    from xds.model.errors import ValidationError
+    from xds.mesh.core.entries.entry import entry_json, entry_key, key_of, read_entries
 
-    given: dict[Key, Json] = {}
-    problems: list[str] = []
-    for file in _files_of(paths):
-        try:
-            read = read_entries(read_bytes(file), source=shown_name(file)).entries
-            given.update({key_of(entry): entry_json(entry) for entry in read})
-        except ValidationError as error:
-            problems += map(str, error.violations)
-    if problems:
-        raise CommandError(Exit.INVALID, "\n".join(problems))
+    files = _read_each(paths, lambda text, source: read_entries(text, source=source).entries)
+    given = {key_of(entry): entry_json(entry) for entries in files for entry in entries}
     stored = {entry_key(item["kind"], item["name"]): item["entry"] for item in client.items(calls.config_entries())}
     keys = (key for key in sorted(given) if stored.get(key) != given[key])
     return [EntryDifference(key[0], str(given[key]["Name"]), stored.get(key), given[key]) for key in keys]

@@ -11,8 +11,9 @@ from xds.admin.models.findings import Finding
 from xds.admin.models.groups import LoweredOrigin
 
 if TYPE_CHECKING:
-    from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment, LoweredResource
+    from xds.mesh.core.lower.lowered import LoweredAssignment, LoweredResource
     from xds.mesh.group_lowering import LoweredGroup
+    from xds.services.core.binding import Binding
 
 AliasOf = Callable[[str], str]  # of a type URL
 
@@ -53,16 +54,15 @@ class LoweredTarget:
     priority: int
 
     @classmethod
-    def from_domain(cls, target: AssignmentTarget) -> LoweredTarget:
+    def from_domain(cls, priority: int, binding: Binding) -> LoweredTarget:
         """The instances of one target."""
-        binding = target.binding
         return cls(
             service=binding.service,
             filter=binding.filter,
             port=binding.port,
             datacenter=binding.datacenter,
             only_passing=binding.only_passing,
-            priority=target.priority,
+            priority=priority,
         )
 
 
@@ -84,7 +84,7 @@ class UpstreamAssignment(LoweredOrigin):
         """The assignment of a lowered cluster."""
         return cls(
             name=one.name,
-            targets=tuple(map(LoweredTarget.from_domain, one.targets)),
+            targets=tuple(LoweredTarget.from_domain(*each) for each in enumerate(one.targets)),
             upstreams=tuple(one.upstreams),
             entries=tuple(map("/".join, one.entries)),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ from xds.admin.push import (
 )
 from xds.admin.routing import api_router, demand, with_model
 from xds.codec.document import parse_values
+from xds.codec.findings import json_pointer
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.mesh.core.entries.entry import check_kind, read_entry
 from xds.mesh.entry_records import DeleteEntry, EntryWrite, PutEntry
@@ -275,14 +276,10 @@ def _parse_transaction(document: object) -> TransactionRequest:
     except pydantic.ValidationError as error:
         raise ValidationError(
             [
-                Violation(f"transaction_{each['type']}", each["msg"], pointer=_pointer(each["loc"]))
+                Violation(f"transaction_{each['type']}", each["msg"], pointer=json_pointer(each["loc"]))
                 for each in error.errors(include_url=False, include_input=False)
             ]
         ) from None
-
-
-def _pointer(path: Sequence[int | str]) -> str:
-    return "".join(f"/{part}" for part in path)
 
 
 def _decode_push(change: GroupChange, decoder: ResourceDecoder) -> DecodedPush:

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from xds.access.tokens import ADMIN
 from xds.admin.answers import Paging, answer_json, answer_model, answer_yaml, etag_header
 from xds.admin.bodies import Body, ContentType, accepts_yaml, parse_one
-from xds.admin.dependencies import Dependencies, Deps
+from xds.admin.dependencies import Deps
 from xds.admin.middleware import Segment
 from xds.admin.models.writing import document_of
 from xds.admin.push import (
@@ -78,7 +78,9 @@ async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Respon
 @router.serve(operations.GET_UPSTREAMS)
 async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
     """The upstreams of a group, and what they are lowered to."""
-    upstreams = _upstreams(deps, group)
+    made, selector = served(deps).lowered.get(group), deps.publisher.settings.get(group).selector
+    nodes = len(deps.fleet.connected(group))
+    upstreams = GroupUpstreams.from_domain(made, etag_of(made.document), nodes, selector, type_label)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, document_of(upstreams), etag_header(upstreams.etag))
 
@@ -129,10 +131,3 @@ async def _answer(pushing: PushContext, result: PushResult) -> Response:
     etag = served(pushing.deps).lowered.etag(result.group)
     tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
     return answer_model(outcome, {**tag, **preference_headers(pushing)}, status_of(pending))
-
-
-def _upstreams(deps: Dependencies, group: str) -> GroupUpstreams:
-    made = served(deps).lowered.get(group)
-    selector = deps.publisher.settings.get(group).selector
-    nodes = len(deps.fleet.connected(group))
-    return GroupUpstreams.from_domain(made, etag_of(made.document), nodes, selector, type_label)

@@ -13,8 +13,6 @@ from xds.services.core.index import ServiceInstance
 from xds.services.core.instance import (
     INSTANCE_SHAPE,
     NAME_CHARACTERS,
-    Health,
-    Instance,
     check_service_name,
     instance_record,
 )
@@ -95,12 +93,8 @@ class InstanceSelection:
     def __post_init__(self) -> None:
         self._filter = compile_filter(self.binding.filter)
 
-    def select(self, instances: Iterable[ServiceInstance]) -> Iterator[tuple[Instance, Health]]:
-        """The selected instances with their health."""
-        return ((one.instance, one.health) for one in self.select_served(instances))
-
-    def select_served(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
-        """The selected instances with their state in the catalog."""
+    def select(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
+        """The selected instances."""
         return (one for one in instances if self.is_selected(one))
 
     def is_selected(self, one: ServiceInstance) -> bool:

@@ -72,7 +72,7 @@ async def get_service(
 
 def _selected(binding: dict[str, str], instances: Sequence[ServiceInstance]) -> list[ServiceInstance]:
     """The instances that a binding selects. Raises ``ValidationError`` for a filter that is none."""
-    return list(InstanceSelection(read_binding(binding)).select_served(instances))
+    return list(InstanceSelection(read_binding(binding)).select(instances))
 
 
 def _following_assignments(deps: Dependencies, service: str) -> tuple[list[Key], list[Key]]:

@@ -262,7 +262,7 @@ CASES = [
         new@dc1 5s gateway=remote
         web@dc1 5s gateway=remote
         web@dc3 5s gateway=remote
-        web@peer:e 5s gateway=remote region=west
+        web@peer:e 5s gateway=remote
         web@peer:f 5s gateway=remote
         """,
     ),

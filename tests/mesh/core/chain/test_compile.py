@@ -13,7 +13,7 @@ from xds.consul.quantities import SECOND_NS
 from xds.mesh.core.chain.chain import ResolverNode, RouterNode, SplitterNode
 from xds.mesh.core.chain.chain_json import chain_json
 from xds.mesh.core.chain.compile import compile_chain
-from xds.mesh.core.chain.request import CompileRequest, Overrides, PeerLocality
+from xds.mesh.core.chain.request import CompileRequest, Overrides
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -22,7 +22,6 @@ def test_case(case: Case) -> None:
         request_of(case.entries),
         datacenter=case.datacenter,
         overrides=case.overrides or Overrides(),
-        peers={"e": PeerLocality("west", "a")},
     )
     chain = compile_chain(request)
     assert lines(chain) == [line.strip() for line in case.expected.strip().splitlines()]
@@ -217,9 +216,3 @@ def test_the_order_of_entries_does_not_matter() -> None:
     text = next(case.entries for case in CASES if case.name.startswith("64"))
     backwards = type(entries_of(text)).of(reversed(list(entries_of(text))))
     assert compile_chain(replace(request_of(""), entries=backwards)) == compile_chain(request_of(text))
-
-
-def test_virtual_ips_are_passed_through() -> None:
-    request = replace(request_of(""), auto_virtual_ips=("240.0.0.1",), manual_virtual_ips=("10.0.0.1", "10.0.0.2"))
-    json = chain_json(compile_chain(request))
-    assert (json["AutoVirtualIPs"], json["ManualVirtualIPs"]) == (["240.0.0.1"], ["10.0.0.1", "10.0.0.2"])

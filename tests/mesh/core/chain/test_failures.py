@@ -165,23 +165,13 @@ def test_failure(case: Failure) -> None:
     ("missing", "told"),
     [
         ({"service": ""}, "serviceName is required"),
-        ({"namespace": ""}, "evaluateInNamespace is required"),
-        ({"partition": ""}, "evaluateInPartition is required"),
         ({"datacenter": ""}, "evaluateInDatacenter is required"),
         ({"trust_domain": ""}, "evaluateInTrustDomain is required"),
-        ({"entries": None}, "entries is required"),
     ],
 )
 def test_58_missing_parameter(missing: dict[str, Any], told: str) -> None:
     with pytest.raises(CompileRequestError, match=told):
         compile_chain(replace(request_of(""), **missing))
-
-
-@pytest.mark.parametrize("field", ["namespace", "partition"])
-def test_another_namespace_or_partition_is_refused_by_name(field: str) -> None:
-    changed: dict[str, Any] = {field: "team-a"}
-    with pytest.raises(CompileRequestError, match="'team-a' requires Consul Enterprise"):
-        compile_chain(replace(request_of(""), **changed))
 
 
 def test_an_unknown_gateway_mode_is_refused() -> None:

@@ -12,7 +12,7 @@ from tests.support.lowering import instance, lower_assignment, lower_instances
 from xds.codec.load_assignment import decode_assignment
 from xds.codec.resources import ResourceDecoder
 from xds.mesh.core.lower.assignments import OVERPROVISIONING_FACTOR
-from xds.mesh.core.lower.lowered import AssignmentTarget, LoweredAssignment
+from xds.mesh.core.lower.lowered import LoweredAssignment
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
 from xds.services.core.binding import Binding
@@ -23,7 +23,7 @@ Selected = list[tuple[Instance, Health]]
 
 
 def assignment(*bindings: Binding) -> LoweredAssignment:
-    return LoweredAssignment("web", tuple(AssignmentTarget(one, at) for at, one in enumerate(bindings)))
+    return LoweredAssignment("web", bindings)
 
 
 def instances(*texts: str) -> Selected:

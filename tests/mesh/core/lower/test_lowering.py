@@ -13,8 +13,9 @@ from tests.support.chains import entries_of
 from tests.support.lowering import DATACENTER, Json, catalog_of, chain_of, decoded, findings, lowered
 from xds.consul.quantities import duration_text
 from xds.mesh.core.chain.request import Overrides
+from xds.mesh.core.entries.defaults import ServiceDefaults
 from xds.mesh.core.lower.lowered import Lowered, merge_lowered
-from xds.mesh.core.lower.lowering import LoweringSettings, lower_upstream
+from xds.mesh.core.lower.lowering import lower_upstream
 from xds.mesh.core.lower.upstreams import ProxySettings, Upstream, read_upstreams, with_upstream_config
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import CLUSTER, LISTENER, ROUTE
@@ -407,10 +408,7 @@ def test_upstreams_with_and_without_a_proxy_do_not_share_a_cluster_with_least_re
 def test_upstreams_that_are_lowered_one_by_one_make_the_same_as_all_at_once() -> None:
     document = read_upstreams({"upstreams": [{"service": "web", "bind_port": 1}, {"service": "api", "bind_port": 2}]})
     entries = entries_of(ALL_HTTP + "- {Kind: service-router, Name: web, Routes: [{Destination: {Service: api}}]}")
-    parts = [
-        lower_upstream(one, chain_of(one, entries), document.proxies, LoweringSettings(DATACENTER))
-        for one in document.upstreams
-    ]
+    parts = [lower_upstream(one, chain_of(one, entries), document.proxies, DATACENTER) for one in document.upstreams]
     assert merge_lowered(parts) == merge_lowered(reversed(parts)) == lowered(document.document(), entries)
     assert merge_lowered([]) == Lowered()
 
@@ -418,8 +416,8 @@ def test_upstreams_that_are_lowered_one_by_one_make_the_same_as_all_at_once() ->
 def test_an_upstream_that_differs_changes_only_its_own_resources() -> None:
     one = Upstream("web", bind_port=1)
     compiled = chain_of(one, entries_of(ALL_HTTP))
-    plain = lower_upstream(one, compiled, ProxySettings(), LoweringSettings(DATACENTER))
-    moved = lower_upstream(replace(one, bind_port=2), compiled, ProxySettings(), LoweringSettings(DATACENTER))
+    plain = lower_upstream(one, compiled, ProxySettings(), DATACENTER)
+    moved = lower_upstream(replace(one, bind_port=2), compiled, ProxySettings(), DATACENTER)
     assert set(map(str, plain.resources)) ^ set(map(str, moved.resources)) == {
         str(part) for made in (plain, moved) for part in made.resources if part.type_url == LISTENER
     }
@@ -442,7 +440,7 @@ def test_upstream_config_of_service_defaults_fills_omitted_fields_of_the_documen
             "upstreams": [{"service": "web", "protocol": "grpc"}, {"service": "api"}, {"service": "db"}],
         }
     )
-    found = with_upstream_config(document, entries.defaults("shop"))
+    found = with_upstream_config(document, entries.find(ServiceDefaults, "shop"))
     web, api, db = found.upstreams
     assert (web.protocol, web.connect_timeout_ns) == ("grpc", 700_000_000)
     assert web.limits is not None
@@ -461,7 +459,7 @@ def test_an_escape_hatch_of_service_defaults_that_is_no_json_is_reported_of_the_
 """)
     document = read_upstreams({"service": "shop", "upstreams": [{"service": "web"}, {"service": "api"}]})
     with pytest.raises(ValidationError) as caught:
-        with_upstream_config(document, entries.defaults("shop"))
+        with_upstream_config(document, entries.find(ServiceDefaults, "shop"))
     (finding,) = caught.value.violations
     assert (finding.code, finding.resource) == ("bad_json", "service-defaults/shop")
     assert finding.pointer == "/UpstreamConfig/Overrides/1/EnvoyListenerJSON"

@@ -6,13 +6,28 @@ are followed in a loop, and failover is one level deep, so nothing recurses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from xds.consul.quantities import SECOND_NS
 from xds.consul.shared import DEFAULT
-from xds.mesh.core.chain.chain import RESOLVER, ROUTER, SPLITTER, ChainRoute, ChainSplit, Flaw, node_key, path_text
-from xds.mesh.core.chain.compilation import Compilation, ResolverDraft, RouterDraft, SplitterDraft, TargetDraft
-from xds.mesh.core.entries.resolver import WILDCARD, Failover, Redirect, ServiceResolver, Subset
+from xds.mesh.core.chain.chain import (
+    RESOLVER,
+    ROUTER,
+    SPLITTER,
+    ChainRoute,
+    ChainSplit,
+    ChainTarget,
+    Flaw,
+    ResolverNode,
+    RouterNode,
+    SplitterNode,
+    TargetKey,
+    node_key,
+    path_text,
+)
+from xds.mesh.core.chain.compilation import Compilation
+from xds.mesh.core.entries.defaults import ServiceDefaults
+from xds.mesh.core.entries.resolver import WILDCARD, Failover, LoadBalancer, ServiceResolver, Subset
 from xds.mesh.core.entries.router import HttpMatch, Route, RouteDestination, RouteMatch, ServiceRouter
 from xds.mesh.core.entries.splitter import ServiceSplitter, Split
 
@@ -24,7 +39,7 @@ def assemble(compilation: Compilation) -> None:
     """Create all nodes that the service's chain may reach. Raises ``ChainError``."""
     service = compilation.request.service
     _describe(compilation, service)
-    router = compilation.entries.router(service)
+    router = compilation.entries.find(ServiceRouter, service)
     if router is not None and compilation.ignores_http:
         router = None
         compilation.customized.protocol = True
@@ -36,7 +51,7 @@ def assemble(compilation: Compilation) -> None:
 
 def _describe(compilation: Compilation, service: str) -> None:
     """Record the properties of the chain's own service that are not nodes."""
-    defaults, proxy_defaults = compilation.entries.defaults(service), compilation.entries.proxy_defaults()
+    defaults, proxy_defaults = compilation.entries.find(ServiceDefaults, service), compilation.entries.proxy_defaults
     if defaults is not None:
         compilation.service_meta = dict(defaults.meta)
     compilation.envoy_extensions = (
@@ -49,11 +64,11 @@ def _describe(compilation: Compilation, service: str) -> None:
 
 
 def _route(compilation: Compilation, router: ServiceRouter) -> str:
-    node = RouterDraft(compilation.naming.service(router.name))
-    key = node_key(ROUTER, node.name)
-    compilation.enter(key)
+    name = compilation.naming.service(router.name)
+    compilation.enter(node_key(ROUTER, name))
     compilation.uses_http = True
     compilation.record_protocol(router.name)
+    routes = []
     for route in (*router.routes, _catch_all(router.name, compilation.request.has_partitions)):
         destination = route.destination
         service = (destination.service if destination is not None else "") or compilation.request.service
@@ -61,10 +76,11 @@ def _route(compilation: Compilation, router: ServiceRouter) -> str:
         next_node = (
             _resolver_key(compilation, service, subset) if subset else _splitter_or_resolver(compilation, service)
         )
-        node.routes.append(ChainRoute(route, next_node))
+        routes.append(ChainRoute(route, next_node))
     compilation.leave(0)
+    node = RouterNode(name, tuple(routes))
     compilation.record(node)
-    return key
+    return node.key
 
 
 def _catch_all(service: str, has_partitions: bool) -> Route:
@@ -75,7 +91,7 @@ def _catch_all(service: str, has_partitions: bool) -> Route:
 
 
 def _resolver_key(compilation: Compilation, service: str, subset: str = "") -> str:
-    return node_key(RESOLVER, resolve(compilation, compilation.target(service, subset)).name)
+    return resolve(compilation, compilation.target(service, subset)).key
 
 
 def _splitter_or_resolver(compilation: Compilation, service: str) -> str:
@@ -92,10 +108,12 @@ class _Frame:
     ``service`` is the name by which it was looked up: a leg without a service is one to that name, as in Consul.
     """
 
-    node: SplitterDraft
+    name: str
     service: str
     entry: ServiceSplitter
     next_leg: int = 0
+    splits: list[ChainSplit] = field(default_factory=list)
+    load_balancer: LoadBalancer | None = None
 
 
 def _split(compilation: Compilation, service: str) -> str:
@@ -115,16 +133,16 @@ def _split(compilation: Compilation, service: str) -> str:
 
 def _frame(compilation: Compilation, service: str) -> _Frame | None:
     """Begin a splitter. Its node is recorded before its legs are followed, so that a cycle ends here."""
-    entry = compilation.entries.splitter(service)
+    entry = compilation.entries.find(ServiceSplitter, service)
     if entry is None:
         return None
     if compilation.ignores_http:
         compilation.customized.protocol = True
         return None
-    frame = _Frame(SplitterDraft(compilation.naming.service(service)), service, entry)
-    compilation.record(frame.node)
-    compilation.enter(node_key(SPLITTER, frame.node.name))
-    return frame
+    node = SplitterNode(compilation.naming.service(service), ())
+    compilation.record(node)
+    compilation.enter(node.key)
+    return _Frame(node.name, service, entry)
 
 
 def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
@@ -132,6 +150,7 @@ def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
     frame = stack[-1]
     if frame.next_leg == len(frame.entry.splits):
         stack.pop()
+        compilation.record(SplitterNode(frame.name, tuple(frame.splits), frame.load_balancer))
         compilation.leave(len(compilation.path) - 1)
         return
     leg = frame.entry.splits[frame.next_leg]
@@ -146,20 +165,20 @@ def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
                 key = ""
             else:
                 stack.append(below)
-    frame.node.splits.append(ChainSplit(leg, leg.weight, key or _leg_resolver(compilation, frame.node, leg, service)))
+    frame.splits.append(ChainSplit(leg, leg.weight, key or _leg_resolver(compilation, frame, leg, service)))
 
 
-def _leg_resolver(compilation: Compilation, node: SplitterDraft, leg: Split, service: str) -> str:
+def _leg_resolver(compilation: Compilation, frame: _Frame, leg: Split, service: str) -> str:
     """The resolver of a leg. As in Consul, the first hash-based load balancer becomes that of the splitter."""
     resolver = resolve(compilation, compilation.target(service, leg.service_subset))
-    if node.load_balancer is None and resolver.load_balancer is not None and resolver.load_balancer.is_hash_based:
-        node.load_balancer = resolver.load_balancer
-    return node_key(RESOLVER, resolver.name)
+    if frame.load_balancer is None and resolver.load_balancer is not None and resolver.load_balancer.is_hash_based:
+        frame.load_balancer = resolver.load_balancer
+    return resolver.key
 
 
-def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
+def resolve(compilation: Compilation, target: TargetKey) -> ResolverNode:
     """The resolver node of a target, recorded with its failover. Raises ``ChainError``."""
-    known = compilation.resolvers.get(target.id)
+    known = compilation.resolvers.get(compilation.naming.target(target))
     if known is not None:
         return known
     depth = len(compilation.path)
@@ -169,84 +188,87 @@ def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
             return node
         compilation.record(node)
         # The redirects that lead to the node stay in the path: a failover may fail as well.
-        for other in _failover_targets(compilation, node.target, entry):
-            failover, _ = _resolve_redirects(compilation, other)
-            node.failover.append(failover.target.id)
+        others = _failover_targets(compilation, compilation.targets[node.target].key, entry)
+        if others:
+            failover = tuple(_resolve_redirects(compilation, other) for other in others)
+            node = replace(node, failover=failover)
+            compilation.record(node)
     finally:
         compilation.leave(depth)
     return node
 
 
-def _resolve_redirects(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
-    """The node where redirects end, and its entry; None instead of the entry if the node was recorded before."""
+def _resolve_redirects(compilation: Compilation, target: TargetKey) -> str:
+    """The ID of the target where redirects end."""
     depth = len(compilation.path)
     try:
-        return _follow(compilation, target)
+        node, _ = _follow(compilation, target)
+        return node.target
     finally:
         compilation.leave(depth)
 
 
-def _follow(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
+def _follow(compilation: Compilation, target: TargetKey) -> tuple[ResolverNode, ServiceResolver | None]:
+    """The node where redirects end, and its entry; None instead of the entry if the node was recorded before."""
     visited: dict[str, None] = {}
     while True:
-        known = compilation.resolvers.get(target.id)
+        id = compilation.naming.target(target)
+        known = compilation.resolvers.get(id)
         if known is not None:
             return known, None
-        service = target.key.service
-        compilation.enter(node_key(RESOLVER, target.id))
-        if not target.key.peer:
-            compilation.record_protocol(service)
-        entry = compilation.entries.resolver(service) or ServiceResolver(service)
-        if target.id in visited:
-            detail = f"detected circular resolver redirect: [{path_text((*visited, target.id))}]"
+        compilation.enter(node_key(RESOLVER, id))
+        if not target.peer:
+            compilation.record_protocol(target.service)
+        entry = compilation.entries.find(ServiceResolver, target.service) or ServiceResolver(target.service)
+        if id in visited:
+            detail = f"detected circular resolver redirect: [{path_text((*visited, id))}]"
             raise compilation.error(Flaw.CIRCULAR_REDIRECT, detail)
-        visited[target.id] = None
+        visited[id] = None
         next_target = _redirect(compilation, target, entry)
         if next_target is None:
-            return _node(compilation, target, entry), entry
+            return _node(compilation, id, target, entry), entry
         target = next_target
 
 
-def _redirect(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> TargetDraft | None:
+def _redirect(compilation: Compilation, target: TargetKey, entry: ServiceResolver) -> TargetKey | None:
     """The target that the entry redirects to; None if there is no redirect, or one to the same target."""
-    if entry.redirect is not None:
-        redirected = _apply_redirect(compilation, target, entry.redirect)
-        if redirected.id != target.id:
+    one = entry.redirect
+    if one is not None:
+        redirected = compilation.rewrite(target, one.service, one.service_subset, one.datacenter, one.peer)
+        if compilation.naming.target(redirected) != compilation.naming.target(target):
             return redirected
-    if not target.key.subset and entry.default_subset:
+    if not target.subset and entry.default_subset:
         return compilation.rewrite(target, subset=entry.default_subset)
     return None
 
 
-def _apply_redirect(compilation: Compilation, target: TargetDraft, redirect: Redirect) -> TargetDraft:
-    return compilation.rewrite(
-        target,
-        redirect.service,
-        redirect.service_subset,
-        redirect.namespace,
-        redirect.datacenter,
-        redirect.peer,
-    )
-
-
-def _node(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> ResolverDraft:
-    service, subset = target.key.service, target.key.subset
+def _node(compilation: Compilation, id: str, target: TargetKey, entry: ServiceResolver) -> ResolverNode:
+    """The node of a target, which is recorded with its settings."""
+    service, subset = target.service, target.subset
     if subset and subset not in entry.subsets:
         detail = f'service "{service}" does not have a subset named "{subset}"'
         raise compilation.error(Flaw.UNKNOWN_SUBSET, detail)
     timeout_ns = _connect_timeout_ns(compilation, entry)
-    node = ResolverDraft(target.id, target, entry.is_default, timeout_ns, entry.request_timeout_ns, entry.load_balancer)
-    target.connect_timeout_ns = timeout_ns
-    target.subset = entry.subsets.get(subset, _NO_SUBSET)
-    defaults = compilation.entries.defaults(service)
-    if defaults is not None and defaults.external_sni:
-        target.sni, target.is_external = defaults.external_sni, True
-    if target.is_external:
+    defaults, name = compilation.entries.find(ServiceDefaults, service), compilation.naming.sni(target)
+    is_external, mode, is_dialed_directly = defaults is not None and bool(defaults.external_sni), "", False
+    if is_external:
         _check_external(compilation, service, entry)
     else:
-        _look_up_proxy_settings(compilation, target)
-    compilation.resolved_targets.add(target.id)
-    return node
+        mode, is_dialed_directly = _proxy_settings(compilation, defaults)
+    compilation.targets[id] = ChainTarget(
+        id,
+        target,
+        name,
+        defaults.external_sni if defaults is not None and is_external else name,
+        entry.subsets.get(subset, _NO_SUBSET),
+        timeout_ns,
+        mode,
+        is_dialed_directly,
+        is_external,
+    )
+    return ResolverNode(
+        id, id, entry.is_default, timeout_ns, entry.request_timeout_ns, load_balancer=entry.load_balancer
+    )
 
 
 def _connect_timeout_ns(compilation: Compilation, entry: ServiceResolver) -> int:
@@ -270,39 +292,38 @@ def _check_external(compilation: Compilation, service: str, entry: ServiceResolv
             raise compilation.error(flaw, detail)
 
 
-def _look_up_proxy_settings(compilation: Compilation, target: TargetDraft) -> None:
-    """Look up mesh gateway and transparent proxy: of the service, else of all proxies. An override counts most."""
-    defaults, proxy_defaults = compilation.entries.defaults(target.key.service), compilation.entries.proxy_defaults()
-    if defaults is not None:
-        target.mesh_gateway_mode = defaults.mesh_gateway.mode
-        target.is_dialed_directly = defaults.transparent_proxy.dialed_directly
-    if proxy_defaults is not None:
-        target.mesh_gateway_mode = target.mesh_gateway_mode or proxy_defaults.mesh_gateway.mode
-        target.is_dialed_directly = target.is_dialed_directly or proxy_defaults.transparent_proxy.dialed_directly
-    override = compilation.request.overrides.mesh_gateway_mode
-    if override and override != target.mesh_gateway_mode:
-        target.mesh_gateway_mode = override
+def _proxy_settings(compilation: Compilation, defaults: ServiceDefaults | None) -> tuple[str, bool]:
+    """Mesh gateway and transparent proxy: of the service, else of all proxies. An override counts most."""
+    mode, is_dialed_directly, override = "", False, compilation.request.overrides.mesh_gateway_mode
+    for settings in (defaults, compilation.entries.proxy_defaults):
+        if settings is not None:
+            mode = mode or settings.mesh_gateway.mode
+            is_dialed_directly = is_dialed_directly or settings.transparent_proxy.dialed_directly
+    if override and override != mode:
+        mode = override
         compilation.customized.mesh_gateway = True
+    return mode, is_dialed_directly
 
 
 # Failover
 
 
-def _failover_targets(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> list[TargetDraft]:
+def _failover_targets(compilation: Compilation, target: TargetKey, entry: ServiceResolver) -> list[TargetKey]:
     """The failover targets before their own redirects are followed. The target itself is left out."""
-    failover = entry.failover.get(target.key.subset) or entry.failover.get(WILDCARD)
+    failover = entry.failover.get(target.subset) or entry.failover.get(WILDCARD)
     if failover is None:
         return []
-    return [one for one in _failover_drafts(compilation, target, failover) if one.id != target.id]
+    id_of = compilation.naming.target
+    return [one for one in _named_targets(compilation, target, failover) if id_of(one) != id_of(target)]
 
 
-def _failover_drafts(compilation: Compilation, target: TargetDraft, failover: Failover) -> list[TargetDraft]:
-    service, subset, namespace = failover.service, failover.service_subset, failover.namespace
+def _named_targets(compilation: Compilation, target: TargetKey, failover: Failover) -> list[TargetKey]:
+    service, subset = failover.service, failover.service_subset
     if failover.datacenters:
-        return [compilation.rewrite(target, service, subset, namespace, one) for one in failover.datacenters]
+        return [compilation.rewrite(target, service, subset, one) for one in failover.datacenters]
     if failover.targets:
         return [
-            compilation.rewrite(target, one.service, one.service_subset, one.namespace, one.datacenter, one.peer)
+            compilation.rewrite(target, one.service, one.service_subset, one.datacenter, one.peer)
             for one in failover.targets
         ]
-    return [compilation.rewrite(target, service, subset, namespace)]
+    return [compilation.rewrite(target, service, subset)]

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from xds.consul.shared import DEFAULT, EnvoyExtension
-from xds.mesh.core.chain.request import PeerLocality
 from xds.mesh.core.entries.resolver import LoadBalancer, Subset
 from xds.mesh.core.entries.router import Route
 from xds.mesh.core.entries.splitter import Split
@@ -102,7 +101,7 @@ Node = RouterNode | SplitterNode | ResolverNode
 
 @dataclass(frozen=True, slots=True)
 class ChainTarget:
-    """A set of instances. ``name`` is opaque. ``sni`` is the TLS server name, which ``ExternalSNI`` overrides."""
+    """A set of instances. ``name`` is opaque, and empty for a peer's. ``ExternalSNI`` replaces it as ``sni``."""
 
     id: str
     key: TargetKey
@@ -112,9 +111,7 @@ class ChainTarget:
     connect_timeout_ns: int
     mesh_gateway_mode: str = ""
     is_dialed_directly: bool = False
-    outbound_listener_port: int = 0
     is_external: bool = False
-    locality: PeerLocality | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +119,6 @@ class DiscoveryChain:
     """The result of a compilation. ``has_partitions`` decides the form of names and JSON."""
 
     service: str
-    namespace: str
-    partition: str
     datacenter: str
     protocol: str
     start_node: str
@@ -133,8 +128,6 @@ class DiscoveryChain:
     customization_hash: str = ""
     service_meta: Mapping[str, str] = field(default_factory=dict)
     envoy_extensions: tuple[EnvoyExtension, ...] = ()
-    auto_virtual_ips: tuple[str, ...] = ()
-    manual_virtual_ips: tuple[str, ...] = ()
     has_partitions: bool = True
 
     @property
@@ -144,14 +137,12 @@ class DiscoveryChain:
 
 
 class TargetKey(NamedTuple):
-    """The identity of a target: service, subset, and where the instances are."""
+    """The identity of a target: service, subset, and where the instances are: a datacenter, or a peer."""
 
     service: str
     subset: str
-    namespace: str
-    partition: str
     datacenter: str
-    peer: str
+    peer: str = ""
 
 
 def node_key(kind: str, name: str) -> str:
@@ -172,18 +163,17 @@ class Naming:
 
     def target(self, key: TargetKey) -> str:
         """The ID of a target. A target of a peer has no subset and no datacenter."""
-        partition = f".{key.partition}" if self.has_partitions else ""
         if key.peer:
-            return f"{key.service}.{key.namespace}{partition}.external.{key.peer}"
+            return f"{self.service(key.service)}.external.{key.peer}"
         subset = f"{key.subset}." if key.subset else ""
-        return f"{subset}{key.service}.{key.namespace}{partition}.{key.datacenter}"
+        return f"{subset}{self.service(key.service)}.{key.datacenter}"
 
     def sni(self, key: TargetKey) -> str:
         """The TLS server name of a target; empty for a target of a peer."""
         if key.peer:
             return ""
         subset = f"{key.subset}." if key.subset else ""
-        return f"{subset}{key.service}.{key.namespace}.{key.datacenter}.internal.{self.trust_domain}"
+        return f"{subset}{key.service}.{DEFAULT}.{key.datacenter}.internal.{self.trust_domain}"
 
 
 class Flaw(Enum):

@@ -10,6 +10,7 @@ from typing import Any
 
 from xds.consul.quantities import duration_text, percent
 from xds.consul.shape import write_message
+from xds.consul.shared import DEFAULT
 from xds.mesh.core.chain.chain import (
     RESOLVER,
     ROUTER,
@@ -35,8 +36,8 @@ def chain_json(chain: DiscoveryChain) -> Json:
     """The ``CompiledDiscoveryChain``. Without partitions it has the form of Consul before 1.11."""
     document = {
         "ServiceName": chain.service,
-        "Namespace": chain.namespace,
-        "Partition": chain.partition,
+        "Namespace": DEFAULT,
+        "Partition": DEFAULT,
         "Datacenter": chain.datacenter,
         **_non_empty(
             CustomizationHash=chain.customization_hash,
@@ -48,8 +49,8 @@ def chain_json(chain: DiscoveryChain) -> Json:
             Nodes={key: _node(node, has_definitions=chain.has_partitions) for key, node in chain.nodes.items()},
             Targets={id: _target(target, chain.has_partitions) for id, target in chain.targets.items()},
         ),
-        "AutoVirtualIPs": list(chain.auto_virtual_ips) or None,
-        "ManualVirtualIPs": list(chain.manual_virtual_ips) or None,
+        "AutoVirtualIPs": None,
+        "ManualVirtualIPs": None,
     }
     return document if chain.has_partitions else _without(document, _NOT_BEFORE_PARTITIONS)
 
@@ -57,7 +58,7 @@ def chain_json(chain: DiscoveryChain) -> Json:
 # Fields of the chain, and of its targets, that Consul before 1.11 does not have.
 _NOT_BEFORE_PARTITIONS = (
     *("Partition", "Default", "ServiceMeta", "EnvoyExtensions", "AutoVirtualIPs", "ManualVirtualIPs"),
-    *("Locality", "TransparentProxy", "ConnectTimeout"),
+    *("TransparentProxy", "ConnectTimeout"),
 )
 
 
@@ -106,23 +107,20 @@ def _resolver(node: ResolverNode) -> Json:
 
 
 def _target(target: ChainTarget, has_partitions: bool) -> Json:
-    key, locality = target.key, target.locality
+    key = target.key
     document = {
         **_non_empty(
             ID=target.id,
             Service=key.service,
             ServiceSubset=key.subset,
-            Namespace=key.namespace,
-            Partition=key.partition,
+            Namespace=DEFAULT,
+            Partition=DEFAULT,
             Datacenter=key.datacenter,
             Peer=key.peer,
-            Locality=_non_empty(Region=locality.region, Zone=locality.zone) if locality is not None else None,
         ),
         "MeshGateway": _non_empty(Mode=target.mesh_gateway_mode),
         "Subset": write_message(target.subset),
-        "TransparentProxy": _non_empty(
-            OutboundListenerPort=target.outbound_listener_port, DialedDirectly=target.is_dialed_directly
-        ),
+        "TransparentProxy": _non_empty(DialedDirectly=target.is_dialed_directly),
         **_non_empty(
             ConnectTimeout=duration_text(target.connect_timeout_ns),
             External=target.is_external,

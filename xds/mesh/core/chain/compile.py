@@ -16,28 +16,15 @@ from xds.consul.quantities import product
 from xds.consul.shared import merge_headers
 from xds.mesh.core.chain.assembling import assemble
 from xds.mesh.core.chain.chain import (
-    SPLITTER,
     ChainError,
     ChainSplit,
-    ChainTarget,
     DiscoveryChain,
     Flaw,
-    Node,
     ResolverNode,
-    RouterNode,
     SplitterNode,
-    node_key,
     path_text,
 )
-from xds.mesh.core.chain.compilation import (
-    HTTP_LIKE,
-    Compilation,
-    NodeDraft,
-    ResolverDraft,
-    RouterDraft,
-    SplitterDraft,
-    TargetDraft,
-)
+from xds.mesh.core.chain.compilation import HTTP_LIKE, Compilation
 from xds.mesh.core.chain.request import CompileRequest, check_request
 from xds.mesh.core.entries.entry import Key
 from xds.mesh.core.entries.splitter import Split
@@ -80,7 +67,8 @@ def compile_chain(request: CompileRequest) -> DiscoveryChain:
 
 def compile_recorded(request: CompileRequest) -> Compiled:
     """As ``compile_chain``, with the entries that the result depends on. Raises ``CompileRequestError``."""
-    compilation = Compilation(request, check_request(request))
+    check_request(request)
+    compilation = Compilation(request)
     try:
         chain, error = _compile(compilation), None
     except ChainError as raised:
@@ -124,7 +112,7 @@ def find_cycles(compilation: Compilation) -> list[str]:
 
 
 def _next_nodes(compilation: Compilation, key: str) -> Iterator[str]:
-    return iter(compilation.nodes[key].next_nodes())
+    return iter(compilation.nodes[key].next_nodes)
 
 
 def flatten(compilation: Compilation, order: Iterable[str]) -> None:
@@ -136,19 +124,20 @@ def flatten(compilation: Compilation, order: Iterable[str]) -> None:
     legs = 0
     for key in order:
         node = compilation.nodes[key]
-        if isinstance(node, SplitterDraft) and any(
+        if isinstance(node, SplitterNode) and any(
             _splitter_behind(compilation, leg) is not None for leg in node.splits
         ):
-            node.splits = _flatten_legs(compilation, node, LEGS_LIMIT - legs)
-            legs += len(node.splits)
+            flattened = _flatten_legs(compilation, node, LEGS_LIMIT - legs)
+            compilation.record(replace(node, splits=tuple(flattened)))
+            legs += len(flattened)
 
 
-def _splitter_behind(compilation: Compilation, leg: ChainSplit) -> SplitterDraft | None:
+def _splitter_behind(compilation: Compilation, leg: ChainSplit) -> SplitterNode | None:
     node = compilation.nodes[leg.next_node]
-    return node if isinstance(node, SplitterDraft) else None
+    return node if isinstance(node, SplitterNode) else None
 
 
-def _flatten_legs(compilation: Compilation, node: SplitterDraft, limit: int) -> list[ChainSplit]:
+def _flatten_legs(compilation: Compilation, node: SplitterNode, limit: int) -> list[ChainSplit]:
     legs: list[ChainSplit] = []
     for leg in node.splits:
         inner = _splitter_behind(compilation, leg)
@@ -157,7 +146,7 @@ def _flatten_legs(compilation: Compilation, node: SplitterDraft, limit: int) -> 
             continue
         if len(legs) + len(inner.splits) > limit:
             detail = f"splitters within splitters make more than {LEGS_LIMIT} legs"
-            path = (node_key(SPLITTER, node.name), leg.next_node)
+            path = (node.key, leg.next_node)
             raise ChainError(Flaw.TOO_LARGE, detail, compilation.request.service, path)
         legs += [_compose(leg, one) for one in inner.splits]
     return legs
@@ -184,7 +173,7 @@ def _reachable(compilation: Compilation) -> list[str]:
     """The nodes that the start leads to. Splitters that were flattened into others are left out."""
     reached, pending = {compilation.start_node: None}, [compilation.start_node]
     while pending:
-        for key in compilation.nodes[pending.pop()].next_nodes():
+        for key in compilation.nodes[pending.pop()].next_nodes:
             if key not in reached:
                 reached[key] = None
                 pending.append(key)
@@ -224,63 +213,22 @@ def _customization_hash(compilation: Compilation) -> str:
 
 def _build(compilation: Compilation, reachable: Iterable[str]) -> DiscoveryChain:
     request = compilation.request
-    nodes = {key: _node(compilation.nodes[key]) for key in reachable}
-    targets = {one: _target(compilation.targets[one]) for one in sorted(compilation.resolved_targets)}
+    nodes = {key: compilation.nodes[key] for key in reachable}
+    targets = dict(sorted(compilation.targets.items()))
+    start = nodes[compilation.start_node]
     return DiscoveryChain(
         service=request.service,
-        namespace=request.namespace,
-        partition=request.partition,
         datacenter=request.datacenter,
         protocol=compilation.protocol,
         start_node=compilation.start_node,
         nodes=nodes,
         targets=targets,
-        is_default=_is_default(request, nodes[compilation.start_node], targets),
+        # It only resolves the service itself by default, in any datacenter.
+        is_default=isinstance(start, ResolverNode)
+        and start.is_default
+        and targets[start.target].key.service == request.service,
         customization_hash=_customization_hash(compilation),
         service_meta=compilation.service_meta,
         envoy_extensions=compilation.envoy_extensions,
-        auto_virtual_ips=request.auto_virtual_ips,
-        manual_virtual_ips=request.manual_virtual_ips,
         has_partitions=request.has_partitions,
-    )
-
-
-def _is_default(request: CompileRequest, start: Node, targets: dict[str, ChainTarget]) -> bool:
-    """Whether the chain only resolves the service itself by default, in any datacenter."""
-    if not isinstance(start, ResolverNode) or not start.is_default:
-        return False
-    key = targets[start.target].key
-    here = (request.service, request.namespace, request.partition)
-    return (key.service, key.namespace, key.partition) == here
-
-
-def _node(draft: NodeDraft) -> Node:
-    if isinstance(draft, RouterDraft):
-        return RouterNode(draft.name, tuple(draft.routes))
-    if isinstance(draft, ResolverDraft):
-        return ResolverNode(
-            draft.name,
-            draft.target.id,
-            draft.is_default,
-            draft.connect_timeout_ns,
-            draft.request_timeout_ns,
-            tuple(draft.failover),
-            draft.load_balancer,
-        )
-    return SplitterNode(draft.name, tuple(draft.splits), draft.load_balancer)
-
-
-def _target(draft: TargetDraft) -> ChainTarget:
-    return ChainTarget(
-        draft.id,
-        draft.key,
-        draft.name,
-        draft.sni,
-        draft.subset,
-        draft.connect_timeout_ns,
-        draft.mesh_gateway_mode,
-        draft.is_dialed_directly,
-        draft.outbound_listener_port,
-        draft.is_external,
-        draft.locality,
     )

@@ -7,11 +7,12 @@ happens. A change that would break a chain is refused. The chains of an accepted
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xds.mesh.core.chain.chain import ChainError, DiscoveryChain, path_text
 from xds.mesh.core.chain.compile import Compiled, compile_recorded
-from xds.mesh.core.chain.request import CompileRequest, Overrides, PeerLocality
+from xds.mesh.core.chain.compiled_chains import CompiledChains
+from xds.mesh.core.chain.request import CompileRequest, Overrides
 from xds.mesh.core.entries.defaults import ProxyDefaults
 from xds.mesh.core.entries.entry import KINDS, Key
 from xds.mesh.core.entries.entry_set import Changes, ConfigEntries
@@ -25,12 +26,11 @@ _OWNING = tuple(kind for kind in KINDS if kind != ProxyDefaults.kind)
 
 @dataclass(frozen=True, slots=True)
 class ChainContext:
-    """The datacenter and trust domain of the callers, and what they know of peers: the same for all chains."""
+    """The datacenter and trust domain of the callers: the same for all chains."""
 
     datacenter: str
     trust_domain: str
     has_partitions: bool = True
-    peers: Mapping[str, PeerLocality] = field(default_factory=dict)
 
     def request(self, service: str, entries: ConfigEntries, overrides: Overrides | None = None) -> CompileRequest:
         """The request for the chain of a service."""
@@ -41,7 +41,6 @@ class ChainContext:
             self.trust_domain,
             overrides=overrides or Overrides(),
             has_partitions=self.has_partitions,
-            peers=self.peers,
         )
 
 
@@ -89,15 +88,14 @@ class ChainIndex:
     def __init__(self, context: ChainContext, entries: ConfigEntries | None = None) -> None:
         self.context = context
         self.entries = entries or ConfigEntries()
-        self._compiled: dict[ComparedName, Compiled] = {}
-        self._dependents: dict[Key, set[ComparedName]] = {}
+        self._chains = CompiledChains[ComparedName]()
         for service in owners(self.entries):
-            self._store(service, self._compile(service, self.entries))
+            self._chains.put(service, self._compile(service, self.entries))
 
     @property
     def services(self) -> Iterable[str]:
         """The services with an entry of their own, whose chains are kept."""
-        return [one.service for one in self._compiled.values()]
+        return [one.service for name in self._chains if (one := self._chains.find(name)) is not None]
 
     def chain(self, service: str, overrides: Overrides | None = None) -> DiscoveryChain:
         """The chain of any service. Raises ``ChainError`` where its entries contradict each other."""
@@ -122,32 +120,33 @@ class ChainIndex:
 
     def _kept(self, service: str) -> Compiled | None:
         """The chain that is kept, if it has exactly this name."""
-        kept = self._compiled.get(compared(service))
+        kept = self._chains.find(compared(service))
         return kept if kept is not None and kept.service == service else None
 
     def broken(self) -> tuple[ChainError, ...]:
         """The errors of kept chains that do not compile, because entries were stored under other rules."""
-        return tuple(one.error for _, one in sorted(self._compiled.items()) if one.error is not None)
+        kept = map(self._chains.find, sorted(self._chains))
+        return tuple(one.error for one in kept if one is not None and one.error is not None)
 
     def depending_on(self, keys: Iterable[Key]) -> frozenset[ComparedName]:
         """The services whose kept chain depends on any of these entries, present or not."""
-        return frozenset().union(*(self._dependents.get(key, ()) for key in keys))
+        return self._chains.depending_on(keys)
 
     def propose(self, changes: Changes) -> Proposal:
         """Compile the chains that depend on the changes. The index does not change."""
         entries = self.entries.with_changes(changes)
         named = {name for kind, name in changes if kind in _OWNING}
         dropped = {
-            name: self._compiled[name].service
+            name: kept.service
             for name in named
-            if name in self._compiled and not is_owner(entries, name)
+            if (kept := self._chains.find(name)) is not None and not is_owner(entries, name)
         }
         owned = {name for name in named if is_owner(entries, name)}
         services = (self.depending_on(changes) | owned) - dropped.keys()
         compiled: dict[ComparedName, Compiled] = {}
         broken: list[ChainError] = []
         for service in sorted(services):
-            one = compiled[service] = self._compile_again(service, entries)
+            one = compiled[service] = self._chains.unchanged_or(service, self._compile(service, entries))
             if one.error is not None and not self._is_broken(service):
                 broken.append(one.error)
                 if len(broken) == REFUSALS_LIMIT:
@@ -165,52 +164,21 @@ class ChainIndex:
             raise LocalProtocolError("a proposal that was refused, or is of other entries")
         self.entries = proposal.entries
         for service in proposal.dropped:
-            self._drop(service)
+            self._chains.drop(service)
         for service, compiled in proposal.compiled.items():
-            previous = self._compiled.get(service)
-            if previous is compiled:
-                continue
-            if previous is not None and previous.consulted == compiled.consulted:
-                self._compiled[service] = compiled  # the usual case, in a tenth of the time
-                continue
-            self._drop(service)
-            self._store(service, compiled)
+            self._chains.put(service, compiled)
         return proposal.changed
 
     def _is_broken(self, service: ComparedName) -> bool:
-        previous = self._compiled.get(service)
+        previous = self._chains.find(service)
         return previous is not None and previous.error is not None
 
     def _differs(self, service: ComparedName, compiled: Compiled) -> bool:
-        previous = self._compiled.get(service)
+        previous = self._chains.find(service)
         return previous is not compiled and (previous is None or previous.chain != compiled.chain)
-
-    def _compile_again(self, service: ComparedName, entries: ConfigEntries) -> Compiled:
-        """Compile a chain. An unchanged result is the previous object."""
-        one, previous = self._compile(service, entries), self._compiled.get(service)
-        if (
-            previous is None
-            or previous.chain is None
-            or (previous.chain, previous.consulted) != (one.chain, one.consulted)
-        ):
-            return one
-        return previous
 
     def _compile(self, service: ComparedName, entries: ConfigEntries) -> Compiled:
         return compile_recorded(self.context.request(written_name(entries, service), entries))
-
-    def _store(self, service: ComparedName, compiled: Compiled) -> None:
-        self._compiled[service] = compiled
-        for key in compiled.consulted:
-            self._dependents.setdefault(key, set()).add(service)
-
-    def _drop(self, service: ComparedName) -> None:
-        compiled = self._compiled.pop(service, None)
-        for key in compiled.consulted if compiled is not None else ():
-            dependents = self._dependents[key]
-            dependents.discard(service)
-            if not dependents:
-                del self._dependents[key]
 
 
 def owners(entries: ConfigEntries) -> list[ComparedName]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xds.consul.shared import DEFAULT
 from xds.mesh.core.entries.entry_set import ConfigEntries
 from xds.model.errors import InvalidRequestError
 
@@ -14,14 +12,6 @@ GATEWAY_MODES = ("", "none", "local", "remote")
 
 class CompileRequestError(InvalidRequestError):
     """The compile request is wrong: a parameter is missing or not supported."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerLocality:
-    """The locality of a peer."""
-
-    region: str = ""
-    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +31,21 @@ class CompileRequest:
     """
 
     service: str
-    entries: ConfigEntries | None
+    entries: ConfigEntries
     datacenter: str
     trust_domain: str
-    namespace: str = DEFAULT
-    partition: str = DEFAULT
     overrides: Overrides = field(default_factory=Overrides)
     has_partitions: bool = True
-    peers: Mapping[str, PeerLocality] = field(default_factory=dict)
-    auto_virtual_ips: tuple[str, ...] = ()
-    manual_virtual_ips: tuple[str, ...] = ()
 
 
-def check_request(request: CompileRequest) -> ConfigEntries:
-    """The entries of a valid request. Raises ``CompileRequestError``, in Consul's words if a parameter is missing."""
+def check_request(request: CompileRequest) -> None:
+    """Raises ``CompileRequestError``, in Consul's words if a parameter is missing."""
     for name, value in (
         ("serviceName", request.service),
-        ("evaluateInNamespace", request.namespace),
-        ("evaluateInPartition", request.partition),
         ("evaluateInDatacenter", request.datacenter),
         ("evaluateInTrustDomain", request.trust_domain),
     ):
         if not value:
             raise CompileRequestError(f"{name} is required")
-    if request.entries is None:
-        raise CompileRequestError("entries is required")
-    for name, value in (("namespace", request.namespace), ("partition", request.partition)):
-        if value != DEFAULT:
-            raise CompileRequestError(f"{name} {value[:80]!r} requires Consul Enterprise: the one here is {DEFAULT!r}")
     if request.overrides.mesh_gateway_mode not in GATEWAY_MODES:
         raise CompileRequestError(f"invalid mesh gateway mode {request.overrides.mesh_gateway_mode[:80]!r}")
-    return request.entries

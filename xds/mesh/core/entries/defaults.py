@@ -32,6 +32,7 @@ from xds.consul.shape import (
     TextShape,
     member,
     message,
+    named_values,
 )
 from xds.consul.shared import (
     EnvoyExtension,
@@ -39,7 +40,6 @@ from xds.consul.shared import (
     MeshGateway,
     TransparentProxy,
     check_choice,
-    check_common,
     check_gateway,
     check_proxy,
     check_tenancy,
@@ -218,7 +218,6 @@ class ProxyDefaults:
 
 def check_service_defaults(entry: ServiceDefaults, findings: Findings) -> None:
     """Check every rule that concerns the entry alone."""
-    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name == WILDCARD:
         detail = "service-defaults name must be the name of a service, and not a wildcard"
         findings.add("bad_name", detail, ("Name",))
@@ -239,7 +238,6 @@ def check_service_defaults(entry: ServiceDefaults, findings: Findings) -> None:
 
 def check_proxy_defaults(entry: ProxyDefaults, findings: Findings) -> None:
     """Check every rule that concerns the entry alone."""
-    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name != GLOBAL:
         detail = f"invalid name ({short_repr(entry.name)}), only {GLOBAL!r} is supported"
         findings.add("bad_name", detail, ("Name",))
@@ -263,13 +261,9 @@ def _check_override(override: UpstreamConfig, findings: Findings, path: Path) ->
 
 def _check_upstream_defaults(defaults: UpstreamConfig, findings: Findings) -> None:
     path = ("UpstreamConfig", "Defaults")
-    for field, value in (
-        ("Name", defaults.name),
-        ("Namespace", defaults.namespace),
-        ("Partition", defaults.partition),
-        ("Peer", defaults.peer),
-    ):
-        if value:
+    values = named_values(defaults)
+    for field in ("Name", "Namespace", "Partition", "Peer"):
+        if values[field]:
             findings.add("not_allowed", f"{field} must be empty in the defaults of upstreams", (*path, field))
     _check_upstream(defaults, findings, path)
 
@@ -286,25 +280,19 @@ def _check_upstream(config: UpstreamConfig, findings: Findings, path: Path) -> N
 
 def check_upstream_limits(limits: UpstreamLimits, findings: Findings, path: Path) -> None:
     """Check that no limit is negative."""
-    for field, value in (
-        ("MaxConnections", limits.max_connections),
-        ("MaxPendingRequests", limits.max_pending_requests),
-        ("MaxConcurrentRequests", limits.max_concurrent_requests),
-    ):
+    for field, value in named_values(limits).items():
         if value is not None and value < 0:
             findings.add("negative", f"{field} cannot be negative", (*path, field))
 
 
 def check_passive_health_check(check: PassiveHealthCheck, findings: Findings, path: Path) -> None:
     """Check that no interval is negative, and that percentages are at most 100."""
-    for field, value_ns in (("Interval", check.interval_ns), ("BaseEjectionTime", check.base_ejection_time_ns)):
-        if value_ns is not None and value_ns < 0:
+    values = named_values(check)
+    for field in ("Interval", "BaseEjectionTime"):
+        if values[field] is not None and values[field] < 0:
             findings.add("negative", f"{field} cannot be negative", (*path, field))
-    for field, percent in (
-        ("EnforcingConsecutive5xx", check.enforcing_consecutive_5xx),
-        ("MaxEjectionPercent", check.max_ejection_percent),
-    ):
-        if percent is not None and percent > PERCENT_LIMIT:
+    for field in ("EnforcingConsecutive5xx", "MaxEjectionPercent"):
+        if values[field] is not None and values[field] > PERCENT_LIMIT:
             findings.add("out_of_range", f"{field} must be a percentage between 0 and 100", (*path, field))
 
 

@@ -17,6 +17,7 @@ from xds.codec.foreign_document import consul_object_hint
 from xds.codec.positions import DocumentPart, TextLayout, locate
 from xds.codec.scalar import json_kind
 from xds.consul.shape import KEY_LIMIT, read_message, write_message
+from xds.consul.shared import check_common
 from xds.mesh.core.entries.defaults import ProxyDefaults, ServiceDefaults, check_proxy_defaults, check_service_defaults
 from xds.mesh.core.entries.resolver import ServiceResolver, check_resolver
 from xds.mesh.core.entries.router import ServiceRouter, check_router
@@ -167,6 +168,7 @@ def _read(value: object, findings: Findings, kind: str = "", name: str = "") -> 
     findings.name_resource(kind_class.kind, str(given.get("Name", given.get("name", "")))[:KEY_LIMIT])
     entry: ConfigEntry = read_message(kind_class, given, findings, (), _IGNORED)
     if not findings.is_full:
+        check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
         _CHECKS[kind_class](entry, findings)
     if name and compared(entry.name) != compared(name):
         findings.add("name_mismatch", f"expected the name {short_repr(name)}, not {short_repr(entry.name)}", ("Name",))

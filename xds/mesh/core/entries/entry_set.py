@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from xds.mesh.core.entries.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
+from xds.mesh.core.entries.defaults import ProxyDefaults, ServiceDefaults
 from xds.mesh.core.entries.entry import KINDS, ConfigEntry, Key, WrittenKey, key_of
 from xds.mesh.core.entries.resolver import ServiceResolver
 from xds.mesh.core.entries.router import ServiceRouter
 from xds.mesh.core.entries.splitter import ServiceSplitter
 from xds.model.compared_name import ComparedName, compared
+
+E = TypeVar("E", ServiceRouter, ServiceSplitter, ServiceResolver, ServiceDefaults, ProxyDefaults)
 
 # The changes of entries: the new content, or None for a deleted entry.
 Changes = Mapping[Key, ConfigEntry | None]
@@ -64,27 +66,7 @@ class ConfigEntries:
         """Kind and name, as they were written, of the entries that exist among ``keys``."""
         return frozenset((one.kind, one.name) for key in keys if (one := self.get(key)) is not None)
 
-    def router(self, service: str) -> ServiceRouter | None:
-        """The router of a service."""
-        entry: ServiceRouter | None = self.by_kind.get(ServiceRouter.kind, {}).get(compared(service))
-        return entry
-
-    def splitter(self, service: str) -> ServiceSplitter | None:
-        """The splitter of a service."""
-        entry: ServiceSplitter | None = self.by_kind.get(ServiceSplitter.kind, {}).get(compared(service))
-        return entry
-
-    def resolver(self, service: str) -> ServiceResolver | None:
-        """The resolver of a service."""
-        entry: ServiceResolver | None = self.by_kind.get(ServiceResolver.kind, {}).get(compared(service))
-        return entry
-
-    def defaults(self, service: str) -> ServiceDefaults | None:
-        """The defaults of a service."""
-        entry: ServiceDefaults | None = self.by_kind.get(ServiceDefaults.kind, {}).get(compared(service))
-        return entry
-
-    def proxy_defaults(self) -> ProxyDefaults | None:
-        """The proxy-defaults; there is at most one such entry."""
-        entry: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(compared(GLOBAL))
+    def find(self, kind: type[E], name: str) -> E | None:
+        """The entry of a kind and name, whatever the case of the name; that of proxy-defaults is ``GLOBAL``."""
+        entry: E | None = self.by_kind.get(kind.kind, {}).get(compared(name))
         return entry

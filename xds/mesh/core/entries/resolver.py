@@ -25,8 +25,9 @@ from xds.consul.shape import (
     Path,
     Span,
     member,
+    named_values,
 )
-from xds.consul.shared import check_choice, check_common, check_enterprise, check_tenancy
+from xds.consul.shared import check_choice, check_enterprise, check_tenancy
 from xds.filter.expression import FilterSyntaxError
 from xds.filter.filter import compile_filter
 
@@ -193,7 +194,6 @@ class ServiceResolver:
 
 def check_resolver(entry: ServiceResolver, findings: Findings) -> None:
     """Check every rule that concerns the entry alone."""
-    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     _check_subsets(entry, findings)
     if entry.redirect is not None:
         _check_redirect(entry, entry.redirect, findings)
@@ -286,15 +286,7 @@ _NEED_SERVICE = ("ServiceSubset", "Namespace", "Partition", "Peer")
 
 def _check_redirect(entry: ServiceResolver, redirect: Redirect, findings: Findings) -> None:
     path = ("Redirect",)
-    values: dict[str, object] = {
-        "Service": redirect.service,
-        "ServiceSubset": redirect.service_subset,
-        "Namespace": redirect.namespace,
-        "Partition": redirect.partition,
-        "Datacenter": redirect.datacenter,
-        "Peer": redirect.peer,
-        "SamenessGroup": redirect.sameness_group,
-    }
+    values = named_values(redirect)
     if entry.failover:
         findings.add("conflict", "Redirect and Failover cannot both be set", path)
     if not any(values.values()):
@@ -316,6 +308,7 @@ def _check_sameness(group: str, findings: Findings, path: Path) -> None:
 
 # Failover
 
+_FAILOVER_PARTS = ("Service", "ServiceSubset", "Namespace", "Targets", "SamenessGroup", "Datacenters")
 _FAILOVER_PAIRS = (
     ("Datacenters", "Targets"),
     ("ServiceSubset", "Targets"),
@@ -334,19 +327,12 @@ _TARGET_PAIRS = (
 
 def _check_failover(entry: ServiceResolver, subset: str, failover: Failover, findings: Findings) -> None:
     path = ("Failover", subset)
-    values: dict[str, object] = {
-        "Service": failover.service,
-        "ServiceSubset": failover.service_subset,
-        "Namespace": failover.namespace,
-        "Targets": failover.targets,
-        "SamenessGroup": failover.sameness_group,
-        "Datacenters": failover.datacenters,
-    }
+    values = named_values(failover)
     if subset != WILDCARD and subset not in entry.subsets:
         detail = f"Failover[{short_repr(subset)}]: not a valid subset"
         findings.add("unknown_subset", detail, path, hint=f"{_subsets_hint(entry)}; {WILDCARD} means any subset")
-    if not any(values.values()):
-        detail = f"Failover[{short_repr(subset)}]: one of {', '.join(values)} is required"
+    if not any(values[part] for part in _FAILOVER_PARTS):
+        detail = f"Failover[{short_repr(subset)}]: one of {', '.join(_FAILOVER_PARTS)} is required"
         findings.add("empty_failover", detail, path)
     _check_own_subset(entry, failover.service, failover.service_subset, findings, path)
     _check_pairs(values, _FAILOVER_PAIRS, findings, path)
@@ -363,13 +349,7 @@ def _check_failover(entry: ServiceResolver, subset: str, failover: Failover, fin
 
 
 def _check_target(entry: ServiceResolver, target: FailoverTarget, findings: Findings, path: Path) -> None:
-    values: dict[str, object] = {
-        "ServiceSubset": target.service_subset,
-        "Partition": target.partition,
-        "Datacenter": target.datacenter,
-        "Peer": target.peer,
-    }
-    _check_pairs(values, _TARGET_PAIRS, findings, path)
+    _check_pairs(named_values(target), _TARGET_PAIRS, findings, path)
     _check_own_subset(entry, target.service, target.service_subset, findings, path)
     check_tenancy(target.namespace, target.partition, findings, path)
 

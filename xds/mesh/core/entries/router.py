@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from xds.codec.findings import Findings, short_repr
 from xds.consul.shape import COUNT, COUNTS, FLAG, SPAN, TEXT, TEXT_MAP, TEXTS, ListOf, Message, Path, TextShape, member
-from xds.consul.shared import HeaderModifiers, check_choice, check_common, check_tenancy
+from xds.consul.shared import HeaderModifiers, check_choice, check_tenancy
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE")
 RETRY_CONDITIONS = (
@@ -114,7 +114,6 @@ class ServiceRouter:
 
 def check_router(entry: ServiceRouter, findings: Findings) -> None:
     """Check every rule that concerns the entry alone. Services and subsets are looked up when chains are compiled."""
-    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     for index, route in enumerate(entry.routes):
         _check_route(route, index, findings)
 

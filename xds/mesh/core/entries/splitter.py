@@ -9,7 +9,7 @@ from typing import ClassVar
 from xds.codec.findings import Findings, short_repr
 from xds.consul.quantities import WHOLE, percent
 from xds.consul.shape import TEXT, TEXT_MAP, WEIGHT, ListOf, Message, member
-from xds.consul.shared import HeaderModifiers, check_common, check_tenancy
+from xds.consul.shared import HeaderModifiers, check_tenancy
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,6 @@ class ServiceSplitter:
 
 def check_splitter(entry: ServiceSplitter, findings: Findings) -> None:
     """Check every rule that concerns the entry alone."""
-    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if not entry.splits:
         findings.add("missing_field", "no splits configured", ("Splits",))
         return

@@ -25,7 +25,7 @@ from xds.mesh.core.lower.envoy_fields import (
     non_empty,
     typed_config,
 )
-from xds.mesh.core.lower.lowered import UPSTREAM, AssignmentTarget, EntryPlace, LoweredAssignment, LoweredResource
+from xds.mesh.core.lower.lowered import UPSTREAM, EntryPlace, LoweredAssignment, LoweredResource
 from xds.mesh.core.lower.mesh_names import cluster_name, leg_name
 from xds.mesh.core.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import CLUSTER
@@ -325,7 +325,7 @@ def _assignment(
     *,
     is_member: bool = False,
 ) -> LoweredAssignment:
-    selected = tuple(AssignmentTarget(_binding(target), priority) for priority, target in enumerate(targets))
+    selected = tuple(map(_binding, targets))
     entries = context.entries_of(context.target(node), *targets)
     return LoweredAssignment(name, selected, (context.upstream.name,), entries, is_member)
 

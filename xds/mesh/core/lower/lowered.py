@@ -64,30 +64,17 @@ class LoweredResource:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentTarget:
-    """The instances that a binding selects for an assignment, at a priority."""
-
-    binding: Binding
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class LoweredAssignment:
-    """The assignment of a cluster: its targets in the order of their priorities, which have no gap.
+    """The assignment of a cluster. ``targets`` are the selections of instances of its priorities, in order.
 
     ``is_member``: the cluster is a member of an aggregate cluster, so another cluster may follow it.
     """
 
     name: str
-    targets: tuple[AssignmentTarget, ...]
+    targets: tuple[Binding, ...]
     upstreams: tuple[str, ...] = ()
     entries: tuple[WrittenKey, ...] = ()
     is_member: bool = False
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        """The services whose instances become its endpoints, each once."""
-        return tuple(dict.fromkeys(one.binding.service for one in self.targets))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,35 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from xds.mesh.core.chain.chain import DiscoveryChain, ResolverNode
-from xds.mesh.core.entries.entry import WrittenKey, entry_key
+from xds.mesh.core.chain.chain import ResolverNode
+from xds.mesh.core.entries.entry import entry_key
 from xds.mesh.core.entries.resolver import ServiceResolver
 from xds.mesh.core.lower.clusters import INVALID_FILTER, ResolverClusters, lower_resolver
 from xds.mesh.core.lower.listeners import lower_listener
 from xds.mesh.core.lower.lowered import Lowered, LoweredAssignment, LoweredResource, merge_lowered
 from xds.mesh.core.lower.route_checks import check_routes
 from xds.mesh.core.lower.routes import lower_routes
-from xds.mesh.core.lower.upstream_context import UpstreamContext, resolvers_of
+from xds.mesh.core.lower.upstream_context import UpstreamChain, UpstreamContext, resolvers_of
 from xds.mesh.core.lower.upstreams import LOOPBACK, ProxySettings, Upstream
 from xds.model.errors import ValidationError, Violation
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamChain:
-    """The chain of an upstream, compiled in its datacenter with its overrides.
-
-    ``entries`` has the existing config entries that the compiler looked up.
-    """
-
-    chain: DiscoveryChain
-    entries: frozenset[WrittenKey] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class LoweringSettings:
-    """``datacenter`` is that of the proxies. A target in another datacenter may be behind a mesh gateway."""
-
-    datacenter: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +39,20 @@ def without_address(upstream: Upstream) -> Upstream:
     return replace(upstream, bind_address=LOOPBACK, bind_port=int(upstream.is_proxied))
 
 
-def lower_upstream(
-    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
-) -> Lowered:
-    """Lower one upstream. The result depends on these values only. Raises ``ValidationError``."""
-    backend = lower_backend(without_address(upstream), compiled, proxies, settings)
-    return add_listener(upstream, compiled, proxies, settings, backend)
+def lower_upstream(upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, datacenter: str) -> Lowered:
+    """Lower one upstream for proxies in ``datacenter``: a target in another one may be behind a mesh gateway.
+
+    The result depends on these values only. Raises ``ValidationError``.
+    """
+    backend = lower_backend(without_address(upstream), compiled, proxies, datacenter)
+    return add_listener(upstream, compiled, proxies, datacenter, backend)
 
 
 def lower_backend(
-    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, datacenter: str
 ) -> ListenerBackend:
     """Lower what is behind the listener of an upstream, which must come from `without_address`."""
-    context = _context(upstream, compiled, proxies, settings)
+    context = UpstreamContext(upstream, compiled, proxies, datacenter)
     by_node = {node.key: lower_resolver(context, node) for node in resolvers_of(context.chain)}
     clusters_of = {key: one for key, one in by_node.items() if one is not None}
     cluster = _listener_cluster(context, clusters_of)
@@ -88,11 +71,11 @@ def add_listener(
     upstream: Upstream,
     compiled: UpstreamChain,
     proxies: ProxySettings,
-    settings: LoweringSettings,
+    datacenter: str,
     backend: ListenerBackend,
 ) -> Lowered:
     """The listener of an upstream and what is behind it. Raises ``ValidationError`` with the findings of both."""
-    context = _context(upstream, compiled, proxies, settings)
+    context = UpstreamContext(upstream, compiled, proxies, datacenter)
     listener = [lower_listener(context, backend.cluster)] if backend.cluster is not None else []
     violations = dict.fromkeys((*backend.violations, *context.violations))
     if violations:
@@ -102,20 +85,14 @@ def add_listener(
     return Lowered(tuple(ordered), backend.lowered.assignments, tuple(warnings))
 
 
-def _context(
-    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
-) -> UpstreamContext:
-    return UpstreamContext(upstream, compiled.chain, compiled.entries, proxies, settings.datacenter)
-
-
 def lower_assignments(
-    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, datacenter: str
 ) -> dict[str, LoweredAssignment]:
     """The assignments of an upstream, even if another part of it is refused.
 
     A resolver with a filter that cannot be evaluated has no assignment.
     """
-    context = _context(upstream, compiled, proxies, settings)
+    context = UpstreamContext(upstream, compiled, proxies, datacenter)
     lowered: dict[str, LoweredAssignment] = {}
     for node in resolvers_of(context.chain):
         context.violations.clear()
@@ -157,4 +134,4 @@ def _refuse_unreachable(context: UpstreamContext) -> None:
 def _unreachable_service(context: UpstreamContext, service: str) -> str:
     """The service to report as unreachable: that of the chain if its own resolver redirects, else the target's."""
     own = entry_key(ServiceResolver.kind, context.chain.service)
-    return context.chain.service if any(entry_key(*one) == own for one in context.entries) else service
+    return context.chain.service if any(entry_key(*one) == own for one in context.compiled.entries) else service

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xds.mesh.core.chain.chain import ChainTarget, DiscoveryChain, SplitterNode
+from xds.mesh.core.chain.chain import ChainTarget, DiscoveryChain, Naming, SplitterNode
 from xds.mesh.core.lower.upstreams import Upstream
 
 
@@ -35,5 +35,4 @@ def service_of(chain: DiscoveryChain, node: SplitterNode) -> str:
 
 def stat_prefix(chain: DiscoveryChain) -> str:
     """The prefix of a listener's statistics."""
-    parts = (chain.service, chain.namespace, chain.partition, chain.datacenter)
-    return ".".join(("upstream", *(parts if chain.has_partitions else (*parts[:2], parts[3]))))
+    return ".".join(("upstream", Naming("", chain.has_partitions).service(chain.service), chain.datacenter))

@@ -17,20 +17,35 @@ _GATEWAY_MODES = ("local", "remote")
 _TCP = "tcp"
 
 
+@dataclass(frozen=True, slots=True)
+class UpstreamChain:
+    """The chain of an upstream, compiled in its datacenter with its overrides.
+
+    ``entries`` has the existing config entries that the compiler looked up.
+    """
+
+    chain: DiscoveryChain
+    entries: frozenset[WrittenKey] = frozenset()
+
+
 @dataclass(slots=True)
 class UpstreamContext:
-    """``entries`` are the config entries behind the chain, ``datacenter`` is that of the proxies.
+    """The values that an upstream is lowered from, and the findings. ``datacenter`` is that of the proxies.
 
     ``violations`` refuse the upstream, ``warnings`` do not.
     """
 
     upstream: Upstream
-    chain: DiscoveryChain
-    entries: frozenset[WrittenKey]
+    compiled: UpstreamChain
     proxies: ProxySettings
     datacenter: str
     violations: list[Violation] = field(default_factory=list)
     warnings: list[Violation] = field(default_factory=list)
+
+    @property
+    def chain(self) -> DiscoveryChain:
+        """The chain of the upstream."""
+        return self.compiled.chain
 
     @property
     def protocol(self) -> str:
@@ -82,7 +97,7 @@ class UpstreamContext:
 
     def all_entries(self) -> tuple[WrittenKey, ...]:
         """All entries behind the chain, ordered."""
-        return tuple(sorted(self.entries))
+        return tuple(sorted(self.compiled.entries))
 
     def entries_of(self, *targets: ChainTarget) -> tuple[WrittenKey, ...]:
         """The entries that shape the clusters of targets: those of their services, and proxy-defaults."""
@@ -90,7 +105,7 @@ class UpstreamContext:
         kinds = (ServiceResolver.kind, ServiceDefaults.kind)
         keys = {entry_key(kind, service) for kind in kinds for service in services}
         keys.add(entry_key(ProxyDefaults.kind, GLOBAL))
-        return tuple(sorted(one for one in self.entries if entry_key(*one) in keys))
+        return tuple(sorted(one for one in self.compiled.entries if entry_key(*one) in keys))
 
 
 def resolvers_of(chain: DiscoveryChain) -> tuple[ResolverNode, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from ipaddress import ip_address
 from typing import Any
@@ -165,13 +165,7 @@ class UpstreamsDocument:
     @property
     def proxies(self) -> ProxySettings:
         """The settings of the document without the upstreams."""
-        return ProxySettings(
-            self.failover,
-            self.validate_clusters,
-            self.locality_aware,
-            self.external_ca_file,
-            self.regex_program_size,
-        )
+        return ProxySettings(**{one.name: getattr(self, one.name) for one in fields(ProxySettings)})
 
     def document(self) -> Json:
         """The document as JSON, without defaults. ``read_upstreams`` reads it."""
